@@ -69,7 +69,7 @@ OPTIONS = role_options(
 
 
 def load_settings(argv: list[str]) -> argparse.Namespace:
-    """Raises ConfigError."""
+    """Return the settings of the command line and the file. Raises ConfigError."""
     settings = load("storage", DESCRIPTION, OPTIONS, argv)
     if settings.bind is None:
         raise ConfigError("setting 'bind' is missing: the address where clients find this node")
@@ -133,7 +133,7 @@ def _open(
     except BackendFailure as e:
         raise ConfigError(str(e)) from None
     backend.open(settings.reset)
-    settings.reset = False  # it is done once, not again after a failure
+    settings.reset = False  # once, not again after a failure
     return backend
 
 
@@ -145,7 +145,7 @@ def _close(backend: Backend) -> None:
 
 
 def _devpath(settings: argparse.Namespace) -> list[str]:
-    """Machine and disk: what can be known without being told."""
+    """Return the default: the machine and, with SQLite, the disk."""
     host = socket.gethostname()
     if settings.adapter.lower() != "sqlite":
         return [host]

@@ -2,10 +2,10 @@
 
 Theory of operation
 -------------------
-A client waits for the piece of work that is in progress when its request comes, then for whatever that
-piece left to the database: so while clients are at work, pieces are small, and each is followed by a
-pause as long as it took. Half of the node is left to clients, and the rest of them on the processors of
-the machine. While nobody asks, pieces are big and nothing pauses.
+A request of a client waits for the step of work in progress, and for the writes that this step left to
+the database. So while clients are active, steps are small, and a pause as long as the step follows each.
+That leaves half of the node's time to clients. While no client is active, steps are large and nothing
+pauses.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from neo.storage.commit.locks import Locks
 from neo.storage.database import Database
 from neo.storage.events import Part
 
-#: Clients are at work if one asked, or committed, within this time: many times the pause of one that
-#: computes between two requests, and no loss when it was the last request.
+#: Clients are active if one sent a request, or was committing, within this time. It is many times the
+#: pause of a client that computes between two requests, and costs little after the last request.
 BUSY_SECONDS = 0.1
-#: More than this is no pause but a delay.
+#: Longest pause.
 PAUSE_SECONDS_MAX = 0.2
-#: Less than this is no pause: timers count milliseconds. What pieces are owed is added up until then.
+#: Shortest pause, since timers count milliseconds. Shorter ones are added up.
 PAUSE_SECONDS_MIN = 0.001
-#: Rows of a piece while clients are at work: 1 to 4 ms of the database.
+#: Rows of a step while clients are active: 1 to 4 ms of the database.
 STEP_LENGTH = 32
-#: Bytes of a piece while clients are at work.
+#: Bytes of a step while clients are active.
 STEP_BYTES = 64 << 10
 
 Job = Coroutine[Any, Any, None]
 
 
 class Background(Part):
-    """Runs jobs until the operation stops. :meth:`asked` is called for each request of a client."""
+    """Runs jobs until the operation stops. Handlers call :meth:`asked` for each request of a client."""
 
     def __init__(self, core: Core, database: Database, locks: Locks) -> None:
         self._core = core
@@ -49,7 +49,7 @@ class Background(Part):
     # -- jobs ------------------------------------------------------------------------------------
 
     def run(self, job: Job) -> None:
-        """Start long work, which is cancelled when the operation stops."""
+        """Start a job, which is cancelled when the operation stops."""
         task = self._core.spawn(job)
         self.jobs[task] = None
         task.then(lambda _: self.jobs.pop(task, None))
@@ -69,20 +69,20 @@ class Background(Part):
     # -- pauses ----------------------------------------------------------------------------------
 
     def asked(self) -> None:
-        """A client asks for something."""
+        """Note a request of a client."""
         self._asked = self._shell.monotonic()
 
     @property
     def busy(self) -> bool:
-        """Whether clients are at work."""
+        """Whether clients are active."""
         return bool(self._locks) or self._shell.monotonic() - self._asked < BUSY_SECONDS
 
     def rows(self, idle: int) -> int:
-        """Return the number of rows of the next piece, ``idle`` if no client is at work."""
+        """Return the number of rows of the next step, ``idle`` if no client is active."""
         return min(idle, STEP_LENGTH) if self.busy else idle
 
     async def give_way(self, began: float) -> None:
-        """Pause after a piece of work that began at this time of :meth:`monotonic`."""
+        """Pause after a step that began at this time of :meth:`monotonic`."""
         pause = 0.0
         if self.busy:
             self._owed += self._shell.monotonic() - began
@@ -91,6 +91,6 @@ class Background(Part):
         await self._core.sleep(pause)
 
     async def executed(self, began: float) -> None:
-        """Pause in the same way after writes, when the database executed them."""
+        """Wait until the database has executed all writes, then pause as :meth:`give_way`."""
         await self._database.executed()
         await self.give_way(began)

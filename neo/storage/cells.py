@@ -15,20 +15,20 @@ from neo.storage.proof import Proof, read_partitions, write_partitions
 from neo.topology.partitions import PartitionTable
 
 CORRUPTED = CellState.CORRUPTED
-#: A row of ``config``: the partitions whose own cell was CORRUPTED. Nothing of what such a cell has is
-#: believed, whatever its ids: replication erases it first, and the mark with the last of it.
+#: A row of ``config``: the partitions whose own cell was CORRUPTED. The data of such a cell is not to be
+#: trusted, whatever its ids: replication first erases it, and then the mark.
 _ERASE = "_erase"
 
 
 class Cells:
-    """``partitions``: the table as the master told it last; after a start, as the database has it."""
+    """``partitions``: the last table from the master; after a start, the one in the database."""
 
     def __init__(self, database: Database, cluster: Cluster) -> None:
         self._database = database
         self._backend = database.backend
         self._cluster = cluster
         self.partitions = load_partitions(database.backend)
-        #: Partitions whose own cell is out of date for the others, but can tell conflicts already.
+        #: Partitions whose own cell is OUT_OF_DATE in the table, but complete: it detects conflicts.
         self.complete: set[int] = set()
         self.proof = Proof(database.backend)
         self.backup = BackupProgress(database, self.readable)
@@ -36,20 +36,21 @@ class Cells:
     # -- questions -------------------------------------------------------------------------------
 
     def state(self, partition: int) -> CellState | None:
-        """State of the own cell of a partition, which exists."""
+        """Return the state of the own cell of a partition, which must exist."""
         return self.partitions.state(partition, self._cluster.nid)
 
     def is_readable(self, partition: int) -> bool:
-        """Whether the own cell of a partition, which exists, can be read."""
+        """Return whether the own cell of a partition, which must exist, is readable."""
         state = self.partitions.state(partition, self._cluster.nid)
         return state is not None and state.readable
 
     def has_readable(self, id_: bytes) -> bool:
-        """Whether the own cell that has an oid or a tid can be read."""
+        """Return whether the own cell of an oid or a tid is readable."""
         state = self.partitions.state_of(id_, self._cluster.nid)
         return state is not None and state.readable
 
     def mode(self, oid: bytes) -> CellMode:
+        """Return how a store of this object is treated."""
         partition = self.partitions.partition(oid)
         state = self.partitions.state(partition, self._cluster.nid)
         if state is None or not state.writable:
@@ -64,7 +65,7 @@ class Cells:
         return [] if nid is None else self.partitions.assigned(nid)
 
     def readable(self) -> list[int]:
-        """Return the partitions whose own cell can be read."""
+        """Return the partitions whose own cell is readable."""
         nid = self._cluster.nid
         return [] if nid is None else self.partitions.readable_by(nid)
 
@@ -95,7 +96,7 @@ class Cells:
             )
 
     def replace(self, table: PartitionTable) -> CellsChanged:
-        """SendPartitionTable. Raises ValueError if the database belongs to another cluster."""
+        """Take the table of SendPartitionTable. Raises ValueError as :meth:`check`."""
         self.check(table)
         nid, backend = self._cluster.nid, self._backend
         assert table.ptid is not None and nid is not None
@@ -110,7 +111,7 @@ class Cells:
         return CellsChanged((), bool(dropped))
 
     def change(self, ptid: int, replicas: int, changes: list[CellChange]) -> CellsChanged:
-        """NotifyPartitionChanges."""
+        """Apply the changes of NotifyPartitionChanges."""
         nid = self._cluster.nid
         assert nid is not None
         own = {partition: state for partition, owner, state in changes if owner == nid}
@@ -134,28 +135,28 @@ class Cells:
     # -- cells that were CORRUPTED ---------------------------------------------------------------
 
     def _corrupted(self) -> set[int]:
-        """Own cells that a check found to be wrong."""
+        """Return the partitions whose own cell is CORRUPTED."""
         nid = self._cluster.nid or 0
         return {p for p, row in enumerate(self.partitions.rows) if row.get(nid) is CORRUPTED}
 
     def _mark(self, partitions: set[int]) -> None:
-        """These own cells are not CORRUPTED any more: what they have is to be erased."""
+        """Mark own cells that are not CORRUPTED any more: replication must erase their data."""
         marks = read_partitions(self._backend, _ERASE)
         if not marks.issuperset(partitions):
             write_partitions(self._backend, _ERASE, marks | partitions)
 
     def is_marked(self, partition: int) -> bool:
-        """Whether what an own cell has is to be erased before it is replicated."""
+        """Return whether replication must erase the data of an own cell."""
         return partition in read_partitions(self._backend, _ERASE)
 
     def unmark(self, partition: int) -> None:
-        """What the cell had is erased."""
+        """Remove the mark: the data is erased."""
         marks = read_partitions(self._backend, _ERASE)
         write_partitions(self._backend, _ERASE, marks - {partition})
 
 
 def load_partitions(backend: Backend) -> PartitionTable:
-    """Return the partition table as this node last heard of it; an empty one if it never did."""
+    """Return the partition table that the database has; an empty one if there is none."""
     table = PartitionTable()
     ptid = backend.get_config("ptid")
     if ptid is not None:

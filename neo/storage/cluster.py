@@ -17,8 +17,7 @@ _GREATEST_NID = "_greatest_nid"
 
 @dataclass(eq=False, slots=True)
 class Master:
-    """The primary master that this node has joined. ``features``: what it understands besides the 70
-    messages."""
+    """The primary master that this node has joined. ``features``: its extensions of the protocol."""
 
     peer: Peer
     features: frozenset[str] = frozenset()
@@ -32,13 +31,13 @@ class Cluster:
         self._backend = backend
         self.nid = check_database(backend, name)
         self.nodes = NodeTable()
-        #: None while this node looks for it.
+        #: None while this node searches for the primary master.
         self.master: Master | None = None
         #: Whether this node serves: between StartOperation and StopOperation.
         self.operational = False
 
     def joined(self, peer: Peer, nid: int | None) -> None:
-        """A master accepted this node, with this id; its tables follow."""
+        """Note that a master accepted this node with this id; its tables follow."""
         self.master = Master(peer)
         self.nodes = NodeTable()
         if self.nid != nid:
@@ -47,7 +46,7 @@ class Cluster:
 
     @property
     def own(self) -> Node | None:
-        """This node in the node table."""
+        """This node in the node table; None if it is not there."""
         return self.nodes.get(self.nid)
 
     def running(self, nids: Iterable[int]) -> list[int]:

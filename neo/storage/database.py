@@ -32,13 +32,13 @@ class Database:
         self._commit_planned = False
 
     def failed(self, failure: BackendFailure) -> None:
-        """End the core: what it has in memory is worthless without its database."""
+        """End the core: its state in memory is worthless without the database."""
         self._core.fail(failure)
 
     # -- callbacks -------------------------------------------------------------------------------
 
     def guard(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Return a callback for the backend or a timer: it does nothing after the end of the core, and a
+        """Wrap a callback for the backend or a timer: it does nothing after the end of the core, and its
         BackendFailure ends the core."""
 
         def run() -> None:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 
 class CellsChanged(NamedTuple):
-    """A change of own cells. ``unreadable``: partitions whose own cell cannot be read any more, or was
-    not readable before. ``dropped``: cells were taken away, whose data may go."""
+    """A change of own cells. ``unreadable``: the changed ones that are not readable now. ``dropped``:
+    cells were taken away, and their data can be erased."""
 
     unreadable: Sequence[int]
     dropped: bool

@@ -1,4 +1,4 @@
-"""What a storage node needs of its process besides what all nodes need."""
+"""The environment of a storage node."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from neo.node.host import Host
 
 
 class StorageHost(Host, Protocol):
-    """What a storage node needs more: to be made again when its database failed."""
+    """What a storage node needs from its process besides what all nodes need."""
 
     def restart(self, why: str) -> None:
-        """The core is dead: make another one after a pause, longer after each failure in a row.
-        ``why``: for people, and for everybody who connects meanwhile."""
+        """Replace the dead core after a pause, which grows with each failure in a row. ``why`` is logged,
+        and sent to each peer that connects meanwhile."""
 
     def healthy(self) -> None:
-        """The core works: the next failure is a new one."""
+        """Reset the pause of :meth:`restart`: the core works."""

@@ -1,22 +1,22 @@
 """Connections between storage nodes (specification, *Simultaneous Connection between 2 Nodes*).
 
-Two storage nodes have at most one connection, which both use for their requests, whoever dialed it.
-When both dial at once, the node with the smaller id accepts the other's connection and drops its own;
-the other refuses (FACTS 3.9), and who is refused waits for the other's connection. Who has nothing more
-to ask says CloseClient; who hears it closes the connection, unless it still has something to ask itself.
+Two storage nodes share one connection for the requests of both, whichever node dialed. When both dial
+at once, the node with the smaller id accepts the other's connection and drops its own; the other node
+refuses (FACTS 3.9), and the refused node waits for the other's connection. A node without further
+requests sends CloseClient; its peer closes the connection unless it has requests of its own.
 
-Three questions remain, which the specification leaves open (its *XXX*). Ping answers them:
+The specification leaves three cases open (its *XXX*). A Ping decides each:
 
-* May a connection be used again after CloseClient? The other may be closing it. A Pong says that it has
-  read that we are back, and stays.
-* A node that we are connected with dials us. Has it lost the connection, or dialed before it accepted
-  ours? A Pong on the old one says that it knows of it, and has dropped what it dialed.
-* There is no old one (any more). Does the node still want what it dialed, or has it accepted and left a
-  connection of ours meanwhile? A Pong on the new one says that it waits for us
-  (:mod:`neo.storage.serving.identification`); or that it did, before it accepted a connection that we
-  have made meanwhile: then it is asked again.
+* This node has sent CloseClient and has a new request, while the peer may be closing. A Pong says that
+  the peer has read the Ping and keeps the connection.
+* A peer with a connection dials a second one: it lost the first, or it dialed before it accepted the
+  first. A Pong on the first says that the peer uses it and has dropped its dial.
+* A peer without a connection dials: it still waits for the answer, or it has accepted and left a
+  connection of this node meanwhile. A Pong on the new connection says that the peer waits
+  (:mod:`neo.storage.serving.identification`). If this node has made a connection since the Ping, the
+  Pong may be older than that, and the peer is asked again.
 
-So no question is lost as long as nodes and network are sound.
+So no request is lost while nodes and network work.
 
 Bound: one connection per storage node of the cluster.
 """
@@ -49,10 +49,10 @@ from neo.topology.nodes import Node
 
 logger = logging.getLogger("neo.storage")
 
-#: A node that does not accept us in this time is given up: it may wait for news of the master.
+#: Timeout of an identification. The other node may have to wait for the master's node table.
 IDENTIFY_SECONDS = 10.0
-#: A connection on which nothing comes for so long is replaced by the one that the other node dialed:
-#: less than its patience with us.
+#: A connection that is silent for this time is replaced by the one that the other node dialed: less
+#: than IDENTIFY_SECONDS, after which that node gives up.
 REPLACE_SECONDS = 5.0
 
 
@@ -63,24 +63,24 @@ class _Dial(NamedTuple):
 
 class Links(Part):
     def __init__(self, core: Core, cluster: Cluster, serve: Callable[[], Handler]) -> None:
-        """``serve()``: a handler for another storage node, whichever dialed."""
+        """``serve()`` returns the handler for another storage node."""
         self._core = core
         self._cluster = cluster
         self._serve = serve
         self._peers: dict[int, Peer] = {}
         self._dials: dict[int, _Dial] = {}
-        #: What in this node asks them something, or may. Empty only while a dial is not finished.
+        #: The parts of this node that use a connection. Empty only while a dial is in progress.
         self._users: dict[int, set[str]] = {}
-        self._unused: set[Peer] = set()  # they told us that they have nothing to ask
-        self._left: dict[Peer, object] = {}  # we told them so; another object each time
-        self._made: dict[int, int] = {}  # how many connections there have been
+        self._unused: set[Peer] = set()  # peers that have sent CloseClient
+        self._left: dict[Peer, object] = {}  # peers that got CloseClient; a new object each time
+        self._made: dict[int, int] = {}  # number of connections so far
 
     # -- as a client -------------------------------------------------------------------------------
 
     def connect(self, nid: int, user: str) -> Future[Peer]:
-        """The connection with a storage node, dialed if there is none; fails with ConnectionLost.
+        """Return the connection with a storage node; dial if there is none. Fails with ConnectionLost.
 
-        It is the user's until :meth:`release`; several may share it.
+        The connection stays open until each of its users calls :meth:`release`.
         """
         established: Future[Peer] = Future()
         peer = self._peers.get(nid)
@@ -102,7 +102,7 @@ class Links(Part):
         return established
 
     async def _return(self, peer: Peer, nid: int, user: str) -> Peer:
-        """To a connection that may be closed because of what we said. Raises ConnectionLost."""
+        """Use a connection again after CloseClient. Raises ConnectionLost."""
         said = self._left[peer]
         try:
             await peer.ask(Ping())
@@ -135,7 +135,7 @@ class Links(Part):
             refused = isinstance(e, ErrorAnswer) and e.code is ErrorCode.PROTOCOL_ERROR
             if not refused or self._cluster.nid > node.nid:
                 self._fail(node, dial, str(e))
-            # Else it is dialing us: that connection is accepted, or the time is over.
+            # Else that node dials this one: its connection is accepted, or the timeout ends the wait.
             return
         assert isinstance(accepted, AcceptIdentification)
         if self._dials.get(node.nid) is not dial:
@@ -164,7 +164,7 @@ class Links(Part):
             dial.established.fail(ConnectionLost(f"{format_nid(node.nid)}: {reason}"))
 
     def release(self, user: str) -> None:
-        """The user has nothing more to ask of anybody."""
+        """End the use of all connections by one part of this node."""
         for nid, users in list(self._users.items()):
             users.discard(user)
             if not users and nid not in self._dials:
@@ -184,9 +184,9 @@ class Links(Part):
     # -- as a server -------------------------------------------------------------------------------
 
     def admit(self, nid: int) -> Future[None]:
-        """Resolves as soon as a connection that this node dialed may be accepted; fails with ErrorAnswer.
+        """Return a future: done when a connection dialed by this storage node may be accepted.
 
-        Everything may have changed meanwhile, unless it is done at once.
+        Fails with ErrorAnswer. If it is not done at once, the caller must check everything again.
         """
         own = self._cluster.nid
         assert own is not None
@@ -216,11 +216,11 @@ class Links(Part):
             self._close(old)
 
     def made(self, nid: int) -> int:
-        """How many connections with a storage node there have been."""
+        """Return the number of connections with a storage node so far."""
         return self._made.get(nid, 0)
 
     def established(self, peer: Peer, node: Node) -> None:
-        """A connection is identified. It replaces any other: the peer knows of none by now."""
+        """Use an identified connection. It replaces an older one, which the peer does not use."""
         assert node.nid is not None
         self._made[node.nid] = self.made(node.nid) + 1
         if (old := self._peers.get(node.nid)) is not None:
@@ -238,20 +238,20 @@ class Links(Part):
                 self._leave(node.nid)
 
     def close_client(self, peer: Peer) -> None:
-        """The peer has nothing more to ask."""
+        """Handle CloseClient: the peer has no further requests."""
         if peer.node is not None and self._users.get(peer.node.nid or 0):
             self._unused.add(peer)
         else:
             self._close(peer)
 
     def returned(self, peer: Peer) -> None:
-        """The peer may have something to ask again."""
+        """Keep the connection: the peer may send requests again."""
         self._unused.discard(peer)
 
     # -- the end -----------------------------------------------------------------------------------
 
     def node_changed(self, node: Node) -> None:
-        """A node that the master lost has no connection to us worth keeping."""
+        """Close the connection with a node that the master has lost."""
         if node.nid is None or node.state is NodeState.RUNNING:
             return
         dial, peer = self._dials.get(node.nid), self._peers.get(node.nid)

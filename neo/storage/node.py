@@ -1,15 +1,15 @@
 """A storage node: keeps cells of the partition table, and serves the master and clients.
 
-Its life is :meth:`StorageNode.live`: find the primary master, do what it says until the connection is
-lost, again. Between StartOperation and StopOperation it is *operational*: then it accepts connections
-from clients and other storage nodes, and its parts are at work.
+:meth:`StorageNode.live` finds the primary master and follows its orders until the connection is lost,
+again and again. Between StartOperation and StopOperation the node is *operational*: it accepts
+connections from clients and other storage nodes, and its parts are at work.
 
-This module creates the parts, each with the neighbours that it uses, and tells them of events. No other
-module imports it but the command.
+This module creates the parts, each with the neighbours that it uses, and tells them of events. Only the
+command imports it.
 
-One order of work (DESIGN, *Storage node*): a handler writes into the open database transaction; an
-answer that promises durability is sent by the backend's callback. When the database fails, all that
-is in memory is worthless: the core ends, the shell makes another one, which joins the cluster anew.
+A handler writes into the open database transaction; the backend's callback sends an answer that promises
+durability (DESIGN, *Storage node*). When the database fails, the state in memory is worthless: the core
+ends, the process makes another core, and that joins the cluster anew.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class StorageNode(Core):
         backend: Backend,
         remember: Callable[[list[Address]], None] = lambda masters: None,
     ) -> None:
-        """``backend`` is open and belongs to this core, which closes it. ``remember`` keeps the addresses
-        of masters heard of. Raises ValueError if the database is of another cluster."""
+        """``backend`` is open; this core closes it. ``remember`` stores the addresses of known masters.
+        Raises ValueError if the database is of another cluster."""
         super().__init__(shell)
         self.shell: StorageHost = shell
         self.settings = settings
@@ -168,10 +168,10 @@ class StorageNode(Core):
             self.spawn(self.live())
 
     async def live(self) -> None:
-        """Be with the primary master, whoever it is, until this node stops."""
+        """Join the primary master, and the next one after it is lost, until this node stops."""
         while True:
             self._lost = Future()
-            # The tables follow the acceptance in the same bytes: nothing may be awaited in between.
+            # Nothing may be awaited before _joined: the tables follow in the same bytes.
             peer, accepted = await find_primary(
                 self, self.masters, self._request(), self._serve_master
             )
@@ -217,7 +217,7 @@ class StorageNode(Core):
     # -- events ----------------------------------------------------------------------------------
 
     def start_operation(self, backup: bool) -> None:
-        """StartOperation: from now on clients may come."""
+        """Handle StartOperation: accept clients, and let the parts begin."""
         was_operational, self.cluster.operational = self.cluster.operational, True
         assert self.cluster.nid is not None
         self.cells.backup.start(backup, self.cluster.nid)
@@ -228,18 +228,18 @@ class StorageNode(Core):
             part.operation_started()
 
     def cells_changed(self, change: CellsChanged) -> None:
-        """The partition table changed. Before StartOperation no part is at work."""
+        """Tell the parts that the partition table changed; they are at work only when operational."""
         if self.cluster.operational:
             for part in self.parts:
                 part.cells_changed(change)
 
     def client_lost(self, nid: int) -> None:
-        """The master lost a client."""
+        """Tell the parts that the master lost a client."""
         for part in self.parts:
             part.client_lost(nid)
 
     def stop_operation(self) -> None:
-        """StopOperation, or no master any more."""
+        """End the operation: StopOperation came, or the master was lost."""
         self.cluster.operational = False
         for part in self.parts:
             part.operation_stopped()
@@ -264,7 +264,7 @@ class StorageNode(Core):
         self.shell.stop(code)
 
     def erase(self) -> None:
-        """The operator removed this node from the cluster for ever (FACTS 6.3)."""
+        """Erase the database and stop: the operator removed this node from the cluster (FACTS 6.3)."""
         logger.warning("this node was dropped from the cluster: its database is erased")
         self._end()
         self._close_backend()
@@ -276,8 +276,8 @@ class StorageNode(Core):
         self.shell.stop(0)
 
     def backend_failed(self, failure: BackendFailure) -> None:
-        """Nothing can be promised any more: leave the cluster, let the shell make another core, unless
-        that would begin with an empty database."""
+        """Leave the cluster, and have the process make another core; stop if that would begin with an
+        empty database."""
         if self.stopped:
             return
         logger.critical("the database failed: %s", failure)
@@ -290,8 +290,8 @@ class StorageNode(Core):
             self.shell.restart(why)
 
     def _end(self, why: str | None = None) -> None:
-        """Cancel every workflow and close every connection; who asked for something hears why there
-        will be no answer."""
+        """Cancel all workflows and close all connections. With ``why``, tell identified peers first why
+        their requests get no answer."""
         self.stopped = True
         for task in list(self._tasks):
             task.cancel()

@@ -1,15 +1,15 @@
-"""What this node knows of its own cells, whatever a partition table says of them.
+"""Which own cells were complete in this database, whatever a partition table says.
 
 Two rows of ``config`` are lists of partitions, separated by spaces. They are written in the database
 transaction of the event that changes them:
 
-* ``_announced``: cells that are complete, and of which the master is being told so. Such a cell is
-  OUT_OF_DATE in this database until the next partition table arrives, and complete nevertheless.
-* ``_unproven``: cells that a partition table calls readable, although this database was never complete
-  in them: an old copy of a disk was mounted, or the table belongs to another history.
+* ``_announced``: cells that are complete, which the master is being told. Such a cell is OUT_OF_DATE in
+  this database until the next partition table comes.
+* ``_unproven``: cells that a partition table calls readable, although they were never complete in this
+  database: an old copy of a disk was mounted, or the table belongs to another history.
 
-The master hears of unproven cells when it compares replicas (AskTails), and makes them OUT_OF_DATE. It
-is not known where such a cell has gaps, so that everything in it is compared then.
+The master learns of unproven cells when it compares replicas (AskTails), and makes them OUT_OF_DATE.
+Replication then compares all that such a cell has, because its gaps may be anywhere.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class Proof:
         self._backend = backend
 
     def unproven(self) -> set[int]:
-        """Partitions whose own cell may lack something, though it can be read."""
+        """Return the partitions whose own cell is readable and may lack data."""
         return read_partitions(self._backend, _UNPROVEN)
 
     # -- replication -----------------------------------------------------------------------------
 
     def begin(self, partitions: Iterable[int]) -> None:
-        """These own cells are replicated, from now on or again."""
+        """Note that replication of own cells begins, maybe again."""
         write_partitions(self._backend, _ANNOUNCED, self._announced().difference(partitions))
 
     def announce(self, partition: int) -> None:
-        """An own cell is complete. Call before that is stored, and the master is told."""
+        """Note that an own cell is complete. Call before the master is told."""
         write_partitions(self._backend, _ANNOUNCED, self._announced() | {partition})
 
     def _announced(self) -> set[int]:
@@ -49,7 +49,7 @@ class Proof:
     # -- partition tables ------------------------------------------------------------------------
 
     def table_replaced(self, nid: int, before: PartitionTable, table: PartitionTable) -> None:
-        """SendPartitionTable. ``before``: the own table until now, without rows if there was none."""
+        """Compare a new table with the one ``before``, which is empty if there was none."""
         readable = set(table.readable_by(nid))
         complete = self._announced() | set(before.readable_by(nid))
         if before.ptid is not None:
@@ -64,7 +64,7 @@ class Proof:
         self.cells_changed(nid, readable)
 
     def cells_changed(self, nid: int, readable: Container[int]) -> None:
-        """The own cells are as the partition table says; it was written to the database."""
+        """Forget what the partition table says, too. Call when it is written to the database."""
         announced = {p for p in self._announced() if p not in readable}
         write_partitions(self._backend, _ANNOUNCED, announced)
         unproven = self.unproven()
@@ -76,7 +76,7 @@ class Proof:
     # -- the master ------------------------------------------------------------------------------
 
     def accept(self, readable: Iterable[int]) -> None:
-        """StartOperation: the master has compared what is readable, or the operator decided."""
+        """Trust all readable cells: the master has compared them, or the operator decided to start."""
         found = sorted(self.unproven().intersection(readable))
         if found:
             logger.error(

@@ -1,10 +1,10 @@
-"""Voted transactions that were dropped: their ttids must not be given again.
+"""The greatest ttid of a dropped vote, which no master may allocate again.
 
-A client that sent AskFinishTransaction and lost the master asks for the end of its ttid, however late. If
-the vote is forgotten, and the clock of the next master is behind, that master may give the same ttid to
-somebody else, whose commit the first client would take for its own. So the greatest ttid that was
-dropped is kept, in the database transaction that drops the rows, and is named among the voted ones
-when a master asks: it finds no tid for it, and goes on after it.
+A client that sent AskFinishTransaction and lost the master asks later how its ttid ended. If the vote
+is forgotten, and the clock of the next master is behind, that master may allocate the same ttid again,
+and the first client would take the other's commit for its own. So the greatest dropped ttid is stored in
+the database transaction that drops the rows, and is listed among the voted ones when a master asks. The
+master finds no tid for it, and allocates later ttids.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ DROPPED_TTID = "_dropped_ttid"
 
 
 def remember(backend: Backend, ttids: Iterable[bytes]) -> None:
-    """Call before the rows are deleted."""
+    """Store the greatest of these ttids. Call before the rows are deleted."""
     greatest = max(ttids, default=b"").hex()
     if greatest > (backend.get_config(DROPPED_TTID) or ""):
         backend.set_config(DROPPED_TTID, greatest)
 
 
 def voted(backend: Backend) -> dict[bytes, bytes | None]:
-    """What AskLockedTransactions is answered with: ttid → tid if it is locked."""
+    """Return the answer to AskLockedTransactions: ttid → tid, None unless it is locked."""
     dropped = backend.get_config(DROPPED_TTID)
     earlier: dict[bytes, bytes | None] = {bytes.fromhex(dropped): None} if dropped else {}
     return earlier | backend.locked_transactions()

@@ -1,38 +1,38 @@
 """Locks on objects while transactions commit (specification, *Commit* to *Deadlock avoidance*).
 
-PURE: no IO or randomness, and nothing is decided by a clock. Every method runs on the thread of the
-node's loop and takes effect at once. It may call ``answer``, ``discard`` and ``deadlock`` before it
-returns; these only put messages into an outbox or writes into the database and never call this module.
+PURE: no IO, no randomness; the clock decides nothing. Each method runs on the thread of the event loop
+and takes effect at once. It may call ``answer``, ``discard`` and ``deadlock`` before it returns; these
+queue messages or write to the database, and never call this module.
 
 Theory of operation
 -------------------
-A transaction *holds* an object from a successful store or check until it ends. Another one that
-wants it is *delayed*, unless that could close a circle of waiting transactions:
+A transaction *holds* an object (its write lock) from a successful store or check until it ends. A
+request of another transaction for it is *delayed*, unless the wait could close a circle:
 
-* each transaction has a **locking tid**, at first its ttid. Waiting is allowed only for holders
-  whose locking tid is smaller, or that voted (these wait for nobody any more). Waits therefore
-  always point from greater to smaller locking tids: no circle, on any number of nodes.
-* a transaction that would have to wait for a greater locking tid is in (possible) **deadlock**: it
-  lets go all that it holds here, the master is told, and all its requests wait until the client
-  *rebases* it, i.e. brings a new, greater locking tid. Then it takes again what is free, and keeps
-  its place in the queues of the rest (else two large ones could take objects from each other for
-  ever); the client asks one by one for these (``rebase_object``).
-* when objects become free, the delayed requests are executed in the order of locking tids,
-  a transaction being rebased taking its turn among them. This order is what makes the nodes agree
-  on the next holder, hence what ends cascades of deadlocks.
+* Each transaction has a **locking tid**, at first its ttid. It may wait only for holders with a smaller
+  locking tid, or that have voted (these wait for nothing). So waits point from greater to smaller
+  locking tids, and no circle exists, on any number of nodes.
+* A transaction that would wait for a greater locking tid is in a possible **deadlock**. It releases all
+  that it holds here, the master is told, and its requests wait until the client *rebases* it, that is,
+  brings a new, greater locking tid. Then it takes again what is free. For the other objects it keeps
+  its place in the queues, else two large transactions could take objects from each other forever; the
+  client asks for these one by one (``rebase_object``).
+* When objects become free, delayed requests are executed in the order of locking tids; a transaction
+  that is being rebased takes its turn among them. So all nodes agree on the next holder, which ends
+  cascades of deadlocks.
+* A store on top of an old serial is answered with the conflict, and holds the object: the client
+  stores again or aborts. Else all transactions that waited for the object would resolve the same
+  conflict at once, all but one in vain (specification, *Deadlock*: "take the lock before the second
+  attempt").
 
-* who stored on top of an old serial is told so, and holds the object all the same: it will store
-  again, or abort. Otherwise all that waited for an object would resolve the same conflict at once,
-  and all but one in vain (specification, *Deadlock*: "take the lock before the second attempt").
+A cell that is out of date cannot detect conflicts: it accepts stores **lockless**, without a lock. When
+the cell is complete, all transactions with lockless stores of an object hold it together (**shared**),
+until one remains.
 
-A cell that is out of date cannot tell conflicts: what it gets is **lockless**, remembered without
-being held. When the cell is complete, all transactions that wrote an object so hold it together
-(**shared**) until one remains.
+From ``lock`` to ``unlock``, the stored objects are also locked for reading.
 
-After ``lock`` the stored objects are also locked for reading, until ``unlock``.
-
-Bounds: a delayed request keeps no data (that is in the database), and clients bound the stores they
-have in flight by bytes; there are at most as many as answers that clients wait for.
+Bounds: a delayed request keeps no data, which is in the database. Clients limit the bytes of stores
+that wait for an answer; there are no more delayed requests than answers that clients wait for.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from neo.storage.commit.transactions import (
 )
 from neo.storage.commit.write_locks import WriteLocks
 
-#: Late stores come only between the master's AbortTransaction and the client's own: a node whose
-#: clients have 1000 aborts on their way does not exist, and forgetting one only costs a short lock.
+#: Late stores come between the master's AbortTransaction and the client's own. No node has clients with
+#: 1000 aborts under way, and one that is forgotten costs a short lock.
 ABORTED_MAX = 1000
 
 
 class Locks:
-    """All transactions in progress on a storage node, and who holds what."""
+    """The transactions in progress on a storage node, and the objects that they hold."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class Locks:
         discard: Callable[[Stored], None],
         clock: Callable[[], float],
     ) -> None:
-        """``cell_mode(oid)`` and ``last_serial(oid)`` (committed) are read at each attempt.
+        """``cell_mode(oid)`` and ``last_serial(oid)`` (committed) are called at each attempt.
 
-        ``deadlock(ttid, locking_tid)`` tells the master. ``discard(stored)`` gets every change that
-        will not be voted: its data has lost a reference. ``clock()``: monotonic seconds, from which the
-        age of transactions and the time that they wait are told; nothing else depends on it.
+        ``deadlock(ttid, locking_tid)`` tells the master. ``discard(stored)`` gets each change that will
+        not be voted: its data has lost a reference. ``clock()`` returns monotonic seconds; only the age
+        of transactions and their waits are computed from it.
         """
         self._writes = WriteLocks(cell_mode, last_serial, deadlock, discard, clock)
         self._clock = clock
@@ -99,9 +99,9 @@ class Locks:
         stored: Stored | None,
         answer: StoreAnswer,
     ) -> None:
-        """AskStoreObject, or AskCheckCurrentSerial if ``stored`` is None; may answer much later.
+        """Handle AskStoreObject, or AskCheckCurrentSerial if ``stored`` is None; maybe answer later.
 
-        Raises TransactionRefused (nothing is changed).
+        Raises TransactionRefused and changes nothing then.
         """
         if ttid in self._aborted:
             self._writes.discard(Change(serial, stored))
@@ -113,11 +113,11 @@ class Locks:
         self._writes.execute()
 
     def rebase(self, ttid: bytes, client: Client, locking_tid: bytes) -> list[bytes]:
-        """AskRebaseTransaction: the objects that the client has to rebase one by one.
+        """Handle AskRebaseTransaction; return the objects that the client must rebase one by one.
 
-        Those that others hold or that conflict. After a new deadlock, no more than the client must
-        wait for lest it votes: none if a question of its own waits for the next rebase.
-        Raises TransactionRefused; Unverifiable: then it neither holds nor waits for anything.
+        These conflict, or other transactions hold them. After a new deadlock, return only those that
+        keep the client from voting: none if a request of its own waits for the next rebase. Raises
+        TransactionRefused, or Unverifiable: then the transaction neither holds nor waits for anything.
         """
         if ttid in self._aborted:
             return []
@@ -128,7 +128,7 @@ class Locks:
                 f" and cannot be rebased back to {locking_tid.hex()}"
             )
         if transaction.unknown:
-            # Elsewhere it has the new locking tid: nothing may wait for the old one here.
+            # On other nodes it has the new locking tid: nothing may wait for the old one here.
             self._writes.give_up(transaction)
             raise transaction.unverifiable()
         self._writes.release(transaction)
@@ -145,9 +145,9 @@ class Locks:
         return transaction.to_rebase()
 
     def rebase_object(self, ttid: bytes, client: Client, oid: bytes, answer: RebaseAnswer) -> None:
-        """AskRebaseObject: like a store of what the transaction already has for this object.
+        """Handle AskRebaseObject: store again what the transaction has for this object.
 
-        Nothing to do if it has nothing any more: an earlier rebase answered a conflict. Raises
+        Answer at once if it has nothing: an earlier rebase answered a conflict. Raises
         TransactionRefused, also if the partition was dropped meanwhile.
         """
         if ttid in self._aborted:
@@ -160,10 +160,10 @@ class Locks:
     # -- second phase -----------------------------------------------------------------------------
 
     def vote(self, ttid: bytes, client: Client, metadata: bool) -> list[Stored]:
-        """The changes to write durably before the vote is answered.
+        """Return the changes to make durable before the vote is answered.
 
-        ``metadata``: AskStoreTransaction, which may be all that this node gets of a transaction.
-        Raises TransactionRefused if the transaction cannot be complete here.
+        ``metadata``: the vote is AskStoreTransaction, which may be the only request of a transaction to
+        this node. Raises TransactionRefused if the transaction is not complete here.
         """
         if ttid in self._aborted or (ttid not in self._transactions and not metadata):
             raise TransactionRefused(
@@ -185,25 +185,25 @@ class Locks:
         return list(transaction.stored())
 
     def vote_stored(self, ttid: bytes) -> None:
-        """The vote is durable. Nothing if the transaction was dropped meanwhile."""
+        """Note that the vote is durable, unless the transaction was dropped meanwhile."""
         transaction = self._transactions.get(ttid)
         if transaction is not None:
             transaction.stored_vote = True
 
     def locks_at_once(self, ttid: bytes) -> bool:
-        """Whether there is nothing to wait for before AskLockInformation is answered.
+        """Return whether AskLockInformation can be answered without waiting for the disk.
 
-        Only a node that keeps the metadata writes the final tid. The vote is durable since the client
-        was told so; but whether it waited for that is not known here.
+        Only a node that keeps the metadata writes the final tid. The vote must be durable too; a client
+        need not have waited for that.
         """
         transaction = self._transactions.get(ttid)
         return transaction is None or (transaction.stored_vote and not transaction.metadata)
 
     def lock(self, ttid: bytes, tid: bytes) -> bool:
-        """AskLockInformation: from now on reads of the stored objects wait.
+        """Handle AskLockInformation: from now on reads of the stored objects wait.
 
-        False: this node has no part in the transaction (its cells are newer than it).
-        Raises TransactionRefused if the transaction is here but did not vote.
+        Return False if this node has no part in the transaction: its cells are newer. Raises
+        TransactionRefused if the transaction has not voted here.
         """
         transaction = self._transactions.get(ttid)
         if transaction is None:
@@ -215,20 +215,20 @@ class Locks:
         return True
 
     def final_tid(self, ttid: bytes) -> bytes | None:
-        """The tid of a locked transaction; None if it is not locked, or unknown."""
+        """Return the tid of a locked transaction; None if it is not locked, or unknown."""
         transaction = self._transactions.get(ttid)
         return transaction.tid if transaction is not None else None
 
     def stored(self, ttid: bytes, oid: bytes) -> Stored | None:
-        """What a transaction in progress stored for an object."""
+        """Return what a transaction in progress stored for an object; None if nothing."""
         transaction = self._transactions.get(ttid)
         change = None if transaction is None else transaction.changes.get(oid)
         return None if change is None else change.stored
 
     def unlock(self, ttid: bytes) -> None:
-        """NotifyUnlockInformation, once the backend shows the new records: let everything go.
+        """Handle NotifyUnlockInformation when the new records can be read: release all locks.
 
-        The transaction is locked (see ``final_tid``). Calls back the reads that waited for it.
+        The transaction must be locked (see ``final_tid``). Call back the reads that wait for it.
         """
         transaction = self._transactions[ttid]
         assert transaction.tid is not None, ttid
@@ -242,11 +242,10 @@ class Locks:
     # -- ends without a commit --------------------------------------------------------------------
 
     def abort(self, ttid: bytes, by: Client | None) -> bool:
-        """AbortTransaction ``by`` the client, or by the master (None).
+        """Handle AbortTransaction from the client, or from the master (``by`` is None).
 
-        Unknown and locked transactions, and those of other clients, are left alone. True if it
-        had voted: the backend has rows. Delayed requests are answered as lockless; the client
-        ignores them.
+        Ignore unknown and locked transactions, and those of other clients. Return True if it had voted:
+        the backend has rows. Answer delayed requests as lockless; the client ignores that.
         """
         if by is not None:
             self._aborted.pop(ttid, None)
@@ -263,14 +262,14 @@ class Locks:
         return transaction.voted
 
     def connection_lost(self, client: Client) -> None:
-        """A connection of a client ended: drop what it did not vote."""
+        """Drop the transactions of a connection that ended and have not voted."""
         self._forget_aborted(lambda owner: owner == client)
         for transaction in list(self._transactions.values()):
             if transaction.client == client and not transaction.voted:
                 self._drop(transaction)
 
     def client_down(self, nid: int) -> list[bytes]:
-        """The master lost a client: drop what is not locked. Returns the ttids that had voted."""
+        """Drop the unlocked transactions of a client that the master lost; return those that voted."""
         self._forget_aborted(lambda owner: owner.nid == nid)
         voted = []
         for transaction in list(self._transactions.values()):
@@ -281,9 +280,9 @@ class Locks:
         return voted
 
     def clear(self) -> None:
-        """The cluster stops operating: forget everything, answer nobody.
+        """Forget everything and answer nothing: the operation stops.
 
-        What did not vote is discarded; what did is in the backend and left to verification.
+        Discard what has not voted. What has voted is in the backend, for verification.
         """
         for transaction in self._transactions.values():
             if not transaction.voted:
@@ -342,37 +341,38 @@ class Locks:
     # -- changes of the partition table -----------------------------------------------------------
 
     def replicated(self, complete: Callable[[bytes], bool]) -> None:
-        """Cells became complete: their lockless writes are held, together where there are several.
+        """Hold the lockless stores of cells that became complete; several transactions share objects.
 
-        ``complete(oid)`` tells the objects of these cells, whose mode is NORMAL already.
+        ``complete(oid)``: whether an object is in these cells, whose mode is NORMAL already.
         """
         for transaction in self._transactions.values():
             for oid in [oid for oid in transaction.lockless if complete(oid)]:
                 transaction.lockless.remove(oid)
-                if not transaction.rebasing:  # else it takes its turn when it is rebased
+                if not transaction.rebasing:  # else when it is rebased
                     self._writes.share(oid, transaction)
 
     def undoing(self, concerned: Callable[[bytes], bool], blindly: bool = False) -> bool:
-        """Whether changes of one are being undone; ``blindly``: without the revision to go back to."""
+        """Return whether a transaction undoes changes of concerned objects; ``blindly``: only where the
+        revision to go back to is not here."""
         return any(t.undoes(concerned, blindly) for t in self._transactions.values())
 
     def __len__(self) -> int:
         return len(self._transactions)
 
     def shared(self) -> frozenset[bytes]:
-        """Objects with several holders: a complete cell is not readable while it has some."""
+        """Return the objects with several holders; a complete cell with some is not yet readable."""
         return frozenset(self._writes.shared)
 
     def lose(self, gone: Callable[[bytes], bool]) -> None:
-        """Partitions were taken from this node: forget the objects for which ``gone`` is true.
+        """Forget the objects for which ``gone`` is true: their partitions were taken from this node.
 
-        The cells that are left may have got the transactions' stores when they were out of date, and
-        rely on the check that was done here: what is still to be checked must not be committed.
+        The remaining cells may have accepted the stores lockless, and rely on the check for conflicts
+        here. So a transaction with objects that are still to be checked must not commit.
         """
         for transaction in self._transactions.values():
             if not transaction.voted:
                 unknown = transaction.to_rebase()
-                if transaction.rebasing:  # its client may vote before it hears of the deadlock
+                if transaction.rebasing:  # the client may vote before it learns of the deadlock
                     unknown += [request.oid for request in transaction.delayed]
                 transaction.unknown.update(filter(gone, unknown))
                 for oid in [oid for oid in transaction.changes if gone(oid)]:
@@ -381,7 +381,7 @@ class Locks:
         self._writes.execute()
 
     def validate(self) -> None:
-        """Raise AssertionError if an invariant is broken. For tests, after every step."""
+        """Raise AssertionError if an invariant is broken. Tests call it after each step."""
         transactions = self._transactions.values()
         self._writes.validate(transactions)
         self._readers.validate(self.read_locked)
@@ -402,7 +402,7 @@ class Locks:
         return self._requests
 
     def _begin(self, ttid: bytes, client: Client) -> Transaction:
-        """The transaction, new if unknown; it must still be in its first phase."""
+        """Return the transaction, which must be in its first phase; create it if it is unknown."""
         transaction = self._transactions.get(ttid)
         if transaction is None:
             transaction = self._transactions[ttid] = Transaction(ttid, client, ttid, self._clock())
@@ -423,7 +423,7 @@ class Locks:
         return False
 
     def _forget_aborted(self, gone: Callable[[Client], bool]) -> None:
-        """No late store can come from these connections any more."""
+        """Forget aborted transactions of connections that can send no late store."""
         for ttid in [ttid for ttid, owner in self._aborted.items() if gone(owner)]:
             del self._aborted[ttid]
 

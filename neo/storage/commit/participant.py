@@ -37,7 +37,7 @@ class Participant(Part):
     # -- orders of the master --------------------------------------------------------------------
 
     def unlock(self, ttid: bytes) -> bool:
-        """NotifyUnlockInformation; return False if the transaction is not locked here."""
+        """Handle NotifyUnlockInformation; return False if the transaction is not locked here."""
         tid = self.locks.final_tid(ttid)
         if tid is None:
             return False
@@ -52,26 +52,26 @@ class Participant(Part):
             self.locks.unlock(ttid)
 
     def abort(self, ttid: bytes) -> None:
-        """AbortTransaction from the master."""
+        """Handle AbortTransaction from the master."""
         if self.locks.abort(ttid, None):
             dropped.remember(self._backend, [ttid])
             self._backend.abort(ttid)
 
     def finished(self, ttid: bytes) -> None:
-        """NotifyTransactionFinished: drop what this node voted if it was not ready when the transaction
-        began. The master did not ask it to lock, and replication brings the data."""
+        """Handle NotifyTransactionFinished: drop a vote of this node if the transaction began before the
+        node was ready. The master did not ask it to lock, and replication brings the data."""
         if self.locks.abort(ttid, None):
             self._backend.abort(ttid)
 
     # -- events ----------------------------------------------------------------------------------
 
     def operation_started(self) -> None:
-        """Drop the votes that verification left: they were not committed."""
+        """Drop the votes that verification left uncommitted."""
         dropped.remember(self._backend, self._backend.locked_transactions())
         self._backend.drop_unfinished()
 
     def cells_changed(self, change: CellsChanged) -> None:
-        """Transactions in progress follow what the own cells have become."""
+        """Adapt the locks to the new states of the own cells."""
         mode = self._cells.mode
         self.locks.replicated(lambda oid: mode(oid) is CellMode.NORMAL)
         self.locks.lose(lambda oid: mode(oid) is CellMode.ABSENT)
@@ -84,5 +84,5 @@ class Participant(Part):
             self._backend.abort(ttid)
 
     def operation_stopped(self) -> None:
-        """What did not vote is deleted; the rest is left to verification."""
+        """Discard what has not voted, and leave the rest to verification."""
         self.locks.clear()

@@ -1,4 +1,4 @@
-"""Reads that wait for transactions being finished, PURE (rules: :mod:`neo.storage.commit.locks`)."""
+"""Reads that wait for locked transactions. PURE; :mod:`neo.storage.commit.locks` has the rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class _Scan(NamedTuple):
 
 
 class Readers:
-    """Reads that wait for the end of ``tpc_finish``."""
+    """Reads that wait until transactions are unlocked."""
 
     def __init__(self) -> None:
         self.locked: set[Transaction] = set()
@@ -25,11 +25,11 @@ class Readers:
         self._readers.setdefault(oid, []).append(read)
 
     def scan(self, read: Callable[[], None]) -> None:
-        """Wait for the transactions that are locked now: later ones do not delay the scan."""
+        """Wait for the transactions that are locked now, not for later ones."""
         self._scans.append(_Scan(set(self.locked), read))
 
     def unlocked(self, transaction: Transaction) -> list[Callable[[], None]]:
-        """What can be read now."""
+        """Return the reads that need not wait any more."""
         self.locked.remove(transaction)
         ready = [read for oid in transaction.held for read in self._readers.pop(oid, ())]
         for scan in self._scans[:]:
@@ -40,6 +40,6 @@ class Readers:
         return ready
 
     def validate(self, read_locked: Callable[[bytes], bool]) -> None:
-        """Raise AssertionError if a read waits for nothing."""
+        """Raise AssertionError if a read waits without a locked transaction."""
         assert all(read_locked(oid) for oid in self._readers), list(self._readers)
         assert all(scan.waits_for and scan.waits_for <= self.locked for scan in self._scans)

@@ -1,7 +1,4 @@
-"""What a storage node remembers of a transaction in progress.
-
-PURE. The data structures of :mod:`neo.storage.commit.locks`, where the theory is.
-"""
+"""State of transactions in progress: the data structures of :mod:`neo.storage.commit.locks`. PURE."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ StoreAnswer = Callable[[bytes | None], None]
 
 
 class CellMode(Enum):
-    """What a node may do with a store in the cell of an object."""
+    """How a node treats a store, by the state of the object's cell."""
 
     NORMAL = "check for conflicts and lock"
     LOCKLESS = "out of date: accept blindly"
@@ -25,14 +22,14 @@ class CellMode(Enum):
 
 
 class Client(NamedTuple):
-    """The end of a connection: a transaction lives and dies with the one it started on."""
+    """A connection with a client. A transaction belongs to the connection on which it began."""
 
     nid: int
     connection: int  # tells the successive connections of a node apart
 
 
 class RebaseConflict(NamedTuple):
-    """Why an object could not be rebased; it no longer belongs to the transaction."""
+    """The conflict of an object that could not be rebased, and left the transaction."""
 
     serial: bytes
     conflict_serial: bytes
@@ -40,11 +37,11 @@ class RebaseConflict(NamedTuple):
 
 
 class TransactionRefused(Exception):
-    """A request that contradicts the state of its transaction; the message is for the peer."""
+    """A request contradicts the state of its transaction; the message is for the peer."""
 
 
 class Unverifiable(TransactionRefused):
-    """Whether the transaction conflicts with others cannot be told any more: it must begin again."""
+    """Conflicts of the transaction can no longer be detected here: the client must begin it again."""
 
 
 #: None: the transaction holds the object, or has nothing to do with it any more.
@@ -52,7 +49,7 @@ RebaseAnswer = Callable[[RebaseConflict | Unverifiable | None], None]
 
 
 class Change(NamedTuple):
-    """What a transaction did with an object: ``stored`` is None if it only checked it."""
+    """A store of an object in a transaction; a check if ``stored`` is None."""
 
     serial: bytes
     stored: Stored | None
@@ -60,9 +57,10 @@ class Change(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Transaction:
-    """``changes`` = ``held`` + ``lockless`` + what must be rebased (nothing, once it voted).
+    """A transaction in progress on this node.
 
-    ``held`` has more: objects without a change, of which the client is resolving a conflict.
+    Each object of ``changes`` is in ``held`` or ``lockless``, or must be rebased; after the vote none
+    must be. ``held`` also has objects without a change: the client resolves a conflict of them.
     """
 
     ttid: bytes
@@ -72,23 +70,23 @@ class Transaction:
     changes: dict[bytes, Change] = field(default_factory=dict)
     held: set[bytes] = field(default_factory=set)
     lockless: set[bytes] = field(default_factory=set)
-    #: What was to be rebased when this node lost its cell: whether it conflicts is not known any more.
+    #: Objects that were to be rebased when this node lost their cell: conflicts cannot be detected.
     unknown: set[bytes] = field(default_factory=set)
     delayed: dict[Request, None] = field(default_factory=dict)
-    delayed_since: float = 0.0  # since when ``delayed`` is not empty, by the same clock
+    delayed_since: float = 0.0  # when ``delayed`` became not empty, by the same clock
     rebasing: bool = False  # from a deadlock here until the client's AskRebaseTransaction
     voted: bool = False
     stored_vote: bool = False  # the vote is durable
-    metadata: bool = False  # they are kept here
+    metadata: bool = False  # this node keeps the metadata
     tid: bytes | None = None  # set when locked
-    alone: tuple[Transaction, ...] = ()  # (self,): one tuple for all that it holds alone
+    alone: tuple[Transaction, ...] = ()  # (self,): one tuple for all objects that it holds alone
 
     def __post_init__(self) -> None:
         self.alone = (self,)
 
     @property
     def phase(self) -> str:
-        """Its phase, in the words of ``HolderRow`` of :mod:`neo.protocol.packets`."""
+        """Return the phase as in ``HolderRow`` of :mod:`neo.protocol.packets`."""
         if self.tid is not None:
             return "locked"
         if self.voted:
@@ -113,7 +111,7 @@ class Transaction:
         )
 
     def to_rebase(self) -> list[bytes]:
-        """Objects it neither holds nor wrote blindly: it lost them in a deadlock."""
+        """Return the objects that it lost in a deadlock: neither held nor lockless."""
         return [oid for oid in self.changes if oid not in self.held and oid not in self.lockless]
 
     def unverifiable(self) -> Unverifiable:
@@ -127,7 +125,7 @@ class Transaction:
 class Request:
     """A store or check (``change`` is set), or a rebase of what the transaction already has.
 
-    Without an answer it only *keeps a place*: the client will ask to rebase this object.
+    A request without an answer *keeps a place* in the queue: the client will rebase this object.
     """
 
     transaction: Transaction
@@ -152,15 +150,15 @@ class Request:
 
 
 class Blocked(NamedTuple):
-    """What a transaction waits for. ``waited``: seconds that it has waited on this node without a pause.
-    ``holders`` is empty if it only waits to be rebased."""
+    """The holders for which a transaction waits, none if it waits to be rebased. ``waited``: seconds
+    that it has waited on this node without a pause."""
 
     waited: float
     holders: list[Transaction]
 
 
 class Blocking(NamedTuple):
-    """A transaction and the ones that wait for it. ``waiters``: seconds of each one's wait, by ttid."""
+    """A transaction and those that wait for it. ``waiters``: ttid → seconds of its wait."""
 
     transaction: Transaction
     waiters: dict[bytes, float]

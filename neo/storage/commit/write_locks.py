@@ -1,8 +1,8 @@
-"""Who holds which object, and the requests that wait for it.
+"""The table of write locks, and the requests that wait for them.
 
-PURE. The rules are those of :mod:`neo.storage.commit.locks`, which knows the transactions' lives; here
-are the attempts to hold an object. After a method, :attr:`WriteLocks.freed` may contain objects:
-:meth:`WriteLocks.execute` must follow in the same step.
+PURE. :mod:`neo.storage.commit.locks` has the rules and the phases of transactions; this module has the
+attempts to lock an object. A method may leave objects in :attr:`WriteLocks.freed`: the caller must call
+:meth:`WriteLocks.execute` in the same step.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _Holders = tuple[Transaction, ...]
 
 
 def may_deadlock(transaction: Transaction, holders: _Holders) -> bool:
-    """Whether it must not wait for these holders; see the theory of :mod:`neo.storage.commit.locks`."""
+    """Return whether waiting for these holders may close a circle (:mod:`neo.storage.commit.locks`)."""
     return any(h.locking_tid > transaction.locking_tid and not h.voted for h in holders)
 
 
@@ -66,7 +66,7 @@ class WriteLocks:
             self._check_and_hold(request)
 
     def execute(self, limit: bytes | None = None) -> None:
-        """Attempt again what waits for freed objects, by locking tid; above ``limit`` later."""
+        """Attempt again the requests for freed objects, by locking tid; those above ``limit`` later."""
         later: set[bytes] = set()
         while self.freed:
             freed, self.freed = self.freed, set()
@@ -79,20 +79,20 @@ class WriteLocks:
         self.freed = later
 
     def take_again(self, transaction: Transaction) -> None:
-        """Hold what a rebased transaction already has and that is free and without conflict."""
+        """Lock again, for a rebased transaction, its objects that are free and have no conflict."""
         for oid, change in transaction.changes.items():
             if oid not in self.holders and self._cell_mode(oid) is CellMode.NORMAL:
                 if self._conflict(oid, change) is None:
                     self._hold(oid, transaction)
 
     def keep_places(self, transaction: Transaction, number: Callable[[], int]) -> None:
-        """Wait at once for what others hold of a rebased transaction; see the theory."""
+        """Queue a rebased transaction for its objects that other transactions hold."""
         for oid in transaction.to_rebase():
             if oid in self.holders and not transaction.rebasing:
                 self.attempt(Request(transaction, oid, number(), None))
 
     def leave_places(self, transaction: Transaction) -> None:
-        """The transaction is in deadlock or rebased again, has everything, or ends."""
+        """Remove the transaction's places: it is in deadlock, is rebased, has everything, or ends."""
         for request in [request for request in transaction.delayed if request.keeps_place]:
             self.undelay(request)
 
@@ -113,11 +113,11 @@ class WriteLocks:
 
     @staticmethod
     def _is_unknown(transaction: Transaction, oid: bytes) -> bool:
-        """Whether it must be checked for a conflict, in a cell that cannot tell."""
+        """Return whether the object is still to be checked, in a cell that cannot detect conflicts."""
         return oid in transaction.unknown or oid in transaction.to_rebase()
 
     def _check_and_hold(self, request: Request) -> None:
-        """The object is free or held by this transaction alone: look for a conflict."""
+        """Check for a conflict; the object is free, or held by this transaction alone."""
         transaction, oid = request.transaction, request.oid
         self.undelay(request)
         change = request.change or transaction.changes.get(oid)
@@ -127,7 +127,7 @@ class WriteLocks:
             self._keep(transaction, oid, change)
             self._hold(oid, transaction)
             request.succeed(None)
-        elif not request.keeps_place:  # else the client is told when it asks
+        elif not request.keeps_place:  # else the client gets the conflict when it asks
             if request.answer_rebase is not None:
                 request.answer_rebase(RebaseConflict(change.serial, conflict_serial, change.stored))
             if request.answer_store is not None:
@@ -135,13 +135,13 @@ class WriteLocks:
                 self.discard(change)
             self.forget(transaction, oid)
             if change.stored is not None:
-                # It comes back with the conflict resolved: nobody may be faster meanwhile.
+                # The client stores again with the conflict resolved: no other may be faster.
                 self._hold(oid, transaction)
 
     def _conflict(self, oid: bytes, change: Change) -> bytes | None:
-        """The last serial, if it is not the one that the change is based on.
+        """Return the last serial if the change is not based on it, else None.
 
-        MAX_TID if there is none any more: deleted and packed away, or its creation truncated.
+        Return MAX_TID if the object is gone: deleted and packed away, or its creation truncated.
         """
         last = self._last_serial(oid)
         if last is None and change.serial != ZERO_TID:
@@ -151,7 +151,7 @@ class WriteLocks:
     # -- changes of a transaction -----------------------------------------------------------------
 
     def _keep(self, transaction: Transaction, oid: bytes, change: Change) -> None:
-        """Remember a store or check; a check never hides a store of the same transaction."""
+        """Keep a store or check; a check never replaces a store of the same transaction."""
         known = transaction.changes.get(oid)
         if known is not None and known is not change and known.stored is not None:
             if change.stored is None:
@@ -161,7 +161,7 @@ class WriteLocks:
         transaction.changes[oid] = change
 
     def forget(self, transaction: Transaction, oid: bytes) -> None:
-        """The object no longer belongs to the transaction."""
+        """Remove the object from the transaction."""
         change = transaction.changes.pop(oid, None)
         if oid in transaction.held:
             self._release(transaction, oid)
@@ -174,7 +174,7 @@ class WriteLocks:
             self._discard(change.stored)
 
     def discard_all(self, transaction: Transaction) -> None:
-        """A transaction that did not vote ends: nothing refers to its data any more."""
+        """Discard all data of a transaction that ends without a vote."""
         for change in transaction.changes.values():
             self.discard(change)
         for request in transaction.delayed:
@@ -182,7 +182,7 @@ class WriteLocks:
                 self.discard(request.change)
 
     def give_up(self, transaction: Transaction) -> None:
-        """It ends, or cannot be committed any more: nobody waits for it, and it for nobody."""
+        """Release the locks and requests of a transaction that ends, or cannot commit any more."""
         for request in list(transaction.delayed):
             self.undelay(request)
             if request.change is not None:
@@ -198,7 +198,7 @@ class WriteLocks:
         self.holders[oid] = transaction.alone
 
     def share(self, oid: bytes, transaction: Transaction) -> None:
-        """Hold an object together with those that hold it already."""
+        """Lock an object together with its present holders."""
         transaction.held.add(oid)
         others = self.holders.get(oid)
         if others is None:
@@ -208,7 +208,7 @@ class WriteLocks:
             self.shared.add(oid)
 
     def release(self, transaction: Transaction) -> None:
-        """Let go all that a transaction holds, or has a place for."""
+        """Release all locks and places of a transaction."""
         self.leave_places(transaction)
         for oid in list(transaction.held):
             self._release(transaction, oid)
@@ -234,7 +234,7 @@ class WriteLocks:
             self.queue.setdefault(request.oid, []).append(request)
 
     def undelay(self, request: Request) -> None:
-        """The request is about to be answered, whether it was delayed or not."""
+        """Remove a request from the queue, if it is there: it is about to be answered."""
         if request in request.transaction.delayed:
             del request.transaction.delayed[request]
             queue = self.queue[request.oid]
@@ -243,7 +243,7 @@ class WriteLocks:
                 del self.queue[request.oid]
 
     def validate(self, transactions: Iterable[Transaction]) -> None:
-        """Raise AssertionError unless the table and the transactions tell the same story."""
+        """Raise AssertionError unless the table and the transactions agree."""
         held: dict[bytes, set[Transaction]] = {}
         delayed: set[Request] = set()
         for transaction in transactions:

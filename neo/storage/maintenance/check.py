@@ -2,27 +2,28 @@
 
 Theory of operation
 -------------------
-One node, which the master chose, asks all nodes with a readable cell, itself included, for digests of
-the same range, and goes on behind it while all are equal. Where they differ
+One node, chosen by the master, asks all nodes with a readable cell, itself included, for digests of the
+same range. It continues behind that range while all digests are equal. If they differ:
 
-* and there is a reference, the others are wrong;
-* else the greatest group of equal ones is right, if it is greater than any other;
-* else nobody knows: all of them are reported, and the master leaves the decision to the operator.
+* With a reference cell, the cells that differ from it are wrong.
+* Else the largest group of equal cells is right, if it is larger than any other.
+* Else no cell is known to be right: all are reported, and the master leaves the decision to the operator.
 
-A node that moves its cell away meanwhile has voted, too. Who got a cell meanwhile has not: it may be a
-copy of one that is wrong. If there is such a node, or one that could not be asked, and nobody knows who
-is right, then nobody is reported: the others would be copied anew from what was not compared.
+The digest of a node that loses its cell meanwhile still counts. A node that gets a cell meanwhile is not
+asked: it may have copied a wrong one. If there is such a node, or one that did not answer, and no cell is
+known to be right, then none is reported, because all would be copied anew from cells that were not
+compared.
 
-Wrong nodes are reported and left out, and the comparison goes on with the others. Only ids are
-compared: a pack may make them differ for a moment, while it has ended on one node and another has not
-heard of it. So what differs is asked again before it is believed.
+Wrong nodes are reported and left out, and the comparison continues with the others. Only ids are
+compared. Cells differ for a moment while a pack has ended on one node and is unknown to another, so a
+difference must be seen again before it is reported.
 
 In a backup the reference is a cell of the upstream cluster, unless the operator named another: it is
-asked like the others, and never reported. Cells of a backup, and the upstream cluster, are packed at
-different times, after which they differ for as long: only those are compared that are packed at one tid
-before and after.
+asked like the others, and never reported. The cells of a backup and of its upstream cluster are packed
+at different times and differ until all are packed. So cells are compared only if all are packed at one
+tid, before and after.
 
-One partition is compared at a time, with the pace of replication.
+One partition is compared at a time, with the pauses of replication.
 """
 
 from __future__ import annotations
@@ -72,16 +73,16 @@ from neo.storage.replication.fetch import FetchFailed, Receiver
 
 logger = logging.getLogger("neo.storage")
 
-#: Rows of a digest, as others ask for, too.
+#: Rows of a digest.
 LENGTH = 40_000
-#: A difference is believed when it is seen once more after each of these pauses.
+#: A difference is reported if it is seen again after each of these pauses.
 CONFIRM_SECONDS = (1.0, 3.0)
-#: A connection may break, and a node may not have heard yet that its cell can be read. It is asked again
-#: after each of these pauses.
+#: Pauses before a node is asked again: its connection may break, and it may not know yet that its cell is
+#: readable.
 AGAIN_SECONDS = (0.1, 1.0)
 #: In :class:`~neo.storage.links.Links`.
 USER = "check"
-#: Among the ids of nodes to compare: the cell of the upstream cluster. No storage node has this id.
+#: The id of the upstream cluster's cell among the nodes to compare. No storage node has this id.
 UPSTREAM = 0
 
 _D = TypeVar("_D", AnswerCheckTIDRange, AnswerCheckSerialRange)
@@ -93,7 +94,7 @@ class CheckFailed(Exception):
 
 @dataclass(frozen=True)
 class Replicas:
-    """The own cells and the ways to the others, with which they are compared."""
+    """The own cells, and the connections to those with which they are compared."""
 
     cluster: Cluster
     cells: Cells
@@ -105,7 +106,7 @@ class Replicas:
 
 
 class Checker(Part):
-    """What the master asked this node to compare. Bound: one request per partition."""
+    """Executes the checks and repairs that the master requests. Bound: one request per partition."""
 
     def __init__(self, replicas: Replicas, receiver: Receiver, packer: Packer) -> None:
         self._replicas = replicas
@@ -116,12 +117,12 @@ class Checker(Part):
         self._working = False
 
     def operation_stopped(self) -> None:
-        """The job is cancelled."""
+        """Forget the requests; the job is cancelled."""
         self._queue.clear()
         self._working = False
 
     def add(self, m: CheckPartition | MendCell) -> None:
-        """Compare, or mend."""
+        """Queue a check, or the repair of a cell of a backup."""
         self._queue[m.partition] = m
         if not self._working:
             self._working = True
@@ -156,13 +157,13 @@ class Checker(Part):
         except (BackendFailure, Cancelled):
             raise
         except Exception:
-            # Only the master wanted it: this node goes on.
+            # An error in a check must not end the node.
             logger.exception("failure while checking partition %s", m.partition)
             return "internal failure: see the log of the node that checked it"
 
 
 class Comparison:
-    """Of one partition. ``problems``: nodes that could not be compared."""
+    """The comparison of one partition. ``problems``: nodes that could not be compared."""
 
     def __init__(self, replicas: Replicas, m: CheckPartition) -> None:
         """Raises CheckFailed."""
@@ -175,9 +176,9 @@ class Comparison:
         partitions = self._cells.partitions
         if not 0 <= m.partition < len(partitions):
             raise CheckFailed(f"there is no partition {m.partition}")
-        #: Those that are right as far as is known.
+        #: Nodes that have not differed so far.
         self._nodes = sorted(self._cluster.running(partitions.readable(m.partition)))
-        #: Those that were reported.
+        #: Nodes that were reported.
         self._wrong: set[int] = set()
         self._reference: int | None = None
         #: What all were packed at when the comparison began; None if that does not matter.
@@ -219,7 +220,7 @@ class Comparison:
             start = objects.max_tid, add64(objects.max_oid, 1)
 
     async def _pack_state(self) -> AnswerPackState | None:
-        """The one of all. Raises CheckFailed if they have different ones."""
+        """Return the common pack state. Raises CheckFailed if cells have different ones."""
         answers = await self._ask_all(AskPackState(self._m.partition))
         self._check_reference(answers)
         if len(set(answers.values())) > 1:
@@ -233,7 +234,7 @@ class Comparison:
             raise CheckFailed(f"the reference does not answer: {self.problems[-1]}")
 
     async def _agreed(self, request: Request[_D]) -> _D | None:
-        """The digest of those that are right; None if there is nobody left to compare."""
+        """Return the digest of the right cells; None if fewer than two cells are left."""
         pauses = list(CONFIRM_SECONDS)
         last: dict[int, _D] = {}
         while len(self._nodes) > 1:
@@ -253,8 +254,9 @@ class Comparison:
         return None
 
     def _report(self, answers: dict[int, _D], last: dict[int, _D]) -> _D | None:
-        """Tell the master who is wrong, and go on without them; returns the digest to believe. ``last``:
-        the answers also of those who were lost since. Raises CheckFailed."""
+        """Report the wrong nodes and leave them out; return the right digest, None if none is known.
+
+        ``last``: the answers, including those of nodes that were lost since. Raises CheckFailed."""
         right = self._right(answers, last)
         wrong = [nid for nid, answer in answers.items() if answer != right]
         readable = self._cells.partitions.readable(self._m.partition)
@@ -276,8 +278,8 @@ class Comparison:
         return right
 
     async def _tell_behind(self, request: Request[_D], answers: Mapping[int, _D]) -> None:
-        """Tell the master which cells have only the first rows of what another one has: that one is asked
-        for as many. Nothing is told of cells that differ otherwise."""
+        """Tell the master which cells have only the first rows of the largest one, whose node is asked
+        for a digest of as many rows. Do not report cells that differ otherwise."""
         master = self._cluster.master
         if master is None or FEATURE_TAILS not in master.features:
             return
@@ -299,8 +301,8 @@ class Comparison:
             self._cluster.tell_master(NotifyCellsBehind(self._m.partition, most, revisions, behind))
 
     async def _since(self, nid: int, request: Request[_D], found: _D) -> bytes | None:
-        """Return the tid of the first row that a node has after those of another one, whose digest is
-        ``found``; None if these are not the first that it has."""
+        """Return the tid of the first row of a node after those that the digest ``found`` of another
+        covers; None if its own first rows have another digest."""
         following = replace(request, length=1)
         if found.count:
             if await self._ask(nid, replace(request, length=found.count)) != found:
@@ -313,7 +315,7 @@ class Comparison:
         return (await self._ask(nid, following)).max_tid
 
     def _right(self, answers: dict[int, _D], last: dict[int, _D]) -> _D | None:
-        """The digest to believe, None if there is none."""
+        """Return the right digest; None if none is known to be right."""
         if self._reference is not None:
             return answers[self._reference]
         votes: dict[_D, int] = {}
@@ -326,9 +328,9 @@ class Comparison:
     # -- questions ---------------------------------------------------------------------------------
 
     async def _ask_all(self, request: Request[A]) -> dict[int, A]:
-        """By node; those that do not answer are left out from now on."""
+        """Return the answers by node; leave out nodes that do not answer from now on."""
         began = self._background.monotonic()
-        # All at once: the slowest one determines the time.
+        # In parallel: the slowest node determines the time.
         asked = {nid: Task(self._ask(nid, request)) for nid in self._nodes}
         answers: dict[int, A] = {}
         try:

@@ -1,7 +1,6 @@
-"""Deletion of what no cell of this node needs, in small steps between which everybody else is served.
+"""Deletion of data that no cell of this node needs, in small steps between requests of others.
 
-Each job is a workflow; it can be cancelled at any step and started again from the beginning: what is
-done is found done.
+Each job can be cancelled at any step and started again from the beginning.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from neo.storage.events import CellsChanged, Part
 
 logger = logging.getLogger("neo.storage")
 
-#: Objects, or rows, of a step while no client is at work. Nobody is served meanwhile.
+#: Objects, or rows, of a step while no client is active. No request is served during a step.
 STEP_LENGTH = 200
 
 
@@ -49,7 +48,7 @@ class Eraser(Part):
             self._start()
 
     def operation_stopped(self) -> None:
-        """The job is cancelled."""
+        """Forget the request; the job is cancelled."""
         self._working = self._again = False
 
     async def _work(self) -> None:
@@ -61,7 +60,7 @@ class Eraser(Part):
         self._working = False
 
     async def _erase(self, partition: int) -> None:
-        """Until nothing is left, or the partition came back."""
+        """Erase until nothing is left, or the partition is assigned again."""
         background, backend = self._background, self._database.backend
         while self._cells.state(partition) is None:
             began = background.monotonic()
@@ -71,7 +70,7 @@ class Eraser(Part):
             await background.give_way(began)
 
     def prune(self, dry_run: bool) -> None:
-        """NotifyRepair: delete, or only count, data that nothing refers to."""
+        """Handle NotifyRepair: delete, or only count, data that nothing refers to."""
         self._background.run(self._prune(dry_run))
 
     async def _prune(self, dry_run: bool) -> None:

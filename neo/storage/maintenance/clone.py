@@ -1,12 +1,11 @@
 """A copy of another node's database becomes a node of its own (specification, *Cloning a Storage Node*).
 
-To replicate a big database takes long; to copy a disk or a snapshot does not. The copy is opened once
-with ``--new-nid``: it asks the master for a node id and for OUT_OF_DATE cells of the partitions that it
-has, remembers both, and ends. Started again in the usual way, it is compared with the replicas and gets
-what it lacks.
+To copy a disk or a snapshot takes less time than to replicate a large database. The copy is opened once
+with ``--new-nid``: it asks the master for a node id and for OUT_OF_DATE cells of its partitions, stores
+both, and ends. Started again in the usual way, it is compared with the replicas and gets what it lacks.
 
-How old the copy is does not matter, and nothing is assumed about it: comparison starts from the first
-transaction. CORRUPTED cells are not taken.
+The copy may be of any age: the comparison starts from the first transaction. CORRUPTED cells are not
+taken.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ logger = logging.getLogger("neo.storage")
 
 
 class _Master(StorageHandler):
-    """What follows the acceptance; nothing else is of interest."""
+    """The handler of the master, which waits for the partition table."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -49,7 +48,7 @@ class _Master(StorageHandler):
 
     @on(NotifyNodeInformation)
     def nodes(self, peer: Peer, message_id: int, m: NotifyNodeInformation) -> None:
-        """It says that this node is DOWN, as it is about to be."""
+        """Ignore the node table: the master lists this node as DOWN, since it will end."""
 
     @on(SendPartitionTable)
     def partitions(self, peer: Peer, message_id: int, m: SendPartitionTable) -> None:
@@ -64,14 +63,14 @@ async def clone(
     cluster: Cluster,
     cells: Cells,
 ) -> None:
-    """Ends the node: exit code 0 when the database is a node of its own, 1 when it cannot be."""
+    """Make the database a node of its own, and stop with exit code 0, or 1 after a failure."""
     backend = database.backend
     partitions = [p for p in cells.assigned() if cells.state(p) is not CellState.CORRUPTED]
     if not partitions:
         core.fail(ValueError("the database is not a copy of a storage node: no partition is in it"))
         return
     handler = _Master(database)
-    # A master of ours compares the number of partitions before it gives an id and cells.
+    # This master compares the number of partitions before it allocates an id and cells.
     extra = {
         "new_nid": partitions,
         "devpath": list(devpath),
@@ -92,7 +91,7 @@ async def clone(
     table = PartitionTable()
     table.load(message.ptid, message.num_replicas, message.row_list)
     try:
-        # Nothing is written before: the end commits it.
+        # Before anything is written, since the end of the core commits it.
         cells.check(table)
     except ValueError as e:
         core.fail(ValueError(f"it is no copy of a node of this cluster: {e}; neoctl drop {name}"))
@@ -101,7 +100,7 @@ async def clone(
     backend.drop_unfinished()
     backend.set_config("nid", str(cluster.nid))
     backend.set_config("truncate_tid", None)
-    # It has no readable cell, of which alone that would tell.
+    # The rows of a backup are about readable cells, which a clone does not have.
     cells.backup.cut()
     cells.replace(table)
     await database.stored()

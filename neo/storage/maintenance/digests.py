@@ -1,8 +1,8 @@
-"""Digests of what a cell has, by which replicas are compared (FACTS 6.8).
+"""Digests of the rows of a cell, by which replicas are compared (FACTS 6.8).
 
-A digest covers the first ``length`` rows of a range of tids: how many there are, the SHA-1 of their
-tids (and of their oids) as decimal integers with commas between, and the last ones. Rows are read in
-steps, between which everybody else is served.
+A digest covers the first ``length`` rows of a range of tids: their number, the SHA-1 of their tids (and
+of their oids) as decimal integers with commas between, and the last ids. Rows are read in steps, between
+which other requests are served.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from neo.storage.cells import Cells
 from neo.storage.database import Database
 from neo.storage.maintenance.pack import Packer
 
-#: Rows that are read before others are served.
+#: Rows of a step.
 STEP_LENGTH = 1000
 
 
@@ -50,7 +50,7 @@ class _Digest:
 
 @dataclass(eq=False, repr=False)
 class Digests:
-    """What this node answers when its cells are compared."""
+    """Computes the answers of this node when its cells are compared."""
 
     database: Database
     cells: Cells
@@ -58,20 +58,19 @@ class Digests:
     packer: Packer
 
     def check_readable(self, partition: int, code: ErrorCode = ErrorCode.CHECKING_ERROR) -> None:
-        """Raises ErrorAnswer unless there is a cell here that can be read."""
+        """Raise ErrorAnswer unless this node has a readable cell of the partition."""
         exists = 0 <= partition < len(self.cells.partitions)
         if not exists or not self.cells.is_readable(partition):
             raise ErrorAnswer(code, f"partition {partition} cannot be read here")
 
     def check_comparable(self, partition: int) -> None:
-        """Raises ErrorAnswer unless the rows of a cell are those that its replicas should have."""
+        """Raise ErrorAnswer unless the own cell must have the same rows as its replicas."""
         self.check_readable(partition)
         if self.packer.pending(partition):
             raise ErrorAnswer(ErrorCode.CHECKING_ERROR, f"partition {partition} is being packed")
 
     async def answer(self, request: Request[A]) -> A:
-        """Return this node's answer to AskPackState, AskCheckTIDRange or AskCheckSerialRange. Raise
-        ErrorAnswer if it refuses."""
+        """Return the answer to a request. Raises ErrorAnswer."""
         found: Message
         if isinstance(request, AskPackState):
             found = self.pack_state(request.partition)
@@ -85,12 +84,12 @@ class Digests:
     def pack_state(
         self, partition: int, code: ErrorCode = ErrorCode.CHECKING_ERROR
     ) -> AnswerPackState:
-        """Raises ErrorAnswer."""
+        """Return the answer to AskPackState. Raises ErrorAnswer."""
         self.check_readable(partition, code)
         return AnswerPackState(self.packer.state(partition))
 
     async def _tid_digest(self, m: AskCheckTIDRange) -> AnswerCheckTIDRange:
-        """Of the transactions of a range. Raises ErrorAnswer."""
+        """Return the digest of the transactions of a range. Raises ErrorAnswer."""
         digest, first, last = _Digest(), m.min_tid, ZERO_TID
         while True:
             self.check_comparable(m.partition)
@@ -104,7 +103,7 @@ class Digests:
             await self.background.sleep(0)
 
     async def _serial_digest(self, m: AskCheckSerialRange) -> AnswerCheckSerialRange:
-        """Of the revisions of objects from (min_tid, min_oid) on, by tid and oid. Raises ErrorAnswer."""
+        """Return the digest of revisions from (min_tid, min_oid) on, in order. Raises ErrorAnswer."""
         tids, oids, last = _Digest(), _Digest(), (ZERO_TID, ZERO_OID)
         first = m.min_tid, m.min_oid
         while True:

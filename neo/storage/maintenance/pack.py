@@ -1,25 +1,25 @@
-"""Pack: forget revisions that are not current at a tid, on every replica, whatever happens meanwhile.
+"""Pack: delete revisions that are not current at a tid, on each replica.
 
 Theory of operation
 -------------------
-A pack that was asked for is *wanted* until it is done: the greatest tid asked for is in the
-configuration row ``_pack_wanted``, durably, before the first row goes. A cell is *pending* while it is
-readable and was packed at an earlier tid; ``_packed.<partition>`` tells which. So a pack is cut
-short by nothing: after a crash the node goes on (``_packing`` tells with which object), and a node that
-did not hear of it is told again by the master when it comes back.
+A pack is *wanted* until it is done: the row ``_pack_wanted`` of ``config`` has the greatest tid
+requested, durably, before the first revision is deleted. A cell is *pending* while it is readable and
+its last pack, in the row ``_packed.<partition>``, was at an earlier tid. So each pack completes: after
+a crash the node continues with the object in the row ``_packing``, and the master tells a node that
+was away when it returns.
 
-What a pack leaves depends on nothing but the tid and the revisions up to it, of the last object also the
-deletion (:func:`neo.storage.backend.revisions.pack`). So replicas that have the same revisions end with
-the same. Only complete cells are packed for that reason: one that is out of date is made equal to a
-source first (``AskPackState``):
+The result of a pack depends only on the tid and the revisions up to it, including the deletion of the
+last object (:func:`neo.storage.backend.revisions.pack`). So replicas with equal revisions have equal
+results. Therefore only complete cells are packed. A cell that is out of date is made equal to a source
+first (``AskPackState``):
 
-* from a source whose cell is pending nothing up to that tid is fetched: it will soon be gone;
-* from one whose cell is pending an undo that is later comes as it will be then (``as_packed``);
-* if the source was packed at another tid than the own cell, all that is here is compared again, because
-  revisions may be gone that were replicated long ago;
-* if the source's pack changed while it was compared, the round begins again.
+* While the source's cell is pending, nothing up to the tid of the pack is fetched: it will be deleted.
+* A later undo comes from such a source as the pack will leave it (``as_packed``).
+* If the source was packed at another tid than the own cell, the whole cell is compared again, because
+  revisions may be gone that were replicated before.
+* If the source's pack changed during a comparison, that round begins again.
 
-A step is a few milliseconds of work, after which clients have their turn.
+A step takes a few milliseconds, after which clients are served.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from neo.storage.events import CellsChanged, Part
 
 logger = logging.getLogger("neo.storage")
 
-#: Objects of a step while no client is at work.
+#: Objects of a step while no client is active.
 STEP_LENGTH = 200
-#: How often it is looked whether undos in progress have ended.
+#: Period in which the end of undos in progress is polled.
 LOOK_SECONDS = 0.02
 
 
 @dataclass(eq=False, repr=False)
 class Packer(Part):
-    """Bounds: one job; as many waiting questions as the master asks, which is one at a time."""
+    """Packs the own cells. Bounds: one job; the requests of the master, which sends one at a time."""
 
     shell: Host
     database: Database
@@ -65,11 +65,11 @@ class Packer(Part):
     # -- state -------------------------------------------------------------------------------------
 
     def wanted(self) -> int:
-        """The tid of the last pack that was asked for, 0 if there was none."""
+        """Return the tid of the last pack that was requested, 0 if there was none."""
         return int(self.database.backend.get_config("_pack_wanted") or 0)
 
     def want(self, tid: bytes) -> None:
-        """Pack all complete cells at ``tid``, if that is later than what was wanted until now."""
+        """Pack all complete cells at ``tid``, if it is later than the pack that was wanted before."""
         self.database.backend.packed_elsewhere(tid)
         if self.wanted() < u64(tid) <= u64(MAX_TID):
             self.database.backend.set_config("_pack_wanted", str(u64(tid)))
@@ -80,50 +80,50 @@ class Packer(Part):
         return tid
 
     def packed(self, partition: int) -> int:
-        """The tid of the last pack that is done in a cell, 0 if there was none."""
+        """Return the tid of the last pack that is done in a cell, 0 if there was none."""
         return int(self.database.backend.get_config(f"_packed.{partition}") or 0)
 
     def set_packed(self, partition: int, tid: int) -> None:
-        """Where a pack of this cell was cut short does not matter any more."""
+        """Note that a cell is packed; forget where an earlier pack was interrupted."""
         backend = self.database.backend
         backend.set_config(f"_packed.{partition}", str(tid) if tid else None)
         if self._begun() == partition:
             backend.set_config("_packing", None)
 
     def _begun(self) -> int | None:
-        """The partition whose pack was cut short, or is going on."""
+        """Return the partition whose pack was interrupted, or is in progress."""
         text = (self.database.backend.get_config("_packing") or "").partition(":")[0]
         return int(text) if text else None
 
     def pending(self, partition: int) -> bool:
-        """Whether an own cell can be read and is to be packed. One of a backup has everything until
-        then before."""
+        """Return whether an own cell is readable and must be packed. A cell of a backup must first be
+        complete up to the tid of the pack."""
         wanted = self.wanted()
         if not self.cells.is_readable(partition) or self.packed(partition) >= wanted:
             return False
         return self.cells.backup.has(partition, p64(wanted))
 
     def state(self, partition: int) -> bytes:
-        """The tid at which a readable cell is packed, or will be before it lets anything until then be
+        """Return the tid at which a readable cell is packed, or will be before rows up to that tid are
         fetched or compared."""
         tid: bytes = p64(self.wanted() if self.pending(partition) else self.packed(partition))
         return tid
 
     def as_packed(self, partition: int, oid: bytes, record: Record) -> Record:
-        """What a replica gets that may be packed already: there the revision that an undo goes back
-        to is gone, and nothing would tell which one has its data now."""
+        """Return a record as it will be after the pack. A replica may be packed already: there the
+        revision that an undo goes back to is gone, and its data could not be found."""
         tid = self.wanted()
         serial = record.data_serial
         if serial is None or u64(serial) > tid or not self.pending(partition):
             return record
         try:
             value = self.database.backend.packed_value(oid, record.serial, p64(tid))
-        except KeyError:  # it goes with the pack
+        except KeyError:  # the pack deletes it
             return record
         return record._replace(data_serial=value)
 
     def _next(self) -> int | None:
-        """The partition to pack: the one that was begun, then one that others wait for."""
+        """Return the next partition to pack: the one that was begun, then one that is waited for."""
         for partition in (self._begun(), self._first):
             if partition is not None and self._exists(partition) and self.pending(partition):
                 return partition
@@ -136,7 +136,7 @@ class Packer(Part):
         return partition < len(self.cells.partitions)
 
     def _start_oid(self, partition: int) -> bytes:
-        """Where a pack at the wanted tid was cut short."""
+        """Return the oid at which a pack at the wanted tid was interrupted."""
         text = self.database.backend.get_config("_packing") or ""
         if text.count(":") == 2:
             begun, tid, oid = text.split(":")
@@ -147,19 +147,19 @@ class Packer(Part):
     # -- events ------------------------------------------------------------------------------------
 
     def ask(self, peer: Peer, message_id: int, tid: bytes) -> None:
-        """AskPack: answered when all own cells are packed."""
+        """Handle AskPack; answer when all own cells are packed."""
         self.want(tid)
         self._waiting.append((peer, message_id))
         self.begin()
 
     def begin(self) -> None:
-        """Look for work: the operation began, own cells changed, or got what a pack waits for."""
+        """Start the job if there is work. Call when own cells changed, or a cell of a backup advanced."""
         if not self._working and (self._waiting or self._next() is not None):
             self._working = True
             self.background.run(self._work())
 
     def hurry(self, partition: int) -> None:
-        """Somebody waits for this cell."""
+        """Pack this cell next: another node waits for it."""
         self._first = partition
 
     def operation_started(self) -> None:
@@ -169,7 +169,7 @@ class Packer(Part):
         self.begin()
 
     def operation_stopped(self) -> None:
-        """The job is cancelled."""
+        """Refuse the requests that wait; the job is cancelled."""
         self._working = False
         self._first = None
         waiting, self._waiting = self._waiting, []
@@ -182,8 +182,8 @@ class Packer(Part):
         packed = durable = 0
         while (partition := self._next()) is not None:
             if (wanted := self.wanted()) > durable:
-                # What is gone for readers must not be there again after a crash, for good if nobody else
-                # remembers that it was to go.
+                # Else deleted revisions could be back after a crash, for good if no node knows of the
+                # pack any more.
                 await self.database.stored()
                 durable = wanted
             else:
@@ -198,19 +198,19 @@ class Packer(Part):
                 peer.answer(message_id, AnswerPack(True))
 
     async def _pack(self, partition: int) -> bool:
-        """False if the cell, or what is wanted, changed meanwhile."""
+        """Pack one cell. Return False if the cell, or the wanted tid, changed meanwhile."""
         pace, tid = self.background, self.wanted()
         oid: bytes | None = self._start_oid(partition)
         while oid is not None:
             while self.locks.undoing(partial(self._holds, partition)):
-                # It refers to a revision that might go.
+                # The undo refers to a revision that the pack may delete.
                 await pace.sleep(LOOK_SECONDS)
             if not self.pending(partition) or self.wanted() != tid:
                 return False
             began = pace.monotonic()
             oid = self.database.backend.pack(p64(tid), partition, oid, pace.rows(STEP_LENGTH))
             if oid is None:
-                # Whoever replicates or checks the cell reads what is executed.
+                # Replication and checks of the cell read executed writes.
                 await self.database.stored()
                 if not self.pending(partition) or self.wanted() != tid:
                     return False

@@ -1,11 +1,11 @@
-"""How large the database of this node is, and about how many objects it has: cheap, for a control panel.
+"""Size of this node's database, and an estimate of its number of objects, for a control panel.
 
-The bytes are what the database itself counts. Objects are estimated: to count them would read the whole
-index. Of some partitions, short runs of consecutive oids are read from the index, in distances that
-grow with what was passed: the spacing of a run stands for what comes up to the next one. So the number
-of reads grows with the logarithm of the number of objects. A gap, however wide, is found by its end
-and approached by halves. A partition of some tens of objects is counted exactly. Objects that were
-deleted count until they are packed away.
+The database itself counts its bytes. Objects are estimated, because counting them would read the whole
+index. Short runs of consecutive oids are read from the index, at distances that grow with the number of
+objects before: the spacing in a run is taken for the objects up to the next run. So the number of reads
+grows with the logarithm of the number of objects. A gap of any width is detected by its end and
+approached by halving. A partition with some tens of objects is counted exactly. Deleted objects count
+until they are packed away.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ from neo.protocol.packets import AnswerSize
 from neo.storage.backend.api import Backend
 from neo.storage.cells import Cells
 
-#: Oids that are read in a row.
+#: Oids of a run.
 RUN = 20
-#: After each run as much is passed over as this part of what was counted until then.
+#: After each run, this fraction of the objects counted so far is skipped.
 PASSED = 0.5
-#: Of one partition at most: ten million objects take 70. With it, many gaps make the estimate too small,
-#: not the reads too many.
+#: Reads of one partition; ten million objects take 70. With many gaps, the estimate is too small.
 READS_MAX = 150
-#: Of all partitions: some milliseconds on SQLite, some tens on MariaDB.
+#: Reads of all partitions: some milliseconds on SQLite, some tens on MariaDB.
 BUDGET = 300
-#: So long an answer is good. It is measured on the loop's thread.
+#: Time for which an answer is reused, because measuring blocks the event loop.
 GOOD_SECONDS = 60.0
 
 
 def estimate(oids_from: Callable[[int, int], list[int]], last: int) -> tuple[int, int]:
-    """Return (about how many oids there are up to ``last``, reads that it took).
+    """Return (estimated number of oids up to ``last``, number of reads).
 
-    ``oids_from(oid, length)``: the next ones from an oid on, ascending.
+    ``oids_from(oid, length)`` returns the next oids from an oid on, ascending.
     """
     count = 0.0
     position = reads = 0
@@ -54,12 +53,12 @@ def estimate(oids_from: Callable[[int, int], list[int]], last: int) -> tuple[int
                 count += distance / spacing
                 position += distance
                 break
-            distance //= 2  # there is a gap: come nearer to where it begins
+            distance //= 2  # a gap: approach its begin
     return round(count), reads
 
 
 class Sizes:
-    """The answers to AskSize."""
+    """Computes the answers to AskSize."""
 
     def __init__(self, shell: Host, backend: Backend, cells: Cells) -> None:
         self._shell = shell
@@ -69,7 +68,7 @@ class Sizes:
         self._until = 0.0
 
     def measure(self) -> AnswerSize:
-        """Return what was measured within the last minute, or measure. Raises BackendFailure."""
+        """Return the last answer for GOOD_SECONDS, then measure again. Raises BackendFailure."""
         now = self._shell.monotonic()
         if self._answer is None or now >= self._until:
             objects, partitions = self._count()
@@ -79,8 +78,8 @@ class Sizes:
         return self._answer
 
     def _count(self) -> tuple[int, int]:
-        """Return (objects, partitions that were looked at). Partitions have about the same number of
-        objects, so that some stand for all when the budget is spent."""
+        """Return (objects, measured partitions). Partitions have about equal numbers of objects, so that
+        some represent all when the budget is spent."""
         backend = self._backend
         objects = partitions = spent = 0
         for partition in self._cells.readable():
@@ -91,7 +90,7 @@ class Sizes:
                     return [u64(o) for o in backend.distinct_oids(partition, p64(oid), length)]
 
                 found, reads = estimate(oids_from, u64(last))
-                # A pack keeps the greatest oid of a partition, also of an object that is deleted.
+                # A pack keeps the greatest oid of a partition, even if its object is deleted.
                 deleted = not backend.oids(partition, last, 1)
                 objects, spent = objects + found - deleted, spent + reads
             partitions += 1

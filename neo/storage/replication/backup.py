@@ -2,16 +2,16 @@
 
 Theory of operation
 -------------------
-The master orders (Replicate) to make cells complete up to a tid, and says from where: a storage node
-of the upstream cluster, another one of this cluster, or nowhere because nothing has changed. One cell
-is fetched at a time, by the protocol of replication; a cell that fails is tried again after the others,
-until it is done or the master gives another order for it.
+The master orders (Replicate) to make cells complete up to a tid, and names a source for each: a storage
+node of the upstream cluster, another one of this cluster, or none because nothing has changed. Cells are
+fetched one at a time, by the protocol of replication. A cell that fails is tried again after the others,
+until it is done or the master sends another order for it.
 
 * :mod:`neo.storage.backup_progress` keeps the tid up to which each own cell has everything.
 * NotifyReplicationDone is sent when data and ``backup_tid`` are durable.
 
-A readable cell is written to while clients read it: they ask for what is before a tid that the master
-gave them, and nothing earlier is touched.
+Clients read a cell while it is written: they ask for revisions before a tid from the master, and nothing
+earlier changes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from neo.storage.replication.fetch import FetchFailed, Receiver
 
 logger = logging.getLogger("neo.storage")
 
-#: A cell that could not be fetched is tried again after this time.
+#: Pause before a cell is fetched again after a failure.
 RETRY_SECONDS = 1.0
 #: In :class:`~neo.storage.links.Links`.
 USER = "backup"
@@ -51,7 +51,7 @@ class _Order:
     tid: bytes
     upstream: str
     source: Address
-    #: Not before this time.
+    #: Earliest time of the next try.
     after: float = 0.0
     failure: str = ""
 
@@ -71,7 +71,7 @@ class BackupReplicator(Part):
         self._start()
 
     def _start(self) -> None:
-        #: How often each own cell was lost: what was fetched for it before counts no more.
+        #: Number of times that each own cell was lost: data that was fetched before does not count.
         self._losses: Counter[int] = Counter()
         #: At most one for each own cell.
         self._orders: dict[int, _Order] = {}
@@ -84,14 +84,14 @@ class BackupReplicator(Part):
             self._losses[partition] += 1
 
     def operation_stopped(self) -> None:
-        """The job is cancelled."""
+        """Forget the orders; the job is cancelled."""
         self.cells.backup.stop()
         self._start()
 
     # -- orders ------------------------------------------------------------------------------------
 
     def order(self, tid: bytes, upstream: str, sources: Mapping[int, Address | None]) -> None:
-        """Replicate."""
+        """Handle Replicate."""
         progress = self.cells.backup
         if not progress.active:
             return
@@ -130,7 +130,7 @@ class BackupReplicator(Part):
                     self.links.release(USER)
                 await self._wake
                 continue
-            # The one that has waited longest.
+            # The cell that has waited longest.
             partition = ready[0]
             order = self._orders.pop(partition)
             self._orders[partition] = order
@@ -139,7 +139,7 @@ class BackupReplicator(Part):
             except (ConnectionLost, ErrorAnswer, FetchFailed) as e:
                 if partition not in self._orders:
                     continue
-                if str(e) != order.failure:  # once, not every second
+                if str(e) != order.failure:  # log once, not every second
                     order.failure = str(e)
                     logger.warning("partition %s does not follow: %s", partition, e)
                 order.after = self.background.monotonic() + RETRY_SECONDS

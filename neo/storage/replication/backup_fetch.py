@@ -1,20 +1,20 @@
-"""How a cell of a backup goes on from a source that may have been packed meanwhile.
+"""Fetches of a cell of a backup: to follow a source that is packed, and to repair the cell.
 
 Theory of operation
 -------------------
-The cell is complete up to a tid that clients may see, and goes on from there. A pack of the source at a
-tid that the cell has reached took nothing that matters: the same pack follows here, and leaves the
-same. One at a later tid may have taken
+The cell is complete up to a tid, which clients may read, and continues from there. If the source was
+packed at a tid that the cell has reached, nothing that matters is missing: the same pack follows here,
+with the same result. A pack at a later tid may have deleted
 
-* revisions that are to be fetched: others of the same objects follow, and the pack here removes
-  what is then not current any more;
-* deletions that are to be fetched, with all that was deleted: nothing would tell of them, and what
-  was deleted would stay here for ever.
+* revisions that are still to be fetched: later ones of the same objects follow, and the pack here deletes
+  the revisions before them, which are not current any more;
+* deletions that are still to be fetched, with all revisions of their objects: without them these
+  revisions would stay here forever.
 
-So a cell that is *behind* a pack fetches what is later, then compares what it had before. An object whose
-last revision up to the pack is not at the source any more was deleted: a deletion is written, at the tid
-of the pack. Clients that see an earlier state are not disturbed, other cells fetch it like any other, and
-the pack here removes it together with what it hides.
+So a cell that is *behind* a pack fetches the later rows, then compares its older ones. An object whose
+last revision up to the pack is not at the source was deleted there: a deletion at the tid of the pack is
+written. Clients that read an earlier state do not see it, other cells fetch it as any revision, and the
+pack here removes it together with what it deletes.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from neo.storage.replication.fetch import Fetch, FetchFailed, Receiver
 
 
 class BackupFetch(Fetch):
-    """As :class:`Fetch`; what is before ``first`` can be read meanwhile."""
+    """Fetches rows from ``first`` on, while clients read the rows before."""
 
     def __init__(
         self, receiver: Receiver, source: Peer, partition: int, first: bytes, last: bytes
     ) -> None:
         super().__init__(receiver, source, partition, first, last, 0)
-        #: The pack of the source, while what is older than ``first`` is compared.
+        #: The tid of the source's pack, while rows before ``first`` are compared.
         self._pack: bytes | None = None
 
     async def _all(self) -> None:
@@ -45,7 +45,7 @@ class BackupFetch(Fetch):
         packed = await self._pack_tid()
         behind = packed >= u64(first)
         if behind and packed > u64(self._last):
-            # What was committed until then must be here before the comparison.
+            # The comparison needs all that was committed up to the pack.
             raise FetchFailed(f"{self.source} was packed at {p64(packed).hex()}, which comes later")
         await self._transactions()
         await self._objects()
@@ -57,12 +57,12 @@ class BackupFetch(Fetch):
             raise FetchFailed(f"{self.source} was packed meanwhile")
 
     def _found_more(self) -> None:
-        """A pack took it away, or ``neoctl check`` will tell."""
+        """Continue: a pack deleted the rows, or ``neoctl check`` will report the difference."""
 
     async def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
         backend = self._backend
         if self._pack is None:
-            # All came in the order of tids: what undos go back to is here.
+            # All rows came in the order of tids: the revisions that undos go back to are here.
             backend.delete_objects(gone, packed=True)
             backend.packed_elsewhere(gone[-1][0])
             return
@@ -74,11 +74,11 @@ class BackupFetch(Fetch):
 class Mending(Fetch):
     """Makes a readable cell of a backup equal to that of the upstream cluster.
 
-    For the last copies in a backup, which a check found to differ from the upstream cluster: they cannot
-    be erased and copied anew, since nothing else is here to serve readers. What is equal by its ids
-    stays, and is read meanwhile. The operator decided that the upstream cluster is right.
+    It repairs the last copy in a backup after a check found a difference: the cell cannot be erased and
+    copied anew, because no other serves readers meanwhile. Rows with equal ids stay. The operator decided
+    that the upstream cluster is right.
 
-    A pack on either side makes the cells differ for a while: it must not run, neither before nor after.
+    A pack on either side makes the cells differ for a while, so none may run, before or after.
     """
 
     async def _all(self) -> None:
@@ -87,12 +87,13 @@ class Mending(Fetch):
         await super()._all()
 
     async def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
-        """These were never there. An undo that went back to one of them keeps its own data."""
+        """Delete revisions that the upstream cluster never had. Undos of them keep their data."""
         self._backend.delete_objects(gone)
 
 
 async def mend(m: MendCell, receiver: Receiver, upstream: UpstreamLinks, packer: Packer) -> None:
-    """Returns when it is durable. Raises ConnectionLost, ErrorAnswer, FetchFailed, Cancelled."""
+    """Repair a cell and return when that is durable. Raises ConnectionLost, ErrorAnswer, FetchFailed,
+    Cancelled."""
     if not receiver.cells.backup.has_readable(m.partition, m.max_tid):
         raise FetchFailed(f"there is no cell that is complete up to {m.max_tid.hex()}")
     if packer.pending(m.partition):

@@ -1,7 +1,7 @@
 """Connections between the storage nodes of a backup and those of its upstream cluster.
 
-A backup's node does not belong to the upstream cluster: it is accepted without an id, for the name it
-asks for. Bound: a connection per storage node of the upstream cluster.
+A backup's node does not belong to the upstream cluster: it is accepted without an id, if it names that
+cluster. Bound: one connection per storage node of the upstream cluster.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from neo.topology.nodes import Node
 
 logger = logging.getLogger("neo.storage")
 
-#: A node that does not accept us in this time is given up.
+#: Timeout of an identification.
 IDENTIFY_SECONDS = 10.0
 
 
@@ -49,7 +49,7 @@ class FromUpstream(StorageHandler):
         super().__init__(database)
         self._receiver = receiver
         self._ended = ended
-        #: It says so before it accepts us.
+        #: Known before this node is accepted.
         self.features: frozenset[str] = frozenset()
 
     def lost(self, peer: Peer, reason: str) -> None:
@@ -61,7 +61,7 @@ class FromUpstream(StorageHandler):
 
     @on(CloseClient)
     def close_client(self, peer: Peer, message_id: int, m: CloseClient) -> None:
-        """It has nothing to ask of us anyway."""
+        """Ignore it: an upstream node sends no requests."""
 
     @on(NotifyFeatures)
     def features_known(self, peer: Peer, message_id: int, m: NotifyFeatures) -> None:
@@ -74,11 +74,11 @@ class UpstreamLinks(Part):
         self._cluster = cluster
         self._receiver = receiver
         self._peers: dict[Address, Peer] = {}
-        #: Those that are not accepted yet.
+        #: Connections that are not accepted yet.
         self._dialed: dict[Address, Future[Peer]] = {}
 
     def connect(self, cluster: str, address: Address) -> Future[Peer]:
-        """The connection with a node, dialed if there is none; fails with ConnectionLost."""
+        """Return the connection with a node; dial if there is none. Fails with ConnectionLost."""
         if address in self._dialed:
             return self._dialed[address]
         established: Future[Peer] = Future()
@@ -140,11 +140,11 @@ class DownstreamLinks(Part):
         self._peers: dict[Peer, None] = {}
 
     def add(self, peer: Peer) -> None:
-        """Such a node connected."""
+        """Note the connection of such a node."""
         self._peers[peer] = None
 
     def lost(self, peer: Peer) -> None:
-        """A connection ended, which may be that of such a node."""
+        """Forget a connection that ended, if it is one of these."""
         self._peers.pop(peer, None)
 
     def operation_stopped(self) -> None:

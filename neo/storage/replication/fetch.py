@@ -1,8 +1,8 @@
 """Make a range of tids of one cell equal to that of a source (specification, *Replication*).
 
-Transactions first, then objects, by chunks. The destination says what it has, and the source sends the
-rest. A list of what is here is complete for the range it is sent with: when it would be longer than
-LENGTH, the range ends earlier. So nothing is sent that is here already, however much that is.
+Transactions are fetched first, then objects, in chunks. The destination lists its rows of a range, and
+the source sends the others. The list is complete: if it would be longer than LENGTH, the range ends
+earlier. So no row is sent that is here already.
 """
 
 from __future__ import annotations
@@ -37,44 +37,43 @@ logger = logging.getLogger("neo.storage")
 
 #: Items of a chunk.
 LENGTH = 1000
-#: A chunk of the source is hardly longer.
+#: Bytes that are written in a step while no client is active: about a chunk of the source.
 CHUNK_BYTES = 1 << 20
-#: Rows that are erased before others are served.
+#: Rows that are erased in a step.
 STEP_LENGTH = 200
-#: How often it is looked whether undos in progress have ended.
+#: Period in which the end of undos in progress is polled.
 LOOK_SECONDS = 0.02
 
 
 class FetchFailed(Exception):
-    """What the source sends cannot be kept; the message says why."""
+    """The rows of the source cannot be used; the message says why."""
 
 
 @dataclass(eq=False, repr=False)
 class Receiver:
-    """What all fetches of a node share: the cells that they fill, and the way to them from the
-    connections with their sources."""
+    """The parts that all fetches of a node use; passes the messages of sources to their fetches."""
 
     database: Database
     cells: Cells
     locks: Locks
     background: Background
-    #: One each by the replicator and the one of a backup at most.
+    #: The fetches in progress: at most one of the replicator and one of a backup's.
     fetches: dict[Fetch, None] = field(default_factory=dict, init=False)
 
     def add(self, source: Peer, message: AddTransaction | AddObject) -> None:
-        """A source sent this. What nobody waits for any more is dropped."""
-        for fetch in tuple(self.fetches):  # it may end with this: the database fails
+        """Pass a message of a source to its fetches; drop it if there is none."""
+        for fetch in tuple(self.fetches):  # a failure of the database may end all of them
             if fetch.source is source:
                 fetch.add(message)
 
     async def remove(self, partition: int, revisions: Sequence[tuple[bytes, bytes]]) -> None:
-        """Delete (tid, oid) from an own cell that is out of date, because its source has not got them.
-        Transactions in progress may undo to them: they end first.
+        """Delete revisions (tid, oid), which the source does not have, from a cell that is OUT_OF_DATE.
+        Wait first for transactions in progress that may undo to them.
 
-        An undo that goes back to one of them was perhaps written by a client, and is here without the
-        revisions between, of which a pack of the source may have made one the origin of the undo: only
-        the source can tell. And in a cell that is repaired its data is not to be trusted. So it loses its
-        data, as if it had been accepted blindly, and is fetched before the cell is announced
+        A client may have written an undo that goes back to one of them. Revisions between may be missing
+        here, and a pack of the source may have made one of these the origin of the undo; only the source
+        knows. In a cell that is repaired, its data is not to be trusted either. So such an undo loses its
+        data, as if it had been accepted lockless, and is fetched before the cell is announced
         (:mod:`neo.storage.replication.replicator`).
         """
         while self.locks.undoing(lambda oid: self.cells.partitions.partition(oid) == partition):
@@ -83,7 +82,7 @@ class Receiver:
         self.database.backend.delete_objects(revisions)
 
     async def erase(self, partition: int, last: bytes) -> None:
-        """Delete all revisions and transactions of a cell that was CORRUPTED, up to ``last``; later ones
+        """Delete all revisions and transactions of a cell that was CORRUPTED, up to ``last``. Later ones
         came from clients."""
         backend, stored = self.database.backend, self.database.stored
         while rows := backend.objects_ascending(partition, ZERO_TID, ZERO_OID, last, STEP_LENGTH):
@@ -96,11 +95,16 @@ class Receiver:
 
 
 class Fetch:
-    """``first`` and ``last``: tids, both included; ``first_transaction``: where transactions begin, if it
-    is another one. ``pack_tid``: up to which the own cell is packed,
-    then the source's; None if packs do not matter. ``lacking``: (tid, oid) of objects that are here
-    without their data, for data(). ``look_further`` is called, once, before anything is deleted that the
-    source has not, unless everything is compared already."""
+    """One fetch.
+
+    * ``first``, ``last``: the range of tids, both included. ``first_transaction``: begin of the range of
+      transactions if it differs.
+    * ``pack_tid``: the tid at which the own cell is packed, later that of the source's cell; None if
+      packs do not matter.
+    * ``lacking``: (tid, oid) of objects that are here without their data, for :meth:`data`.
+    * ``look_further()`` is called once, before rows are deleted that the source does not have, unless
+      everything is being compared.
+    """
 
     def __init__(
         self,
@@ -126,28 +130,30 @@ class Fetch:
         self._lacking = lacking
         self._look_further = look_further
         self._failure: str | None = None
-        #: Something was here that the source has not, and not everything was being compared.
+        #: The source does not have all rows of this cell, and not everything was being compared.
         self.diverged = False
-        #: What came and is not written yet, of one chunk.
+        #: Messages of one chunk that are not written yet.
         self._received: deque[AddTransaction | AddObject] = deque()
         self._came: Future[None] = Future()
 
     async def run(self) -> None:
-        """Raises ConnectionLost, ErrorAnswer (of the source), FetchFailed, Cancelled."""
+        """Make the range equal. Raises ConnectionLost, ErrorAnswer (of the source), FetchFailed,
+        Cancelled."""
         await self._listening(self._all())
 
     async def data(self) -> bool:
-        """What is lacking comes, and nothing goes: whatever else of these transactions the source has
-        not, it has packed, as the own cell will be when it can be read. A deletion that went before what
-        it deletes would bring that back. False if the source was packed at another tid than
-        ``pack_tid``: then everything must be compared. Raises as run()."""
+        """Fetch the data that is lacking, and delete nothing. Other rows of these transactions that the
+        source does not have were packed there, and will be packed here when the cell is readable; to
+        delete a deletion before the revisions that it hides would make these current again. Return False
+        if the source was packed at another tid than ``pack_tid``: everything must be compared then.
+        Raises as :meth:`run`."""
         if await self._pack_tid() != self.pack_tid:
             return False
         await self._listening(self._objects())
         return await self._pack_tid() == self.pack_tid
 
     async def _listening(self, work: Coroutine[Any, Any, None]) -> None:
-        """What the source sends meanwhile is for us."""
+        """Run ``work`` while messages of the source are passed to this fetch."""
         self._receiver.fetches[self] = None
         try:
             await work
@@ -157,7 +163,7 @@ class Fetch:
     async def _all(self) -> None:
         pack_tid = await self._pack_tid()
         if pack_tid != self.pack_tid:
-            # Revisions may be gone there that were fetched long ago.
+            # Revisions that were fetched before may be gone there.
             self.pack_tid = pack_tid
             self._begin_again()
         await self._transactions()
@@ -173,7 +179,7 @@ class Fetch:
         self._first = self._first_transaction = ZERO_TID
 
     def _found_more(self) -> None:
-        """The source has not all that is here, of which nothing is deleted yet."""
+        """Begin again if not everything is compared: the source does not have all rows of this cell."""
         if self.diverged or self.everything:
             return
         logger.warning(
@@ -187,12 +193,12 @@ class Fetch:
 
     @property
     def everything(self) -> bool:
-        """All up to the last tid is compared."""
+        """Whether all rows up to ``last`` are compared."""
         return self._first == self._first_transaction == ZERO_TID
 
     async def _pack_tid(self) -> int:
-        """At which the source's cell is packed, or will be before it lets anything until then be
-        fetched. The own one if the source does not know the question."""
+        """Return the tid at which the source's cell is packed, or will be before rows up to that tid can
+        be fetched; the own one if the source does not know AskPackState."""
         node = self.source.node
         if self.unpacked or node is None or FEATURE_MAINTENANCE not in node.features:
             return self.pack_tid
@@ -201,7 +207,7 @@ class Fetch:
         return tid
 
     async def _ask(self, request: Request[A]) -> A:
-        """Returns when all that the source sent before its answer is durable."""
+        """Return the answer when all that the source sent before it is durable."""
         answer = self.source.ask(request)
         answer.then(lambda _: self._came.resolve(None))
         while self._received or not answer.done:
@@ -217,11 +223,11 @@ class Fetch:
         return result
 
     async def _write(self) -> None:
-        """A piece of what came."""
+        """Write a step of the messages that came."""
         pace = self._receiver.background
         began = pace.monotonic()
         if self._receiver.cells.state(self._partition) is None:
-            # The eraser is done with it, or will be: nothing may come after.
+            # The eraser deletes the data of the partition: no row may follow.
             self._failure = "the cell was taken away"
         room = STEP_BYTES if pace.busy else CHUNK_BYTES
         rows = pace.rows(LENGTH)
@@ -277,19 +283,19 @@ class Fetch:
             first = following
 
     async def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
-        """The source has packed these, or never had them; in order of tids."""
+        """Delete revisions that the source has packed, or never had; in order of tids."""
         await self._receiver.remove(self._partition, gone)
         self._backend.packed_elsewhere(gone[-1][0])
 
     def _known(self, tid: bytes, oid: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
-        """What is here from (tid, oid) to the end of the tid that is returned with it."""
+        """Return the rows from (tid, oid) to the end of a tid, and that tid."""
         read = self._backend.objects_ascending
         here = read(self._partition, tid, oid, self._last, LENGTH)
         if len(here) < LENGTH:
             return here, self._last
         last = here[-1][0]
         if last == tid:
-            # One transaction with many objects: there are as many oids as in its metadata.
+            # One transaction with many objects, no more than its metadata lists.
             while len(more := read(self._partition, tid, add64(here[-1][1], 1), tid, LENGTH)) > 0:
                 here += more
             return here, tid
@@ -299,7 +305,7 @@ class Fetch:
     # -- what the source sends -----------------------------------------------------------------------
 
     def _wanted(self, first: bytes, tid: bytes, id_: bytes) -> bool:
-        """What comes for another cell, or after a failure, is dropped."""
+        """Return whether a row is for this cell and range, and no failure came before."""
         return (
             self._failure is None
             and first <= tid <= self._last
@@ -307,14 +313,14 @@ class Fetch:
         )
 
     def add(self, message: AddTransaction | AddObject) -> None:
-        """The source sent this."""
+        """Queue a message of the source."""
         self._received.append(message)
         self._came.resolve(None)
 
     def _add_transaction(self, m: AddTransaction) -> None:
         if not self._wanted(self._first_transaction, m.tid, m.tid):
             return
-        # ``packed`` is a consequence of the last pack, not a property of the row.
+        # ``packed`` follows from the last pack; the row does not have it.
         row = Transaction(m.tid, m.user, m.description, m.extension, False, m.oid_list, m.ttid)
         try:
             self._backend.add_transaction(row)

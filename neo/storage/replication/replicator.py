@@ -1,28 +1,28 @@
-"""How own cells that are out of date become complete (specification, *Synchronous Replication*).
+"""Replication of own cells that are OUT_OF_DATE (specification, *Synchronous Replication*).
 
 Theory of operation
 -------------------
-A cell that is out of date is *writable*: it gets all of each transaction that begins after the master
-was asked for the unfinished ones. What is committed by then, and what the unfinished transactions
-commit, is fetched from a node where the cell can be read. So its life is::
+A cell that is OUT_OF_DATE is *writable*: it gets all transactions that begin after the master was asked
+for the unfinished ones. What was committed before, and what the unfinished transactions commit, is
+fetched from a node whose cell is readable. The cell passes these phases::
 
     asked ──AnswerUnfinishedTransactions──> fetching rounds ──> complete ──> announced
 
-* A round makes ``[first, last]`` equal to the source; ``last`` is the tid of the last transaction
-  that was committed when the master told us something. What the cell has up to is kept in the
-  database: after a restart it goes on there. It never passes an unfinished transaction, whose tid may
-  be imposed, thus less than ``last``.
-* A cell may have transactions that nobody else has, if the cluster was started without this node
-  (``neoctl start``) and gave them up. What is later than ``last`` is deleted at once. The first round
-  begins with the last TAIL_LENGTH rows here, at the latest: if the source has not something of it,
-  everything is compared, however often that is interrupted.
-* When no transaction is left to wait for, the round after that is the last one. The cell is then
-  complete: stores in it are checked for conflicts and locked, together with those that were accepted
-  blindly before (:meth:`Locks.replicated`).
-* When no object has several holders any more, the master is told, and makes it UP_TO_DATE.
+* A round makes ``[first, last]`` equal to the source; ``last`` is the last committed tid in the master's
+  latest message. The database keeps the tid up to which the cell is complete, where replication resumes
+  after a restart. It is always less than the tid of an unfinished transaction, which may be preset and
+  less than ``last``.
+* A cell may have transactions that no other node has, if the cluster was started without this node
+  (``neoctl start``) and gave them up. Those after ``last`` are deleted at once. The first round begins
+  with the last TAIL_LENGTH rows of the cell, or earlier: if the source does not have all of these,
+  everything is compared, also if that is interrupted and resumed.
+* When the cell waits for no transaction, the next round is the last one. The cell is then complete:
+  stores are checked for conflicts and locked, together with those that were accepted lockless before
+  (:meth:`Locks.replicated`).
+* When no object has several holders any more, the master is told, and makes the cell UP_TO_DATE.
 
-One cell is fetched at a time, by one job. A round that fails is tried again, from another source if
-there is one. Everything ends with the operation.
+One job fetches one cell at a time. It retries a failed round, from another source if there is one.
+Everything ends with the operation.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from neo.storage.replication.fetch import LOOK_SECONDS, Fetch, FetchFailed, Rece
 
 logger = logging.getLogger("neo.storage")
 
-#: After a round that failed: the source, or the news about it, need a moment.
+#: Pause after a failed round: the source may return, or the master may report another one.
 RETRY_SECONDS = 1.0
 #: In :class:`~neo.storage.links.Links`.
 USER = "replication"
@@ -64,22 +64,22 @@ USER = "replication"
 class OutdatedCell:
     partition: int
     first: bytes
-    #: Where the tail begins: its transactions, its revisions. None once it was compared.
+    #: The first tids of the tail, of transactions and of revisions. None after it was compared.
     tail: tuple[bytes, bytes] | None = None
-    #: None until the master answered.
+    #: None until the master has answered.
     last: bytes | None = None
     waiting: set[bytes] = field(default_factory=set)
     #: ``last`` of the last round.
     fetched: bytes | None = None
     finishing: bool = False
-    #: The pack of the source that was compared with.
+    #: The tid at which the last source was packed.
     pack_tid: int = 0
-    #: (tid, oid) of undos that go back to what was packed away at the source.
+    #: (tid, oid) of undos that go back to revisions which the source has packed away.
     lacking: frozenset[tuple[bytes, bytes]] = frozenset()
 
     @property
     def ready(self) -> bool:
-        """There is something to do for it now."""
+        """Whether a round is to be made now."""
         if self.last is None or self.finishing:
             return False
         return not self.waiting or self.fetched is None or self.fetched < self.last
@@ -137,7 +137,7 @@ class Replicator(Part):
         self._start_outdated()
 
     def operation_stopped(self) -> None:
-        """The jobs are cancelled."""
+        """Forget the cells; the jobs are cancelled."""
         self.cells.complete.clear()
         self._start()
 
@@ -153,7 +153,7 @@ class Replicator(Part):
         try:
             answer = await master.peer.ask(AskUnfinishedTransactions(partitions))
         except (ConnectionLost, ErrorAnswer) as e:
-            # The operation is about to stop; when it begins again, so does this.
+            # The operation is about to stop; replication begins again with the next one.
             logger.warning("the master does not let us replicate: %s", e)
             return
         for cell in cells:
@@ -163,8 +163,8 @@ class Replicator(Part):
         self._look()
 
     def _look_back(self, cell: OutdatedCell, last: bytes) -> None:
-        """Begin with what is last here, and delete it if it was given up. Nothing later is unlocked
-        before the answer that tells ``last``."""
+        """Begin with the tail of the cell; delete transactions after ``last``, which were given up. No
+        later one is unlocked before the answer with ``last``."""
         backend = self.database.backend
         _, tid = backend.last_ids([cell.partition])
         if tid is None or self.cells.backup.active:
@@ -187,14 +187,14 @@ class Replicator(Part):
         backend.truncate(last, [cell.partition])
 
     def _look_further(self, cell: OutdatedCell) -> None:
-        """Call before anything is deleted that was given up: what is before need not be equal to the
-        source, either. If a round fails, or the node, the next one compares everything, too."""
+        """Compare the whole cell, also if this round or the node fails. Call before rows are deleted that
+        were given up: earlier rows may differ from the source, too."""
         assert self.cluster.nid is not None
         self.database.backend.forget_complete(self.cluster.nid)
         cell.first = ZERO_TID
 
     def finished(self, ttid: bytes, tid: bytes) -> None:
-        """NotifyTransactionFinished."""
+        """Handle NotifyTransactionFinished."""
         for cell in self._outdated.values():
             if ttid in cell.waiting and cell.last is not None:
                 cell.waiting.remove(ttid)
@@ -203,7 +203,7 @@ class Replicator(Part):
         self._look()
 
     def aborted(self, ttid: bytes) -> None:
-        """AbortTransaction from the master."""
+        """Handle AbortTransaction from the master."""
         for cell in self._outdated.values():
             cell.waiting.discard(ttid)
         self._look()
@@ -239,7 +239,7 @@ class Replicator(Part):
         if cell.first <= last or cell.tail is not None:
             source = await self.links.connect(self._source(cell.partition), USER)
             await self._unlocked()
-            await stored()  # what was written is executed, be it the end of an earlier cell
+            await stored()  # all earlier writes are executed, also those for other cells
             if self.cells.is_marked(cell.partition):
                 await self.receiver.erase(cell.partition, last)
             fetch = self._fetch(source, cell, cell.first, last)
@@ -250,14 +250,14 @@ class Replicator(Part):
             cell.tail = None
             cell.pack_tid = fetch.pack_tid
             if fetch.everything:
-                # What is later than ``last`` comes from clients: it is packed with the readable cell.
+                # Rows after ``last`` come from clients; the pack of the readable cell covers them.
                 done = fetch.pack_tid <= u64(last)
                 self.packer.set_packed(cell.partition, fetch.pack_tid if done else 0)
                 self.packer.want(p64(fetch.pack_tid))
         if not self._current(cell):
             return
         cell.fetched = last
-        # Imposed tids: a transaction that finished meanwhile may have one that was passed.
+        # A transaction that finished meanwhile may have a preset tid before ``last``.
         cell.first = min([add64(last, 1), *pending])
         if cell.first > ZERO_TID:
             self.database.backend.set_complete(cell.partition, nid, add64(cell.first, -1))
@@ -281,9 +281,9 @@ class Replicator(Part):
         return Fetch(*where, revision, last, pack_tid, lacking, further, transaction)
 
     async def _fetch_lacking(self, cell: OutdatedCell) -> None:
-        """The source has the data with the undos themselves, or has packed these as well: they were
-        locked there before they were unlocked here. What goes back to these, whether it has data or
-        not, is listed when the cell is looked at again: only the source can tell its origin now."""
+        """Fetch the data of undos. The source has it, or has packed the undos too, because they were
+        locked there before they were unlocked here. Undos that go back to packed ones are listed when the
+        cell is finished again: only the source knows their origin."""
         source = await self.links.connect(self._source(cell.partition), USER)
         for tid in sorted({tid for tid, _ in cell.lacking}):
             fetch = self._fetch(source, cell, tid, tid, cell.lacking)
@@ -296,27 +296,27 @@ class Replicator(Part):
             await self.receiver.remove(cell.partition, sorted(packed))
 
     def _source(self, partition: int) -> int:
-        """Raises ConnectionLost if there is none."""
+        """Return a node to fetch from. Raises ConnectionLost if there is none."""
         running = self.cluster.running(self.cells.partitions.readable(partition))
         if not running:
             raise ConnectionLost(f"no running node can read partition {partition}")
         return self.shell.random.choice(running)
 
     def _unlocked(self) -> Future[None]:
-        """Everything that the master finished until now is in the tables."""
+        """Return a future: all transactions that are locked now are in the tables."""
         future: Future[None] = Future()
         self.locks.when_unlocked(lambda: future.resolve(None))
         return future
 
     async def _finish(self, cell: OutdatedCell) -> None:
-        """All data is here, or comes from clients: back to normal locking, then tell the master."""
+        """Return to normal locking, then tell the master: all data is here, or comes from clients."""
         partition, locks = cell.partition, self.locks
 
         def here(oid: bytes) -> bool:
             return self.cells.partitions.partition(oid) == partition
 
         while locks.undoing(here, blindly=True):
-            # What such an undo goes back to is looked up when it is in the tables.
+            # The revision that an undo goes back to is searched when the undo is in the tables.
             await self.background.sleep(LOOK_SECONDS)
             if not self._current(cell):
                 return
@@ -339,5 +339,5 @@ class Replicator(Part):
 
 
 def _begin(tids: Sequence[bytes]) -> bytes:
-    """The tid from which on these are all that there is."""
+    """Return the tid from which on the tail has all rows of the cell."""
     return tids[0] if len(tids) >= TAIL_LENGTH else ZERO_TID

@@ -1,5 +1,5 @@
-"""What clients ask of a storage node: to read, to commit, to undo (specification, *Read*, *Commit* to
-*Deadlock avoidance*; DESIGN, *Spark*)."""
+"""Requests of clients: reads, commits, undo, pages (specification, *Read*, *Commit* to *Deadlock
+avoidance*; DESIGN, *Spark*)."""
 
 from __future__ import annotations
 
@@ -82,16 +82,16 @@ from neo.storage.serving.handler import StorageHandler, refusal
 
 logger = logging.getLogger("neo.storage")
 
-#: Longest lists of ids in one answer. Clients ask for hundreds or thousands at a time.
+#: Ids of an answer at most. Clients ask for hundreds or thousands at a time.
 LENGTH_MAX = 1_000_000
-#: No database has so many revisions; it is what a 64-bit database can count.
+#: Bound of ranges: more than any database has revisions, and a 64-bit integer.
 RANGE_MAX = 2**62
-#: Rows of a page; the last step may bring as many again.
+#: Rows of a page; the last step may add as many again.
 ROWS_MAX = 2_000
-#: Asked for more, a node sends pages of this size: some milliseconds of its time.
+#: Bytes of a page at most, whatever is requested: some milliseconds of work.
 PAGE_BYTES_MAX = 16 * 1024 * 1024
 
-#: None: it will be answered later.
+#: Returns the answer; None if another one will come later.
 Read = Callable[[], Message | None]
 
 
@@ -102,18 +102,18 @@ class Clients(Part):
         self._peers: dict[Peer, None] = {}
 
     def add(self, peer: Peer) -> None:
-        """A client is identified."""
+        """Note the connection of an identified client."""
         self._peers[peer] = None
 
     def lost(self, peer: Peer) -> None:
-        """Its connection ended."""
+        """Forget a connection that ended."""
         self._peers.pop(peer, None)
 
     def _of(self, nid: int) -> list[Peer]:
         return [p for p in self._peers if p.node is not None and p.node.nid == nid]
 
     def address(self, nid: int) -> Address | None:
-        """Return where a client is connected from; None if it is not connected."""
+        """Return the address of a client; None if it is not connected."""
         return next((peer.address for peer in self._of(nid)), None)
 
     def client_lost(self, nid: int) -> None:
@@ -142,11 +142,11 @@ class Service:
 
 
 class ServeClient(StorageHandler):
-    """The handler of an identified client. Reads see whole transactions: they wait for those that
-    are locked, since the client may have been told of them already (FACTS 7.2)."""
+    """The handler of an identified client. Reads see whole transactions: they wait for locked ones, of
+    which the client may know already (FACTS 7.2)."""
 
     def __init__(self, service: Service, client: Client) -> None:
-        """``client``: what its transactions belong to."""
+        """``client``: the connection to which its transactions belong."""
         super().__init__(service.database)
         self.client = client
         self._service = service
@@ -180,26 +180,26 @@ class ServeClient(StorageHandler):
             raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, f"invalid range: [{first}, {last})")
 
     def _scan(self, peer: Peer, message_id: int, read: Read) -> None:
-        """Read something that any transaction may change."""
+        """Read when all transactions that are locked now are unlocked, and answer."""
         self._service.background.asked()
         self._locks.when_unlocked(self._answer_with(peer, message_id, read))
 
     def _answer_with(self, peer: Peer, message_id: int, read: Read) -> Callable[[], None]:
-        """What to call when ``read`` may run: it answers. ``read`` may raise ErrorAnswer."""
+        """Return a callback that calls ``read`` and answers. ``read`` may raise ErrorAnswer."""
         database = self.database
 
         def run() -> None:
             if peer.closed:
                 return
             if peer.full:
-                # Many may have waited for the same lock.
+                # Many reads may have waited for the same lock.
                 peer.put_off(database.guard(run))
                 return
             try:
                 answer = read()
             except BackendFailure:
                 raise
-            except Exception as e:  # noqa: BLE001  # it may run on behalf of another peer
+            except Exception as e:  # noqa: BLE001  # an event of another peer may run it
                 refused = refusal(peer, e)
                 peer.refuse(message_id, refused.code, refused.message)
             else:
@@ -254,8 +254,8 @@ class ServeClient(StorageHandler):
 
         def read() -> Message:
             self._check_readable(m.oid)
-            # What a pack leaves of older revisions can be read, but is no part of the history: a node
-            # of another implementation lists it neither.
+            # Older revisions that a pack leaves can be read, but are not part of the history, as in other
+            # implementations.
             since = self._service.packer.horizon()
             history = self._backend.history(m.oid, m.first, m.last, since)
             if not history:
@@ -342,11 +342,11 @@ class ServeClient(StorageHandler):
     @on(AskFinalTID)
     def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> None:
         def read() -> None:
-            # A node that has not all of the partition cannot say that nothing was committed.
+            # Only a node with all of the partition knows that nothing was committed.
             self._check_readable(m.ttid)
             answer = AnswerFinalTID(self._backend.final_tid(m.ttid))
-            # That the vote was dropped, too: else another node that has locked it, and was away, could
-            # still have it committed after a crash of this one.
+            # The drop of a vote must be durable, too. Else, after a crash of this node, another one that
+            # locked the transaction and was away could still have it committed.
             self.database.answer_stored(peer, message_id, answer)
 
         self._scan(peer, message_id, read)
@@ -356,7 +356,7 @@ class ServeClient(StorageHandler):
     @on(AskStoreObject)
     def store(self, peer: Peer, message_id: int, m: AskStoreObject) -> None:
         self._check_writable()
-        stored = None  # in an absent cell, it is as if nothing were stored
+        stored = None  # a store in an absent cell is ignored
         if self._cells.mode(m.oid) is not CellMode.ABSENT:
             stored = self._write(peer, m)
         try:
@@ -379,7 +379,7 @@ class ServeClient(StorageHandler):
             raise ErrorAnswer(ErrorCode.READ_ONLY_ACCESS, "this is a backup cluster")
 
     def _write(self, peer: Peer, m: AskStoreObject) -> Stored:
-        """Write the data, which takes effect only if it is voted."""
+        """Write the data; it takes effect only with a vote."""
         if m.data_serial is not None:
             return self._undo(m, m.data_serial)
         if m.checksum == ZERO_HASH and not m.data:
@@ -403,7 +403,7 @@ class ServeClient(StorageHandler):
         if value is not None:
             return Stored(m.oid, value[0], data_serial)
         if self._cells.mode(m.oid) is CellMode.LOCKLESS:
-            # The record is still to be replicated: the row tells where the value will be.
+            # The record is still to be replicated: the row has the serial of its value.
             return Stored(m.oid, None, data_serial)
         raise ErrorAnswer(
             ErrorCode.OID_NOT_FOUND,
@@ -437,7 +437,7 @@ class ServeClient(StorageHandler):
                 peer.answer(message_id, AnswerRebaseObject(None))
                 return
             serial, conflict_serial, stored = conflict
-            data = None  # the client knows what it checked or wanted to undo
+            data = None  # the client knows the object that it checked or undoes
             if stored is not None and stored.data_id is not None and stored.value_serial is None:
                 data = self._backend.load_data(stored.data_id)
             peer.answer(message_id, AnswerRebaseObject((serial, conflict_serial, data)))
@@ -489,7 +489,7 @@ class ServeClient(StorageHandler):
         self.database.answer_stored(peer, message_id, answer, lambda: locks.vote_stored(ttid))
 
     def _dropped(self, peer: Peer) -> bool:
-        """Only at a fault site."""
+        """Disconnect the client if the fault site fires; return whether it did."""
         if not self._shell.fault(FaultSite.CLIENT_DROPPED_BEFORE_VOTE):
             return False
         peer.close()
@@ -501,7 +501,7 @@ class ServeClient(StorageHandler):
         try:
             self._backend.vote(ttid, meta, stored)
         except BackendRefused:
-            # Nothing was written, so that the backend will not release the data with the rows.
+            # Nothing was written, so the backend will not release the data with its rows.
             self._locks.abort(ttid, self.client)
             self._backend.release_data(
                 change.data_id for change in stored if change.data_id is not None
@@ -512,7 +512,8 @@ class ServeClient(StorageHandler):
 
     @on(AskRevisions)
     def revisions(self, peer: Peer, message_id: int, m: AskRevisions) -> None:
-        """Waits for what is locked now: a reader asks up to a tid that the master has finished."""
+        """Answer when the transactions that are locked now are unlocked: the reader asks up to a tid that
+        the master has finished."""
         try:
             order = Order(m.order)
         except ValueError:
@@ -529,8 +530,8 @@ class ServeClient(StorageHandler):
     def _go_on(
         self, peer: Peer, message_id: int, ask: PageRequest, found: list[RevisionRow]
     ) -> None:
-        """Put a page together in steps of some milliseconds, in between of which others are served:
-        of what the database looks at, little or nothing may belong to the page."""
+        """Collect a page in steps of some milliseconds, between which other requests are served. Few
+        of the rows that the database reads may belong to the page."""
 
         def read() -> Message | None:
             rest = None
@@ -553,9 +554,9 @@ class ServeClient(StorageHandler):
         self._scan(peer, message_id, read)
 
     def _check_packed(self, order: Order, min_tid: bytes, max_tid: bytes) -> None:
-        """A pack keeps of each object what was current at its tid, and all that is later. A reader of
-        all revisions from the beginning takes what is left, if that tid is among what it reads: of what
-        was current earlier, nothing tells what is left."""
+        """Raise ErrorAnswer if a pack may have deleted requested revisions. A pack keeps the revisions of
+        each object that are current at its tid, or later. A reader of all revisions from the beginning
+        takes what is left, if its range includes that tid."""
         packed = self._backend.get_config("_pack_tid")
         if packed is None:
             return

@@ -1,4 +1,4 @@
-"""Base of the handlers of a storage node: errors of its database become what peers understand."""
+"""Base of the handlers of a storage node: translates errors of the database to answers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ logger = logging.getLogger("neo.storage")
 
 
 def refusal(peer: Peer, error: Exception) -> ErrorAnswer:
-    """The answer to a request whose execution raised ``error``.
+    """Return the answer to a request whose execution raised ``error``.
 
-    A mistake of ours is logged, and fails that request: neither this node nor what others asked for.
+    Log an unexpected error. It fails that request, but neither the node nor other requests.
     """
     if isinstance(error, ErrorAnswer):
         return error
     if isinstance(error, RecordDamaged):
-        # One bad record must not stop the node that serves all the others.
+        # A damaged record must not stop the node, which serves all others.
         logger.error("%s", error)
         return ErrorAnswer(ErrorCode.CHECKING_ERROR, str(error))
     if isinstance(error, BackendRefused):
@@ -40,7 +40,7 @@ def refusal(peer: Peer, error: Exception) -> ErrorAnswer:
 
 @dataclass(eq=False, repr=False)
 class StorageHandler(Handler):
-    """Methods may raise BackendFailure (the node starts again), BackendRefused, TransactionRefused."""
+    """Methods may raise BackendFailure (the node restarts), BackendRefused, TransactionRefused."""
 
     database: Database
 

@@ -1,4 +1,4 @@
-"""Who may connect to a storage node (specification, *Identification to Other Nodes*; FACTS 3.6)."""
+"""Identification of peers (specification, *Identification to Other Nodes*; FACTS 3.6)."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class Identification(StorageHandler, Part):
     service: Service
     links: Links
     downstream: DownstreamLinks
-    #: Returns a handler for a storage node of a backup of this cluster.
+    #: Returns the handler for a storage node of a backup of this cluster.
     serve: Callable[[], Handler]
-    #: Peers that are newer than the node table, with the way to look at them again.
+    #: Peers that are newer than the node table → a callback that evaluates their request again.
     _delayed: dict[Peer, Callable[[], None]] = field(default_factory=dict, init=False)
 
     def lost(self, peer: Peer, reason: str) -> None:
         self._delayed.pop(peer, None)
 
     def recheck(self) -> None:
-        """The node table changed, or the operation stopped: look again at who waits to identify."""
+        """Evaluate waiting requests again: the node table changed, or the operation stopped."""
         delayed, self._delayed = self._delayed, {}
         for peer, check in delayed.items():
             if not peer.closed:
@@ -70,15 +70,15 @@ class Identification(StorageHandler, Part):
     def _identify(
         self, peer: Peer, message_id: int, request: RequestIdentification, alive: bool
     ) -> None:
-        """``alive``: the peer has said that it waits for the answer, and no connection with it was made
-        since it was asked."""
+        """``alive``: the peer answered a Ping, so it waits for the answer, and no other connection
+        with it was made since the Ping."""
         try:
             node = self._node(request)
         except ErrorAnswer as e:
             peer.turn_away(message_id, request, e)
             return
         if node is None:
-            # Bounded in time: a stranger that waits too long is disconnected by the base.
+            # Bounded in time: the core disconnects unidentified peers.
             self._delayed[peer] = lambda: self.identify(peer, message_id, request)
         elif node.type is not NodeType.STORAGE or node.nid is None:
             self._accept(peer, message_id, request, node)
@@ -101,7 +101,7 @@ class Identification(StorageHandler, Part):
     def _admit(
         self, peer: Peer, message_id: int, request: RequestIdentification, node: Node
     ) -> None:
-        """A node of this cluster: there may be a connection with it, on its way or lost."""
+        """Accept a storage node of this cluster, when no other connection with it is in the way."""
         assert node.nid is not None
         admitted = self.links.admit(node.nid)
         at_once = admitted.done
@@ -112,7 +112,7 @@ class Identification(StorageHandler, Part):
             try:
                 admitted.result()
             except ErrorAnswer as e:
-                # Nothing to warn of: two nodes had something to ask at the same time.
+                # No warning: both nodes dialed at once.
                 peer.refuse(message_id, e.code, e.message)
                 peer.close()
                 return
@@ -124,7 +124,7 @@ class Identification(StorageHandler, Part):
         admitted.then(go_on)
 
     def _node(self, request: RequestIdentification) -> Node | None:
-        """Who it is; None if the master did not tell us yet. Raises ErrorAnswer."""
+        """Return the node; None if the master has not announced it yet. Raises ErrorAnswer."""
         cluster = self.cluster
         if request.name != cluster.name:
             raise ErrorAnswer(
@@ -134,7 +134,7 @@ class Identification(StorageHandler, Part):
         if not cluster.operational:
             raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
         if request.node_type is NodeType.STORAGE and request.nid is None:
-            # Of a backup cluster: it only fetches, so that the name is enough (FACTS 8.6).
+            # A node of a backup cluster only fetches: the name is enough (FACTS 8.6).
             return Node(NodeType.STORAGE, None, request.address, NodeState.RUNNING)
         types = (NodeType.CLIENT, NodeType.STORAGE)
         if request.node_type not in types or request.nid is None:
@@ -157,11 +157,11 @@ class Identification(StorageHandler, Part):
         self, peer: Peer, message_id: int, request: RequestIdentification, node: Node
     ) -> None:
         if node.nid is None:
-            # Nobody vouches for it. It asks; what it sends is short.
+            # No master vouches for it. It sends only short requests.
             peer.welcome()
             node.features = _features(request)
             if FEATURES in request.extra:
-                # Before it is accepted: it fetches at once.
+                # Before the acceptance, after which it fetches at once.
                 peer.send(NotifyFeatures([FEATURE_MAINTENANCE]))
             peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, None, None))
             peer.node = node

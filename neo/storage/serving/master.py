@@ -1,4 +1,4 @@
-"""What the primary master asks of a storage node (specification, *Start & Stop*, *Commit*)."""
+"""Requests and orders of the primary master (specification, *Start & Stop*, *Commit*)."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ from neo.topology.partitions import PartitionTable
 
 logger = logging.getLogger("neo.storage")
 
-#: Rows of a tail: ten times as many as our master asks for.
+#: Rows of a tail at most: ten times as many as this master asks for.
 TAIL_MAX = 1000
 
 
 class NodeControl(Protocol):
-    """What the primary master decides about the node as a whole."""
+    """The node as a whole, as far as the primary master decides about it."""
 
     @property
     def stopped(self) -> bool: ...
@@ -102,12 +102,12 @@ class NodeControl(Protocol):
 
 @dataclass(eq=False, repr=False)
 class ServeMaster(StorageHandler):
-    """The handler of the primary master, from its acceptance on."""
+    """The handler of the primary master after it has accepted this node."""
 
     node: NodeControl
     shell: Host
     masters: MasterCandidates
-    #: Keeps the addresses of masters heard of.
+    #: Stores the addresses of known masters.
     remember: Callable[[list[Address]], None]
     cluster: Cluster
     cells: Cells
@@ -139,7 +139,7 @@ class ServeMaster(StorageHandler):
             if self.node.stopped:
                 return
         if self.cluster.remember_nids():
-            self.database.stored()  # soon: the next master may give it again
+            self.database.stored()  # soon, else the next master may allocate it again
         masters = [node.address for node in known.of_type(NodeType.MASTER) if node.address]
         if self.masters.add(masters):
             self.remember(self.masters.addresses)
@@ -193,7 +193,7 @@ class ServeMaster(StorageHandler):
 
     @on(AskRecovery)
     def recovery(self, peer: Peer, message_id: int, m: AskRecovery) -> None:
-        """What is answered is durable: the master relies on ``truncate_tid`` being so."""
+        """Answer when all is durable: the master relies on that of ``truncate_tid``."""
         backend = self.database.backend
         self.database.answer_stored(
             peer,
@@ -212,8 +212,8 @@ class ServeMaster(StorageHandler):
 
     @on(Truncate)
     def truncate(self, peer: Peer, message_id: int, m: Truncate) -> None:
-        """Remember where to cut, and leave backup mode. The data is cut when all nodes do it, in
-        VERIFYING. Not answered."""
+        """Store the tid of a truncation, and leave backup mode; do not answer. All nodes delete the later
+        data in VERIFYING."""
         self.database.backend.set_config("truncate_tid", m.tid.hex())
         self.cells.backup.leave()
 
@@ -233,25 +233,25 @@ class ServeMaster(StorageHandler):
 
     @on(AskLastIDs)
     def last_ids(self, peer: Peer, message_id: int, m: AskLastIDs) -> None:
-        """The end of verification: what was asked before, truncation included, becomes durable."""
+        """Truncate if that was ordered; answer when all earlier orders are durable: verification ends."""
         backend, cells = self.database.backend, self.cells
         truncate_tid = _tid(backend.get_config("truncate_tid"))
         if truncate_tid is not None and self.cluster.nid is not None:
             logger.warning("everything later than %s is deleted", truncate_tid.hex())
-            # Data of partitions that are not here any more, but not erased yet, might come back.
+            # Include partitions that are not assigned here any more: their data may not be erased yet.
             backend.truncate(truncate_tid, range(len(cells.partitions)))
             self._truncated()
         readable = cells.readable()
         loid, ltid = backend.last_ids(readable)
         if backend.get_config("backup_tid") is not None:
-            # It is looked for upstream. A deletion of which a pack left no other trace there is at the
-            # tid of the pack here, which is no transaction's (see BackupFetch).
+            # The master searches this tid upstream. A deletion may have the tid of a pack, which is not
+            # that of a transaction (see BackupFetch).
             ltid = next(iter(backend.tids_descending(0, 1, readable)), None)
         self.database.answer_stored(peer, message_id, AnswerLastIDs(loid, ltid))
 
     @on(AskTails)
     def tails(self, peer: Peer, message_id: int, m: AskTails) -> Message:
-        """What is committed here; transactions in progress are not part of it."""
+        """Return the last committed rows, without those of transactions in progress."""
         backend = self.database.backend
         unproven, length = self.cells.proof.unproven(), max(1, min(m.length, TAIL_MAX))
         rows = []
@@ -274,8 +274,8 @@ class ServeMaster(StorageHandler):
         self.node.start_operation(m.backup)
 
     def _forget_truncation(self) -> None:
-        """A truncation from which this node was absent is over, and commits may have followed it: what
-        is not read here becomes as it was then, and is replicated."""
+        """Truncate the cells that are not readable: this node was absent from a truncation. Commits may
+        have followed it, which replication brings."""
         backend, cells = self.database.backend, self.cells
         truncate_tid = _tid(backend.get_config("truncate_tid"))
         if truncate_tid is not None:
@@ -295,9 +295,9 @@ class ServeMaster(StorageHandler):
 
     @on(AskLockInformation)
     def lock(self, peer: Peer, message_id: int, m: AskLockInformation) -> Message | None:
-        """A node that got its cells after the client's stores has nothing to lock; replication of
-        these cells waits for the end of the transaction. The answer also says that the partition
-        table is durable."""
+        """Lock, and answer when the vote and the partition table are durable. A node that got its cells
+        after the client's stores has nothing to lock; replication of these cells waits for the end of
+        the transaction."""
         if self.shell.fault(FaultSite.DATABASE_FAILS_AT_LOCK):
             raise BackendFailure("fails on purpose")
         if self.participant.locks.lock(m.ttid, m.tid):
@@ -336,7 +336,7 @@ class ServeMaster(StorageHandler):
 
     @on(Replicate)
     def replicate(self, peer: Peer, message_id: int, m: Replicate) -> None:
-        """Those that come after the end of the operation are of no use any more."""
+        """Fetch the cells; ignore orders that come after the end of the operation."""
         if self.cluster.operational:
             self.backup.order(m.tid, m.upstream_name, m.source_dict)
 
@@ -362,5 +362,5 @@ class ServeMaster(StorageHandler):
 
 
 def _tid(text: str | None) -> bytes | None:
-    """``config`` has tids as 16 hexadecimal digits."""
+    """Decode a tid from ``config``: 16 hexadecimal digits."""
     return None if text is None else bytes.fromhex(text)

@@ -1,11 +1,11 @@
-"""What storage nodes ask of each other: to replicate (specification, *Replication*).
+"""Requests of other storage nodes: replication and checks (specification, *Replication*).
 
-The source sends what the destination misses, then answers with what it should delete. A chunk ends
-at the number of items that was asked for, or after CHUNK_BYTES. Between portions of BUFFER_BYTES, or
-of STEP_LENGTH rows, everybody else is served, so that clients keep their latency.
+The source sends the rows that the destination lacks, then answers with those to delete. A chunk ends at
+the requested number of items, or after CHUNK_BYTES. Between steps of BUFFER_BYTES, or of STEP_LENGTH
+rows, other requests are served, so that clients keep their latency.
 
-Bound: a destination asks for one chunk at a time, and is given JOBS_MAX of :mod:`neo.node.backlog` at
-most: what waits to be sent is a chunk each.
+Bound: a destination asks for one chunk at a time, and has at most JOBS_MAX jobs
+(:mod:`neo.node.backlog`) here, each with a chunk to send.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ logger = logging.getLogger("neo.storage")
 
 T = TypeVar("T")
 
-#: What is passed on together: throughput counts here, not latency.
+#: Bytes that are sent in a step.
 BUFFER_BYTES = 64 << 10
-#: Rows to read before others are served, if there is little to send and no client at work.
+#: Rows that are read in a step while no client is active.
 STEP_LENGTH = 200
-#: A chunk that is longer ends early. More would only fill buffers.
+#: Bytes after which a chunk ends: more would only fill buffers.
 CHUNK_BYTES = 1 << 20
-#: Items of a chunk, whatever is asked for.
+#: Items of a chunk at most, whatever is requested.
 LENGTH_MAX = 10_000
-#: Of a message besides its data.
+#: Bytes of a message besides its data.
 OVERHEAD_BYTES = 60
 
 
 @dataclass(eq=False, repr=False)
 class ServeStorage(StorageHandler):
-    """The handler of all identified storage nodes, whoever dialed."""
+    """The handler of all identified storage nodes, whichever node dialed."""
 
     cells: Cells
     locks: Locks
@@ -103,7 +103,7 @@ class ServeStorage(StorageHandler):
 
     @on(AskCheckTIDRange, AskCheckSerialRange)
     def check(self, peer: Peer, message_id: int, m: AskCheckTIDRange | AskCheckSerialRange) -> None:
-        """Everything up to ``max_tid`` is committed; what is locked may be part of it."""
+        """Compute a digest when nothing is locked: locked transactions may be in its range."""
         self.digests.check_comparable(m.partition)
         self._run(peer, message_id, lambda: self._digest(peer, message_id, m))
 
@@ -133,8 +133,8 @@ class ServeStorage(StorageHandler):
         m: AskFetchTransactions | AskFetchObjects,
         job: Callable[[], Job],
     ) -> None:
-        """Later transactions than ``max_tid`` do not matter; those that are locked may be earlier.
-        Who knows of packs gets what a pack may remove when that is done."""
+        """Send a chunk when nothing is locked: locked transactions may be in its range. A destination
+        that knows of packs must wait for a pack that may delete rows of the range."""
         self.digests.check_readable(m.partition, ErrorCode.REPLICATION_ERROR)
         if not self.cells.backup.has(m.partition, m.max_tid):
             raise ErrorAnswer(
@@ -151,14 +151,14 @@ class ServeStorage(StorageHandler):
         self._run(peer, message_id, job)
 
     def _run(self, peer: Peer, message_id: int, job: Callable[[], Job]) -> None:
-        """Run a job when nothing is locked. The peer has a few at a time."""
+        """Run a job when nothing is locked. The number of jobs of a peer is bounded."""
         peer.begin_job()
         self.locks.when_unlocked(
             lambda: self.background.run(self._refusing(peer, message_id, job()))
         )
 
     async def _refusing(self, peer: Peer, message_id: int, job: Job) -> None:
-        """A failure ends the job, and not the node: only the peer wanted it."""
+        """Run a job; an unexpected error fails the request, but not the node."""
         try:
             await job
         except (BackendFailure, Cancelled):
@@ -172,8 +172,8 @@ class ServeStorage(StorageHandler):
     async def _pass(
         self, partition: int, rows: Sequence[T], send: Callable[[Sequence[T]], Iterator[int]]
     ) -> int:
-        """Send rows until the chunk is long enough; returns how many. ``send`` takes the next ones, and
-        gives the bytes of each that it sent. Raises ErrorAnswer if the data was lost meanwhile."""
+        """Send rows until the chunk ends; return their number. ``send`` takes the next rows, and
+        yields the bytes of each that it sent. Raises ErrorAnswer if the cell is not readable any more."""
         pace = self.background
         done = total = 0
         while done < len(rows) and total <= CHUNK_BYTES:
@@ -222,7 +222,7 @@ class ServeStorage(StorageHandler):
         def send(portion: Sequence[tuple[bytes, bytes]]) -> Iterator[int]:
             records = backend.records([row for row in portion if row not in known])
             for row in portion:
-                # A pack may have removed it meanwhile.
+                # A pack may have deleted it meanwhile.
                 record = None if row in known else next(records)
                 if record is None:
                     yield 0
