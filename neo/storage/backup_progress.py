@@ -42,7 +42,9 @@ class BackupProgress:
         if not active:
             if remembered is not None:
                 # The mode ended while this node was away: its data may have been given up.
-                logger.warning("the cluster is no backup any more: own cells are compared in whole")
+                logger.warning(
+                    "the cluster is no backup any more: all data of own cells is compared"
+                )
                 backend.forget_complete(nid)
                 backend.set_config("backup_tid", None)
                 self._database.commit_soon()

@@ -151,7 +151,7 @@ class Links(Part):
 
     def _late(self, node: Node, dial: _Dial, answer: Future[AcceptIdentification]) -> None:
         if answer.done:
-            self._fail(node, dial, "it refused us, because it dials itself, and nothing came")
+            self._fail(node, dial, "it refused, because it dials this node, but no connection came")
         else:
             self._fail(node, dial, "it does not answer")
 

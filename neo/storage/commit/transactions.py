@@ -116,8 +116,8 @@ class Transaction:
 
     def unverifiable(self) -> Unverifiable:
         return Unverifiable(
-            f"transaction {self.ttid.hex()} was to be rebased when the cells of its objects were taken"
-            " from this node: begin it again"
+            f"transaction {self.ttid.hex()} was to be rebased when this node lost the cells of its"
+            " objects: begin it again"
         )
 
 

@@ -188,14 +188,14 @@ class Comparison:
         if self._upstream:
             if address is None or not self._cells.backup.active:
                 raise CheckFailed(
-                    "cells are compared with those of another cluster in a backup only"
+                    "only cells of a backup can be compared with those of another cluster"
                 )
             self._nodes.append(UPSTREAM)
             self._reference = UPSTREAM
         elif address is not None:
             node = self._cluster.nodes.by_address(NodeType.STORAGE, address)
             if node is None or node.nid not in self._nodes:
-                raise CheckFailed("the reference cannot be read any more")
+                raise CheckFailed("the reference cell is not readable any more")
             self._reference = node.nid
 
     async def run(self) -> None:
@@ -263,8 +263,8 @@ class Comparison:
         others = set(readable) - answers.keys() - self._wrong
         if right is None and others:
             raise CheckFailed(
-                f"{format_nids(wrong)} differ, and who is right is not known: {format_nids(others)} could"
-                " not be compared. Check again"
+                f"{format_nids(wrong)} differ, and none is known to be right: {format_nids(others)} could"
+                " not be compared; check again"
             )
         logger.error(
             "partition %s: %s differ%s",
@@ -292,7 +292,7 @@ class Comparison:
                 try:
                     since = await self._since(most, request, found)
                 except (ConnectionLost, ErrorAnswer, RecordDamaged) as e:
-                    logger.info("how far %s is behind is not known: %s", self._name(nid), e)
+                    logger.info("cannot determine how far %s is behind: %s", self._name(nid), e)
                     return
                 if since is not None:
                     behind[nid] = since, answers[most].count - found.count

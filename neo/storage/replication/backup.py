@@ -99,7 +99,10 @@ class BackupReplicator(Part):
             known = self._orders.get(partition)
             exists = 0 <= partition < len(self.cells.partitions)
             if not exists or progress.tid(partition) is None:
-                logger.info("no complete cell of partition %s to go on with", partition)
+                logger.info(
+                    "order for partition %s is ignored: this node has no complete cell of it",
+                    partition,
+                )
             elif source is not None:
                 later = tid if known is None else max(tid, known.tid)
                 self._orders[partition] = _Order(later, upstream, source)

@@ -46,7 +46,7 @@ class BackupFetch(Fetch):
         behind = packed >= u64(first)
         if behind and packed > u64(self._last):
             # The comparison needs all that was committed up to the pack.
-            raise FetchFailed(f"{self.source} was packed at {p64(packed).hex()}, which comes later")
+            raise FetchFailed(f"{self.source} was packed at {p64(packed).hex()}, which is later")
         await self._transactions()
         await self._objects()
         if behind and first > ZERO_TID:

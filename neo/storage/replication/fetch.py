@@ -183,8 +183,8 @@ class Fetch:
         if self.diverged or self.everything:
             return
         logger.warning(
-            "partition %s: %s has not all that is here, which was given up if the cluster was started"
-            " without this node: everything is compared",
+            "partition %s: %s does not have all rows of this node, which the cluster gave up if it was"
+            " started without the node: everything is compared",
             self._partition,
             self.source,
         )
@@ -255,7 +255,7 @@ class Fetch:
                 backend.delete_transactions(gone)
             following = answer.next_tid or add64(last, 1)
             if following <= first:
-                raise FetchFailed(f"{self.source} goes back from {first.hex()}")
+                raise FetchFailed(f"{self.source} answers with a position before {first.hex()}")
             first = following
 
     async def _objects(self) -> None:
@@ -279,7 +279,7 @@ class Fetch:
                 else (answer.next_tid, answer.next_oid or ZERO_OID)
             )
             if following <= first:
-                raise FetchFailed(f"{self.source} goes back from {first[0].hex()}")
+                raise FetchFailed(f"{self.source} answers with a position before {first[0].hex()}")
             first = following
 
     async def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
@@ -336,7 +336,7 @@ class Fetch:
         if not deleted and sha1(m.data).digest() != m.checksum:
             self._failure = (
                 f"object {m.oid.hex()} at {m.tid.hex()} does not match its checksum: it was damaged"
-                f" on its way from {self.source}"
+                f" in transit from {self.source}"
             )
             return
         compression = None if deleted else m.compression

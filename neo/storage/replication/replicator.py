@@ -154,7 +154,7 @@ class Replicator(Part):
             answer = await master.peer.ask(AskUnfinishedTransactions(partitions))
         except (ConnectionLost, ErrorAnswer) as e:
             # The operation is about to stop; replication begins again with the next one.
-            logger.warning("the master does not let us replicate: %s", e)
+            logger.warning("the master does not permit replication: %s", e)
             return
         for cell in cells:
             self._look_back(cell, answer.max_tid)
@@ -177,8 +177,8 @@ class Replicator(Part):
             )
             return
         logger.warning(
-            "partition %s: transactions after %s, up to %s, are deleted: the cluster was started"
-            " without this node, and gave them up",
+            "partition %s: transactions after %s, up to %s, are deleted: the cluster gave them up when it"
+            " was started without this node",
             cell.partition,
             last.hex(),
             tid.hex(),

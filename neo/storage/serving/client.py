@@ -390,8 +390,8 @@ class ServeClient(StorageHandler):
             )
         if sha1(m.data).digest() != m.checksum:
             text = (
-                f"the data of object {m.oid.hex()} does not match its checksum: it was damaged on"
-                " its way and is not stored"
+                f"the data of object {m.oid.hex()} does not match its checksum: it was damaged in"
+                " transit and is not stored"
             )
             logger.error("%r: %s", peer, text)
             raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, text)
@@ -407,7 +407,7 @@ class ServeClient(StorageHandler):
             return Stored(m.oid, None, data_serial)
         raise ErrorAnswer(
             ErrorCode.OID_NOT_FOUND,
-            f"object {m.oid.hex()} has no revision {data_serial.hex()} whose data could come back",
+            f"object {m.oid.hex()} has no revision {data_serial.hex()} to which it could be undone",
         )
 
     @on(AskCheckCurrentSerial)
@@ -521,7 +521,10 @@ class ServeClient(StorageHandler):
                 ErrorCode.PROTOCOL_ERROR, f"order {m.order} is unknown: 0, 1 or 2 expected"
             ) from None
         if not 0 < m.max_bytes:
-            raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, "a page of no bytes")
+            raise ErrorAnswer(
+                ErrorCode.PROTOCOL_ERROR,
+                f"a page of {m.max_bytes} bytes is requested: at least 1 expected",
+            )
         size = min(m.max_bytes, PAGE_BYTES_MAX)
         ask = PageRequest(m.partition, order, m.min_tid, m.max_tid, m.after, size, m.data)
         peer.begin_job()
@@ -564,6 +567,6 @@ class ServeClient(StorageHandler):
         if max_tid < tid or (order is not Order.SNAPSHOT and ZERO_TID < min_tid <= tid):
             raise ErrorAnswer(
                 ErrorCode.TID_NOT_FOUND,
-                f"the database was packed up to {tid.hex()}: what was current or changed before"
-                " may be gone; load again for what is left, or read as of a later transaction",
+                f"the database was packed up to {tid.hex()}: earlier revisions may be gone; load"
+                " again for what is left, or read as of a later transaction",
             )

@@ -132,7 +132,7 @@ def test_of_two_that_differ_both_are_reported(world: World, serials: bool) -> No
 
 @pytest.mark.parametrize("serials", [False, True])
 def test_a_copy_that_is_behind_is_told_with_where(world: World, serials: bool) -> None:
-    """It has the first rows of this node, which says so to a master that understands it."""
+    """It has the first rows of this node, which a master with that feature is told."""
     checked = Compared(world, 2)
     checked.master.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_TAILS]))
     checked.check()
@@ -203,7 +203,7 @@ def test_a_node_that_is_in_the_minority_itself_says_so(world: World) -> None:
 
 
 def test_a_difference_that_goes_away_is_none(world: World) -> None:
-    """The other one had not heard of a pack yet."""
+    """The other node did not know of a pack yet."""
     checked = Compared(world, 2)
     checked.check()
     checked.connect(2)
@@ -239,7 +239,7 @@ def test_a_connection_that_is_lost_is_made_again(world: World) -> None:
 
 
 def test_a_cell_that_its_node_does_not_know_to_be_readable_yet_is_asked_again(world: World) -> None:
-    """The master told this node first."""
+    """This node got the news of the master first."""
     checked = Compared(world, 2)
     checked.check()
     checked.connect(2)
@@ -275,16 +275,16 @@ def without_the_third(world: World, third_votes: bool) -> list[Message]:
 
 
 def test_who_is_lost_when_a_difference_is_looked_at_again_has_voted(world: World) -> None:
-    """A partition moves away from it. Without it nobody else could say who is right."""
+    """A partition moves away from it. Without its digest, no cell is known to be right."""
     corrupted, end = without_the_third(world, third_votes=True)
     assert corrupted == NotifyPartitionCorrupted(0, [2])
     assert isinstance(end, NotifyPartitionChecked) and end.problem.startswith("S3: ")
 
 
 def test_nobody_is_called_wrong_while_who_could_say_it_cannot_be_asked(world: World) -> None:
-    """Else all would be copied anew from that one, which nobody compared."""
+    """Else all would be copied anew from that cell, which was not compared."""
     (end,) = without_the_third(world, third_votes=False)
-    problem = "S1, S2 differ, and who is right is not known: S3 could not be compared. Check again"
+    problem = "S1, S2 differ, and none is known to be right: S3 could not be compared; check again"
     assert end == NotifyPartitionChecked(0, problem)
 
 

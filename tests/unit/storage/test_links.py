@@ -86,7 +86,7 @@ def test_who_is_refused_and_not_dialed_dials_again(
     world.settle()
     assert not world.shell.dialed
     world.shell.advance(IDENTIFY_SECONDS)
-    assert "S2: it refused us" in caplog.text
+    assert "S2: it refused" in caplog.text
     world.shell.advance(1)
     node.serve(node.source(), 0, 12, {(12, 0): b"a"})
     assert node.master.take(NotifyReplicationDone).max_tid == p64(12)
@@ -288,7 +288,7 @@ def pong(end: End) -> None:
 
 
 def finished(world: World) -> tuple[Compared, End]:
-    """Everything was compared with S2, which heard CloseClient."""
+    """Everything was compared with S2, which got CloseClient."""
     checked = Compared(world, 2)
     checked.check()
     checked.connect(2)
