@@ -128,9 +128,9 @@ class StorageNode(Core):
         )
         self._serve_master = self._master_handler(remember)
         #: In the order in which they are told of events. Connections of clients end before their
-        #: transactions do, so that these answer nobody; and the start of the operation drops what is
-        #: left of transactions before any job reads the tables. Peers that wait to be identified come
-        #: last: they are looked at again when nothing is left of the operation.
+        #: transactions, so that these send no answers. The operation starts by dropping votes that are
+        #: left, before any job reads the tables. Requests for identification are evaluated again last,
+        #: when nothing is left of the operation.
         self.parts: tuple[Part, ...] = (
             *(clients, self.participant, background, links, upstream, downstream),
             *(self.backup, self.replicator, packer, self.eraser, self.checker),

@@ -91,7 +91,7 @@ class Compared:
                 self.replies(nid, message)
 
     def result(self) -> list[Message]:
-        """What the master heard until the end."""
+        """Return the messages that the master got until the end."""
         self.world.wait(
             lambda: any(isinstance(m, NotifyPartitionChecked) for _, m in self.master.inbox),
             "the check does not end",

@@ -37,7 +37,7 @@ class SimClient:
         self.work: dict[bytes, tuple[bytes, bool]] = {}  # oid: (base serial, stores)
         self.locking = ZERO_TID
         self.pending: dict[object, None] = {}  # questions, in the order in which they were asked
-        self.answers: dict[object, Event] = {}  # that nobody has looked at
+        self.answers: dict[object, Event] = {}  # not taken yet
         self.involved: set[Storage] = set()
         self.locked_by: dict[bytes, set[Storage]] = {}
         self.phase = "store"
@@ -62,7 +62,7 @@ class SimClient:
             self.store(oid, serial, stores)
         elif not all(self.locked_by.get(oid) for oid in self.work):
             assert self.cluster.moves, "only lockless"
-            self.abort()  # who could have locked it has lost its cell
+            self.abort()  # the node that could have locked it has lost its cell
         else:
             self.phase = "vote"
             for storage in self.involved:

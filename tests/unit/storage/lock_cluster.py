@@ -60,7 +60,7 @@ class Storage:
         self.locks.lose(oids.__contains__)
 
     def read(self, oid: bytes) -> None:
-        """A load by a client that was told of all that is committed by now."""
+        """A load by a client that knows all commits until now."""
         if self not in self.cluster.cells[oid] or oid in self.late:
             return
         committed = self.cluster.master.announced.get(oid, ZERO_TID)
@@ -201,7 +201,7 @@ class Cluster:
         self.clients = [SimClient(self, nid, self._plan(oids)) for nid in range(clients)]
 
     def _cells(self, number: int, late: bool) -> list[Storage]:
-        """One or more storages; never only one that is out of date."""
+        """Return one or more storages, not only one that is out of date."""
         cells = [s for s in self.storages if self.random.random() < 0.5]
         first = self.storages[number % max(1, len(self.storages) - late)]
         return cells if first in cells else [first, *cells]

@@ -1,4 +1,4 @@
-"""A storage node of a backup: it does as it is ordered, and never says more than it has durably."""
+"""A storage node of a backup: it executes orders, and reports only what is durable."""
 
 from __future__ import annotations
 
@@ -347,7 +347,7 @@ def test_what_was_deleted_and_packed_away_before_it_was_fetched_is_deleted(world
 
 
 def test_the_tid_of_a_pack_is_not_that_of_the_last_transaction(world: World) -> None:
-    """Nobody knows it upstream: a node that is lost before it has the next one could not go on."""
+    """It is unknown upstream: a node that is lost before it has the next tid could not continue."""
     master, source = behind(world)
     master.send(Replicate(p64(16), "up", {0: SOURCE}))
     pack_state(source, 16)

@@ -116,7 +116,7 @@ def remembered(world: World) -> Any:
 def test_a_master_of_another_cluster_changes_nothing(
     clone: World, copy: Copy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One that does not compare the number of partitions itself: it has given an id already."""
+    """A master that does not compare the number of partitions has allocated an id already."""
     before = remembered(clone)
     assert before[0][0] == "1" and before[2]
     master, message_id, _ = ask(clone)

@@ -60,7 +60,7 @@ def test_a_lock_waits_for_the_vote_to_be_durable_whatever_the_client_does(
     world: World, master: End, client: End
 ) -> None:
     store(client, 10, 1)
-    client.ask_later(AskVoteTransaction(p64(10)))  # who asks is not patient
+    client.ask_later(AskVoteTransaction(p64(10)))  # the client does not wait
     locked = master.ask_later(AskLockInformation(p64(10), p64(12)))
     assert not locked
     world.wait(lambda: bool(locked), "the lock is not answered")

@@ -1,4 +1,4 @@
-"""Who may connect to a storage node (specification, *Identification to Other Nodes*)."""
+"""Peers that a storage node accepts (specification, *Identification to Other Nodes*)."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_remembers_its_node_id(make_world: MakeWorld) -> None:
 
 
 def test_tells_whether_its_database_is_blank(make_world: MakeWorld) -> None:
-    """Nobody may take it for another node then: neo.master.phases.empty_database."""
+    """The master must not take it for another node then: neo.master.phases.empty_database."""
     world = make_world()
     world.join()
     assert (world.request.nid, world.request.extra[BLANK]) == (None, True)
@@ -112,7 +112,7 @@ def test_a_table_of_another_database_changes_nothing(
 
 
 def test_who_has_no_complete_cell_takes_every_table(make_world: MakeWorld) -> None:
-    """A table that told it of cells may be lost with those who knew it. Nothing is lost with it."""
+    """A table with cells of this node may be lost with the nodes that knew it; no data is lost."""
     world = make_world()
     rows = [[(1, OUT), (2, UP)]] * 2
     world.send_table(world.join(), rows, 7)

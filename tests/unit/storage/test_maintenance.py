@@ -146,7 +146,7 @@ def test_orphans_are_deleted_in_small_pieces_with_pauses_while_clients_are_at_wo
         world, lambda: load(client, 1), lambda: backend.prune_orphans(True, 0, 100)[0]
     )
     assert counts == [4, 3, 2]
-    # Who reads the log must not take it for the end.
+    # A reader of the log must not take it for the end.
     caplog.set_level("INFO", "neo.storage")
     master.send(StopOperation())
     assert "repair: 4 orphan records (4 bytes) deleted; not all was looked at" in caplog.text

@@ -1,4 +1,4 @@
-"""A peer of a storage node hurts nobody but itself: mistakes of ours, jobs, answers that are not read."""
+"""A peer of a storage node harms only itself: internal errors, jobs, answers that are not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node says of its own cells before it serves (neo/storage/proof.py, AskTails)."""
+"""What a node reports of its own cells before it serves (neo/storage/proof.py, AskTails)."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_cell_that_was_out_of_date_here_is_not_proven_by_a_table(
 
 
 def test_a_cell_that_was_announced_is_proven(world: World) -> None:
-    """The node was lost before it heard that its cell can be read."""
+    """The node was lost before it knew that its cell is readable."""
     node = Destination(world)
     node.unfinished(12)
     node.serve(node.source(), 0, 12, {(12, 0): b"a"})

@@ -300,7 +300,7 @@ def test_an_object_larger_than_the_database_accepts_is_refused_and_the_node_goes
     code, text = refused(client.ask(store_request(14, 2, data=bytes(100_000))))
     assert code == ErrorCode.DENIED.value
     assert "the object has 100000 bytes; " in text and "keeps at most 99900 in one record" in text
-    # Nobody is disconnected, nothing is left, and the object can be stored by others.
+    # No peer is disconnected, nothing is left, and the object can be stored by others.
     client.send(AbortTransaction(p64(14), []))
     commit(master, other, 16, 18, 2)
     commit(master, client, 20, 22, 1, serial=12)

@@ -1,4 +1,4 @@
-"""Waits for locks: what clients and operators are told of them, and that an abort ends them."""
+"""Waits for locks: what clients and operators can ask about them, and that an abort ends them."""
 
 from __future__ import annotations
 
