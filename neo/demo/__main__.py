@@ -24,7 +24,7 @@ from neo.demo.editing import review_by_processes
 from neo.demo.opening import UnknownAddress, open_database, open_storage
 from neo.demo.show import Show
 from neo.migrate import MigrateError
-from neo.migrate.command import report_source
+from neo.migrate.console import report_source
 from neo.migrate.opening import open_source
 from neo.simple import Cluster, ClusterError
 

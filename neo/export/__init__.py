@@ -1,6 +1,6 @@
 """``neoexport``: write a database as Parquet files for Spark, without access to the storage (SPARK).
 
-* ``command``: the command line
+* ``command``: the command line; ``exporting``: one export from plan to publication
 * ``plan``: which transactions an export takes, and why it may be refused
 * ``folder``: the snapshots that readers see, and their atomic replacement
 * ``cluster``, ``reader``: sorted revisions of each group of partitions; ``spill``: sorting on disk for
