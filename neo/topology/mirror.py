@@ -21,9 +21,12 @@ def check_table(message: SendPartitionTable) -> None:
         raise PeerError("a partition table has no DISCARDED cells")
 
 
-def check_changes(table: PartitionTable, message: NotifyPartitionChanges) -> None:
-    """Raise PeerError unless the changes follow the table."""
-    if table.ptid is None or message.ptid != table.ptid + 1:
+def check_changes(
+    table: PartitionTable, message: NotifyPartitionChanges, repeated: bool = False
+) -> None:
+    """Raise PeerError unless the changes follow the table or, if ``repeated``, led to it."""
+    expected = () if table.ptid is None else (table.ptid + 1, *([table.ptid] if repeated else []))
+    if message.ptid not in expected:
         raise PeerError(f"wrong partition table id: {message.ptid} does not follow {table.ptid}")
     for partition, _, _ in message.cell_list:
         if not 0 <= partition < len(table):
@@ -38,12 +41,13 @@ class Mirror:
         self.partitions = PartitionTable()
 
     def apply(self, message: TableMessage) -> None:
-        """Apply one message. Raises PeerError."""
+        """Apply one message. Idempotent, because a client repeats a message whose effect an exception
+        from outside has interrupted. Raises PeerError."""
         if isinstance(message, NotifyNodeInformation):
             self.nodes.update(message.timestamp, message.node_list)
         elif isinstance(message, SendPartitionTable):
             check_table(message)
             self.partitions.load(message.ptid, message.num_replicas, message.row_list)
         else:
-            check_changes(self.partitions, message)
+            check_changes(self.partitions, message, repeated=True)
             self.partitions.change(message.ptid, message.num_replicas, message.cell_list)

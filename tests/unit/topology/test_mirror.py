@@ -7,7 +7,7 @@ import pytest
 from neo.protocol.enums import CellState, NodeState, NodeType
 from neo.protocol.errors import PeerError
 from neo.protocol.packets import NotifyNodeInformation, NotifyPartitionChanges, SendPartitionTable
-from neo.topology.mirror import Mirror, TableMessage
+from neo.topology.mirror import Mirror, TableMessage, check_changes
 
 UP, OUT, DISCARDED = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.DISCARDED
 MASTER = ("127.0.0.1", 2000)
@@ -33,7 +33,7 @@ def test_messages_are_applied_in_order(mirror: Mirror) -> None:
     [
         (NotifyPartitionChanges(5, 1, [(0, 2, UP), (2, 1, UP)]), "2 rows, not 2"),
         (NotifyPartitionChanges(5, 1, [(0, 2, UP), (-1, 1, UP)]), "2 rows, not -1"),
-        (NotifyPartitionChanges(4, 1, [(0, 2, UP)]), "4 does not follow 4"),
+        (NotifyPartitionChanges(3, 1, [(0, 2, UP)]), "3 does not follow 4"),
         (NotifyPartitionChanges(6, 1, [(0, 2, UP)]), "6 does not follow 4"),
         (SendPartitionTable(5, 1, [[(1, UP)], [(1, DISCARDED)]]), "no DISCARDED cells"),
     ],
@@ -45,6 +45,14 @@ def test_impossible_messages_change_nothing(
     with pytest.raises(PeerError, match=reason):
         mirror.apply(message)
     assert (mirror.partitions.ptid, mirror.partitions.changes()) == before
+
+
+def test_a_message_may_be_repeated(mirror: Mirror) -> None:
+    for _ in range(2):
+        mirror.apply(NotifyPartitionChanges(5, 1, [(0, 2, OUT), (1, 2, DISCARDED)]))
+        assert mirror.partitions.rows == [{1: UP, 2: OUT}, {1: UP}]
+    with pytest.raises(PeerError, match="5 does not follow 5"):
+        check_changes(mirror.partitions, NotifyPartitionChanges(5, 1, []))
 
 
 def test_changes_need_a_table() -> None:
