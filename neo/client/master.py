@@ -17,15 +17,11 @@ from neo.protocol.packets import (
     NotifyClusterInformation,
     NotifyDeadlock,
     NotifyFeatures,
-    NotifyNodeInformation,
-    NotifyPartitionChanges,
     NotifyTransactionEnded,
     NotPrimaryMaster,
-    SendPartitionTable,
     StopOperation,
 )
-from neo.topology.nodes import NodeTable
-from neo.topology.partitions import PartitionTable
+from neo.topology.mirror import Mirror, TableMessage
 
 if TYPE_CHECKING:
     from neo.client.session import Session
@@ -52,8 +48,8 @@ class MasterLink:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._nodes = NodeTable()
-        self._partitions = PartitionTable()
+        self._mirror = Mirror()
+        self._nodes, self._partitions = self._mirror.nodes, self._mirror.partitions
         self.view = View((), (), {})
         #: Set by a master that is not the primary.
         self.redirected: NotPrimaryMaster | None = None
@@ -80,21 +76,9 @@ class MasterLink:
     def notified(self, channel: Channel, message: Message) -> None:
         if isinstance(message, InvalidateObjects):
             self._session.invalidations.invalidate(message.tid, message.oid_list, channel)
-        elif isinstance(message, NotifyNodeInformation):
-            self._nodes.update(message.timestamp, message.node_list)
-            self._session.masters_known(
-                node.address
-                for node in self._nodes.of_type(NodeType.MASTER)
-                if node.address is not None
-            )
-            self._look()
-        elif isinstance(message, SendPartitionTable):
-            self._partitions.load(message.ptid, message.num_replicas, message.row_list)
-            self._look()
-        elif isinstance(message, NotifyPartitionChanges):
-            if any(partition >= len(self._partitions) for partition, _, _ in message.cell_list):
-                raise PeerError("NotifyPartitionChanges: no such partition")
-            self._partitions.change(message.ptid, message.num_replicas, message.cell_list)
+        elif isinstance(message, TableMessage):
+            self._mirror.apply(message)
+            self._session.masters_known(self._nodes.addresses(NodeType.MASTER))
             self._look()
         elif isinstance(message, NotifyDeadlock):
             self._session.deadlock(message.ttid, message.locking_tid)

@@ -28,7 +28,7 @@ from neo.client.session import LATE_SECONDS
 from neo.client.system import DIAL_SECONDS
 from neo.master.ids import OidGenerator
 from neo.net.connection import Received
-from neo.protocol.enums import ClusterState, ErrorCode, NodeType
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeType
 from neo.protocol.ids import add64, p64
 from neo.protocol.packets import (
     AcceptIdentification,
@@ -294,6 +294,17 @@ def test_invalidations_before_the_answer_of_the_last_transaction_are_ignored() -
         cluster.master.peer.close()
         storage.sync()
         assert db.calls == []
+
+
+def test_a_change_of_a_partition_that_is_not_there_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with scripted([1]) as (cluster, storage):
+        cluster.tell(cluster.change((1, 1, CellState.UP_TO_DATE)))
+        storage.sync()
+        assert "the partition table has 1 rows, not 1" in caplog.text
+        cluster.storages[1].answers[AskObject] = answer(b"data")
+        assert storage.load(OID)[0] == b"data"
 
 
 def test_invalidations_reach_zodb_and_the_cache_in_order() -> None:
