@@ -18,7 +18,7 @@ from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
-from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     FEATURE_PACK,
     FEATURES,
@@ -38,8 +38,8 @@ from neo.protocol.packets import (
     StopOperation,
 )
 from neo.topology.masters import MasterCandidates
-from neo.topology.nodes import Node, NodeTable
-from neo.topology.partitions import PartitionTable
+from neo.topology.mirror import Mirror, TableMessage
+from neo.topology.nodes import Node
 
 logger = logging.getLogger("neo.master")
 
@@ -71,8 +71,8 @@ class Upstream(Handler):
 
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
-        self.nodes = NodeTable()
-        self.partitions = PartitionTable()
+        self._mirror = Mirror()
+        self.nodes, self.partitions = self._mirror.nodes, self._mirror.partitions
         self.nid: int | None = None
         #: The upstream cluster is being stopped: the end of the connection is expected.
         self.stopping = False
@@ -90,28 +90,14 @@ class Upstream(Handler):
 
     def admins(self) -> list[Address]:
         """Return the addresses of the admin nodes that watch over this backup."""
-        return [node.address for node in self.nodes.of_type(NodeType.ADMIN) if node.address]
+        return self.nodes.addresses(NodeType.ADMIN)
 
     # -- messages -----------------------------------------------------------------------------
 
-    @on(NotifyNodeInformation)
-    def nodes_changed(self, peer: Peer, message_id: int, m: NotifyNodeInformation) -> None:
-        self.nodes.update(m.timestamp, m.node_list)
-        masters = [node.address for node in self.nodes.of_type(NodeType.MASTER) if node.address]
-        self._follower.masters.add(masters)
-        self._follower.tables_changed()
-
-    @on(SendPartitionTable)
-    def partitions_replaced(self, peer: Peer, message_id: int, m: SendPartitionTable) -> None:
-        self.partitions.load(m.ptid, m.num_replicas, m.row_list)
-        self._follower.tables_changed()
-
-    @on(NotifyPartitionChanges)
-    def partitions_changed(self, peer: Peer, message_id: int, m: NotifyPartitionChanges) -> None:
-        for partition, _, _ in m.cell_list:
-            if not 0 <= partition < len(self.partitions):
-                raise PeerError(f"the upstream table has {len(self.partitions)} rows")
-        self.partitions.change(m.ptid, m.num_replicas, m.cell_list)
+    @on(NotifyNodeInformation, SendPartitionTable, NotifyPartitionChanges)
+    def tables_changed(self, peer: Peer, message_id: int, m: TableMessage) -> None:
+        self._mirror.apply(m)
+        self._follower.masters.add(self.nodes.addresses(NodeType.MASTER))
         self._follower.tables_changed()
 
     @on(InvalidateObjects)
