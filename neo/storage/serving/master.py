@@ -68,6 +68,7 @@ from neo.storage.replication.replicator import Replicator
 from neo.storage.serving.handler import StorageHandler
 from neo.storage.serving.identification import Identification
 from neo.topology.masters import MasterCandidates
+from neo.topology.mirror import check_changes, check_table
 from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
 
@@ -140,8 +141,7 @@ class ServeMaster(StorageHandler):
                 return
         if self.cluster.remember_nids():
             self.database.stored()  # soon, else the next master may allocate it again
-        masters = [node.address for node in known.of_type(NodeType.MASTER) if node.address]
-        if self.masters.add(masters):
+        if self.masters.add(known.addresses(NodeType.MASTER)):
             self.remember(self.masters.addresses)
         self.identification.recheck()
 
@@ -154,6 +154,7 @@ class ServeMaster(StorageHandler):
 
     @on(SendPartitionTable)
     def partitions_replaced(self, peer: Peer, message_id: int, m: SendPartitionTable) -> None:
+        check_table(m)
         table = PartitionTable()
         table.load(m.ptid, m.num_replicas, m.row_list)
         if table.ptid is None:
@@ -167,12 +168,7 @@ class ServeMaster(StorageHandler):
 
     @on(NotifyPartitionChanges)
     def partitions_changed(self, peer: Peer, message_id: int, m: NotifyPartitionChanges) -> None:
-        partitions = self.cells.partitions
-        if partitions.ptid is None or m.ptid != partitions.ptid + 1:
-            raise PeerError(f"wrong partition table id: {m.ptid} does not follow {partitions.ptid}")
-        for partition, _, _ in m.cell_list:
-            if not 0 <= partition < len(partitions):
-                raise PeerError(f"the partition table has {len(partitions)} rows, not {partition}")
+        check_changes(self.cells.partitions, m)
         changed = self.cells.change(m.ptid, m.num_replicas, m.cell_list)
         self.node.cells_changed(changed)
 
