@@ -11,7 +11,6 @@ from typing import Any
 
 from neo.admin.primary import PrimaryLink
 from neo.net.sockets import format_address
-from neo.node.bootstrap import RETRY_SECONDS
 from neo.node.core import Core
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
@@ -28,6 +27,7 @@ from neo.protocol.packets import (
     Request,
     RequestIdentification,
 )
+from neo.topology.masters import RETRY_SECONDS
 from neo.topology.nodes import Node
 
 logger = logging.getLogger("neo.admin")

@@ -41,7 +41,7 @@ from neo.protocol.packets import (
     Request,
     RequestIdentification,
 )
-from neo.topology.masters import MasterCandidates, MasterListFile
+from neo.topology.masters import MasterCandidates, MasterListFile, PrimarySearch
 
 logger = logging.getLogger("neo.client")
 
@@ -147,7 +147,7 @@ class Session:
     def _join(self, pause: Pause) -> None:
         """Find the primary master and identify. Call with the lock."""
         reported: set[str] = set()
-        hinted = False
+        search = PrimarySearch(self._candidates)
         dial: float | None = LATE_SECONDS
         if self._primary is not None:
             self._candidates.silent(self._primary)
@@ -155,7 +155,7 @@ class Session:
         while True:
             if self._closed:
                 raise ClosedError("the storage is closed")
-            address = self._candidates.take()
+            address = search.next()
             link = MasterLink(self)
             try:
                 self._join_at(address, link, dial, reported)
@@ -174,25 +174,20 @@ class Session:
                     # The master may not have noticed that this node left: identify as a new client.
                     self._nid = None
                     continue
-                hinted = False
             except LOST as e:
                 reason = (e.strerror if isinstance(e, OSError) else None) or str(e)
                 reason = reason.removeprefix(f"{format_address(address)}: ")
                 if isinstance(e, TimeoutError):
                     self._candidates.silent(address)
-                # Do not dial two masters that redirect to each other in a tight loop.
-                was_hint, hinted = hinted, False
-                if link.redirected is not None and self._candidates.learn(link.redirected):
-                    hinted = True
-                    if not was_hint:
-                        continue
-            dial = MASTER_IDENTIFY_SECONDS if len(self._candidates.addresses) > 1 else None
+                if link.redirected is not None:
+                    search.redirected(link.redirected)
+            if not (seconds := search.pause()):
+                continue
+            dial = MASTER_IDENTIFY_SECONDS if search.several else None
             if reason not in reported:
                 reported.add(reason)
                 logger.warning("master %s: %s", format_address(address), reason)
-            # Dial the same master at most once a second.
-            most = 1 / len(self._candidates.addresses)
-            pause.take(f"master {format_address(address)}: {reason}", most)
+            pause.take(f"master {format_address(address)}: {reason}", seconds)
 
     def _join_at(
         self, address: Address, link: MasterLink, dial: float | None, reported: set[str]

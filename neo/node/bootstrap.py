@@ -20,15 +20,10 @@ from neo.protocol.packets import (
     NotPrimaryMaster,
     RequestIdentification,
 )
-from neo.topology.masters import MasterCandidates
+from neo.topology.masters import MasterCandidates, PrimarySearch
 
 logger = logging.getLogger("neo.node")
 
-#: Pause before the same master is dialed again, so that a cluster without a primary is not flooded
-#: (FACTS 3.10).
-RETRY_SECONDS = 1.0
-#: First pause between two of several masters; it doubles.
-FIRST_RETRY_SECONDS = 0.05
 #: Timeout of an identification. A master answers at once, but to a clone only when other nodes have
 #: stored its id or were given up.
 ANSWER_SECONDS = 30.0
@@ -65,17 +60,13 @@ async def find_primary(
     refusal other than NOT_READY raises ErrorAnswer, and the timeout is the long one even among several
     masters.
     """
-    hinted = False
-    wait = FIRST_RETRY_SECONDS if len(masters.addresses) > 1 else RETRY_SECONDS
+    search = PrimarySearch(masters)
     while True:
-        was_hint, hinted = hinted, False
-        address = masters.take()
+        address = search.next()
         redirected: Future[NotPrimaryMaster] = Future()
         peer = core.dial(address, _Candidate(redirected))
-        several = len(masters.addresses) > 1
-        limit = ANSWER_SECONDS_OF_SEVERAL if several and insist else ANSWER_SECONDS
+        limit = ANSWER_SECONDS_OF_SEVERAL if search.several and insist else ANSWER_SECONDS
         timer = core.call_later(limit, partial(_give_up, masters, address, peer))
-        pause = True
         try:
             accepted = await peer.ask(request)
             assert isinstance(accepted, AcceptIdentification)
@@ -93,9 +84,7 @@ async def find_primary(
         except ConnectionLost as e:
             if redirected.done:
                 reason = "it is not the primary"
-                hinted = masters.learn(redirected.result())
-                # Pause, because two masters may point to each other.
-                pause = was_hint or not hinted
+                search.redirected(redirected.result())
             else:
                 reason = str(e)
         except Cancelled:
@@ -105,9 +94,8 @@ async def find_primary(
         finally:
             timer.cancel()
         failed(_report(core, address, reason))
-        if pause:
-            await core.sleep(min(wait, RETRY_SECONDS / len(masters.addresses)))
-            wait *= 2
+        if pause := search.pause():
+            await core.sleep(pause)
 
 
 def _report(core: Core, address: Address, reason: str) -> str:

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from neo.node.bootstrap import RETRY_SECONDS, find_primary
+from neo.node.bootstrap import find_primary
 from neo.node.core import Core
 from neo.node.handler import Handler
 from neo.node.peer import Peer
@@ -60,7 +60,7 @@ from neo.storage.serving.client import Clients, Service
 from neo.storage.serving.identification import Identification
 from neo.storage.serving.master import ServeMaster
 from neo.storage.serving.storage import ServeStorage
-from neo.topology.masters import MasterCandidates
+from neo.topology.masters import RETRY_SECONDS, MasterCandidates
 from neo.topology.nodes import Node
 
 logger = logging.getLogger("neo.storage")

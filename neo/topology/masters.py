@@ -10,6 +10,11 @@ from neo.protocol.packets import Address, NotPrimaryMaster
 
 #: A silent master is skipped this often. The other masters are tried for longer than an election takes.
 PASSED_OVER = 8
+#: Pause before the same master is tried again, so that a cluster without a primary is not flooded
+#: (FACTS 3.10).
+RETRY_SECONDS = 1.0
+#: First pause among several masters; it doubles.
+FIRST_RETRY_SECONDS = 0.05
 
 
 class MasterCandidates:
@@ -59,6 +64,41 @@ class MasterCandidates:
         new = [address for address in addresses if address not in self.addresses]
         self.addresses += new
         return bool(new)
+
+
+class PrimarySearch:
+    """One search for the primary: which master to try next, and how long to pause before."""
+
+    def __init__(self, masters: MasterCandidates) -> None:
+        self._masters = masters
+        self._pause = FIRST_RETRY_SECONDS if self.several else RETRY_SECONDS
+        self._hinted = self._was_hint = False
+
+    @property
+    def several(self) -> bool:
+        """Whether there are other masters to try."""
+        return len(self._masters.addresses) > 1
+
+    def next(self) -> Address:
+        """Return the address of the master to try now."""
+        self._was_hint, self._hinted = self._hinted, False
+        return self._masters.take()
+
+    def redirected(self, message: NotPrimaryMaster) -> None:
+        """Note that the master is not the primary. If it knows the primary, that one is next."""
+        self._hinted = self._masters.learn(message)
+
+    def pause(self) -> float:
+        """Return the seconds to pause before the next attempt.
+
+        A hint is followed at once, unless it follows another one, because two masters may point to each
+        other. Pauses grow, but the same master is tried once a second.
+        """
+        if self._hinted and not self._was_hint:
+            return 0.0
+        pause = min(self._pause, RETRY_SECONDS / len(self._masters.addresses))
+        self._pause *= 2
+        return pause
 
 
 class MasterListFile:

@@ -35,7 +35,6 @@ from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
 from neo.master.settings import MasterSettings
 from neo.master.states import BACKINGUP, STARTING_BACKUP, Event
-from neo.node.bootstrap import RETRY_SECONDS
 from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Future, Task
@@ -50,7 +49,7 @@ from neo.protocol.packets import (
     NotifyUpstreamAdmin,
     Replicate,
 )
-from neo.topology.masters import MasterCandidates
+from neo.topology.masters import RETRY_SECONDS, MasterCandidates
 
 logger = logging.getLogger("neo.master")
 

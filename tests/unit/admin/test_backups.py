@@ -11,7 +11,6 @@ import pytest
 from neo.admin.alerts import CHANGING_LOOKS, LOOK_SECONDS
 from neo.admin.core import AdminCore
 from neo.admin.health import REFRESH_SECONDS
-from neo.node.bootstrap import RETRY_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.packets import (
     AcceptIdentification,
@@ -28,7 +27,7 @@ from neo.protocol.packets import (
     NotifyUpstreamAdmin,
     RequestIdentification,
 )
-from neo.topology.masters import MasterCandidates
+from neo.topology.masters import RETRY_SECONDS, MasterCandidates
 from tests.support.remote import FakeShell, Remote, error_of
 from tests.unit.admin.world import ADMIN, MASTER, World
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from neo.admin.control import NOT_CONNECTED
-from neo.node.bootstrap import RETRY_SECONDS
 from neo.node.core import STRANGER_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import ZERO_TID, p64
@@ -69,6 +68,7 @@ from neo.protocol.packets import (
     Truncate,
     TweakPartitionTable,
 )
+from neo.topology.masters import RETRY_SECONDS
 from tests.support.remote import error_of
 from tests.unit.admin.world import A1, ADMIN, M1, MASTER, NODES, TABLE, UP, World
 

@@ -8,7 +8,6 @@ import pytest
 
 from neo.master.backup.following import UNFIT_SECONDS
 from neo.master.backup.orders import ORDER_SECONDS
-from neo.node.bootstrap import RETRY_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import (
@@ -36,6 +35,7 @@ from neo.protocol.packets import (
     StopOperation,
     Truncate,
 )
+from neo.topology.masters import RETRY_SECONDS
 from tests.support.remote import Remote, error_of
 from tests.unit.master.backup_world import OTHER, OUT, SOURCE, UP, UP_C1, BackupWorld, durable
 from tests.unit.master.cluster import MasterWorld, spread, tid

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from neo.master.backup.contact import LATE_SECONDS, SILENCE_SECONDS
-from neo.node.bootstrap import RETRY_SECONDS
 from neo.node.liveness import LOOK_SECONDS
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.packets import (
@@ -18,6 +17,7 @@ from neo.protocol.packets import (
     RequestIdentification,
     SetClusterState,
 )
+from neo.topology.masters import RETRY_SECONDS
 from tests.support.remote import Remote, error_of
 from tests.unit.master.backup_world import BackupWorld
 from tests.unit.master.cluster import MasterWorld, spread

@@ -10,8 +10,6 @@ import pytest
 from neo.node.bootstrap import (
     ANSWER_SECONDS,
     ANSWER_SECONDS_OF_SEVERAL,
-    FIRST_RETRY_SECONDS,
-    RETRY_SECONDS,
     SILENCE_SECONDS,
     find_primary,
 )
@@ -29,7 +27,7 @@ from neo.protocol.packets import (
     Pong,
     RequestIdentification,
 )
-from neo.topology.masters import MasterCandidates
+from neo.topology.masters import FIRST_RETRY_SECONDS, RETRY_SECONDS, MasterCandidates
 from tests.support.remote import FakeShell, Remote
 
 ONE, TWO = ("127.0.0.1", 1), ("127.0.0.1", 2)

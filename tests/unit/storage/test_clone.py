@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from neo.node.bootstrap import RETRY_SECONDS
 from neo.protocol.enums import CellState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import p64
 from neo.protocol.packets import (
@@ -20,6 +19,7 @@ from neo.protocol.packets import (
     Truncate,
 )
 from neo.storage.backend.api import Cell, TransactionMeta
+from neo.topology.masters import RETRY_SECONDS
 from tests.unit.storage.requests import commit
 from tests.unit.storage.world import M1, OUT, STORAGE, UP, End, World
 
