@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import configparser
 import os
 import ssl
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from typing import NamedTuple
 
 from neo.net.sockets import parse_address
 from neo.net.tls import tls_context
+from neo.node.config import ConfigError, read_section
 from neo.protocol.packets import Address
 
 #: Environment variable with the address of the admin node.
@@ -30,7 +30,13 @@ class Target(NamedTuple):
 
 def target(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Target:
     """Return the admin node that the options, the environment or the file name. Raises SettingError."""
-    section = _section(options.file, options.section) if options.file else {}
+    section: Mapping[str, str] = {}
+    if options.file:
+        advice = "choose that of the admin node with -s"
+        try:
+            section = read_section(options.file, options.section, advice)
+        except ConfigError as e:
+            raise SettingError(str(e)) from None
     address = options.address or environ.get(ADDRESS_VARIABLE) or section.get("bind")
     if not address:
         raise SettingError(
@@ -50,20 +56,3 @@ def _tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext | 
     if ca or cert or key:
         raise ValueError("TLS needs all of --ca, --cert and --key")
     return None
-
-
-def _section(path: str, name: str) -> Mapping[str, str]:
-    parser = configparser.ConfigParser(interpolation=None)
-    try:
-        with open(path) as file:
-            parser.read_file(file)
-    except OSError as e:
-        raise SettingError(f"configuration file {path!r} cannot be read: {e.strerror}") from None
-    except (configparser.Error, UnicodeDecodeError) as e:
-        raise SettingError(f"configuration file {path!r}: {e}") from None
-    if not parser.has_section(name):
-        raise SettingError(
-            f"configuration file {path!r} has no section [{name}]; it has "
-            f"{', '.join(parser.sections()) or 'none'}: choose that of the admin node with -s"
-        )
-    return parser[name]

@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "neo.admin": {"neo.protocol", "neo.topology", "neo.net", "neo.node"},
     # It serves threads, without an event loop.
     "neo.client": {"neo.protocol", "neo.topology", "neo.net"},
-    "neoctl": {"neo.protocol", "neo.net", "neo.admin"},
+    "neoctl": {"neo.protocol", "neo.net", "neo.node", "neo.admin"},
     "neo.simple": {"neo.protocol", "neo.topology", "neo.net", "neo.node", "neo.client", "neoctl"},
     "neo.migrate": {"neo.protocol", "neo.client"},
     # Records read without their classes: knows ZODB's format and nothing of the cluster.

@@ -12,6 +12,7 @@ import configparser
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from neo.net.sockets import parse_addresses, parse_bind
@@ -143,7 +144,7 @@ def load(
     arguments = vars(_parser(role, description, options).parse_args(argv))
     if arguments["section"] and not arguments["file"]:
         raise ConfigError("--section chooses a part of a configuration file: give it with --file")
-    texts = _section(arguments["file"], arguments["section"] or role, options)
+    texts = _texts(arguments["file"], arguments["section"] or role, options)
     for option in options:
         if arguments.get(option.name) is not None:
             texts[option.name] = arguments[option.name]
@@ -168,28 +169,43 @@ def _parser(role: str, description: str, options: Sequence[Option]) -> argparse.
     return parser
 
 
-def _section(path: str | None, section: str, options: Sequence[Option]) -> dict[str, str]:
-    if path is None:
-        return {}
+def read_file(path: str | Path) -> configparser.ConfigParser:
+    """Read an INI file. Raises ConfigError."""
     parser = configparser.ConfigParser(interpolation=None)
     try:
         with open(path) as file:
             parser.read_file(file)
     except OSError as e:
-        raise ConfigError(f"configuration file {path!r} cannot be read: {e.strerror}") from None
+        raise ConfigError(f"configuration file {str(path)!r} cannot be read: {e.strerror}") from None
     except (configparser.Error, UnicodeDecodeError) as e:
-        raise ConfigError(f"configuration file {path!r}: {e}") from None
+        raise ConfigError(f"configuration file {str(path)!r}: {e}") from None
+    return parser
+
+
+def read_section(path: str, section: str, advice: str) -> configparser.SectionProxy:
+    """Read one section, including the values of [DEFAULT]. ``advice``: what to do if there is none.
+
+    Raises ConfigError.
+    """
+    parser = read_file(path)
     if not parser.has_section(section):
         raise ConfigError(
             f"configuration file {path!r} has no section [{section}]; "
-            f"it has {', '.join(parser.sections()) or 'none'}: choose one with --section"
+            f"it has {', '.join(parser.sections()) or 'none'}: {advice}"
         )
+    return parser[section]
+
+
+def _texts(path: str | None, section: str, options: Sequence[Option]) -> dict[str, str]:
+    if path is None:
+        return {}
+    found = read_section(path, section, "choose one with --section")
     own = {option.name for option in options if not option.command_line_only}
-    defaults = parser.defaults()
-    for name in parser[section]:
+    defaults = found.parser.defaults()
+    for name in found:
         if name not in own and not (name in defaults and name in KNOWN):
             raise ConfigError(f"{path!r}, section [{section}]: unknown setting {name!r}")
-    return {name: value for name, value in parser[section].items() if name in own}
+    return {name: value for name, value in found.items() if name in own}
 
 
 def _value(option: Option, text: str | None) -> Any:

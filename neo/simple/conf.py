@@ -15,6 +15,7 @@ from pathlib import Path
 
 from neo.net.sockets import format_address, parse_bind
 from neo.net.transport import bound_socket
+from neo.node.config import ConfigError, read_file
 from neo.protocol.packets import Address
 
 #: Ports below the range of outgoing connections, so that none is taken between two starts of a cluster.
@@ -89,17 +90,13 @@ class ClusterConf:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        parser = configparser.ConfigParser(interpolation=None)
         try:
-            with open(path) as file:
-                parser.read_file(file)
+            parser = read_file(path)
             self.values = dict(parser.defaults())
             self.name = self.values["cluster"]
             self.masters = self.values["masters"]
             self.nodes = [_node(parser, name) for name in parser.sections()]
-        except OSError as e:
-            raise ConfError(f"{path} cannot be read: {e.strerror}") from None
-        except (configparser.Error, KeyError, ValueError) as e:
+        except (ConfigError, KeyError, ValueError) as e:
             raise ConfError(
                 f"{path} is not the file of a neosimple cluster ({e}): choose another folder"
             ) from None
