@@ -35,7 +35,6 @@ from neo.protocol.packets import (
     TweakPartitionTable,
 )
 from neoctl import render
-from neoctl.blocking import transaction_data, transaction_text
 from neoctl.client import AdminClient
 from neoctl.status import status_reply
 from neoctl.verbs import (
@@ -176,8 +175,8 @@ def print_check(admin: AdminClient, arguments: Arguments) -> Reply:
 @verb("print transactions", "open transactions: client, age, phase, and how many wait for each")
 def print_transactions(admin: AdminClient, arguments: Arguments) -> Reply:
     """Data: ``transactions``."""
-    rows = transaction_data(admin.ask(AskTransactions()).row_list)
-    return Reply(transaction_text(rows), {"transactions": rows})
+    rows = render.transaction_data(admin.ask(AskTransactions()).row_list)
+    return Reply(render.transaction_text(rows), {"transactions": rows})
 
 
 # -- commands ------------------------------------------------------------------------------------

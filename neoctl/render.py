@@ -15,7 +15,7 @@ from neo.admin.monitor import tid_date
 from neo.net.sockets import format_address
 from neo.protocol.enums import CellState
 from neo.protocol.ids import format_nid, u64
-from neo.protocol.packets import AnswerElection, CellRow, NodeRow
+from neo.protocol.packets import AnswerElection, CellRow, NodeRow, TransactionRow
 
 #: Letters of cells in ``print pt``.
 LETTERS = {
@@ -26,6 +26,7 @@ LETTERS = {
     CellState.DISCARDED.name: "D",
 }
 NO_CELL = "."
+UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 Data = dict[str, Any]
 
@@ -33,6 +34,15 @@ Data = dict[str, Any]
 def hex_id(id_: bytes | None) -> str | None:
     """Return an oid or a tid with all 16 digits, so that texts sort as ids do."""
     return None if id_ is None else f"0x{id_.hex()}"
+
+
+def duration(seconds: float) -> str:
+    """Return ``3 hours``: the largest unit, rounded down."""
+    for size, name in UNITS:
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {name}{'s' if count > 1 else ''}"
+    return "less than a second"
 
 
 # -- nodes ---------------------------------------------------------------------------------------
@@ -207,3 +217,41 @@ def check_text(rows: Sequence[Data], min_tid: bytes, max_tid: bytes) -> str:
     ]
     title = f"# transactions {hex_id(min_tid)} to {hex_id(max_tid)}: {found}"
     return "\n".join([title, *lines])
+
+
+# -- open transactions -------------------------------------------------------------------------
+
+
+def transaction_data(rows: list[TransactionRow]) -> list[Data]:
+    """Return ``ttid client address age phase waiting seconds`` of each.
+
+    ``address``: null if the client is not connected. ``age``: seconds. ``waiting``: how many transactions
+    wait for it, the first of them for ``seconds``. ``phase``: ``begun``, ``storing``, ``waiting``,
+    ``voted``, ``finishing``, or ``ended`` by the operator.
+    """
+    return [
+        {
+            "ttid": hex_id(ttid),
+            "client": format_nid(client),
+            "address": None if address is None else format_address(address),
+            "age": round(age, 1),
+            "phase": phase,
+            "waiting": waiting,
+            "seconds": round(seconds, 1),
+        }
+        for ttid, client, address, age, phase, waiting, seconds in rows
+    ]
+
+
+def transaction_text(rows: list[Data]) -> str:
+    """Return a title, then a line for each: ``0x…12 | C1 | 10.0.0.7:41234 | 95.1 | voted | 3 | 42.0``."""
+    lines = [
+        " | ".join(
+            (
+                *(row["ttid"], row["client"], row["address"] or "-", f"{row['age']:.1f}"),
+                *(row["phase"], str(row["waiting"]), f"{row['seconds']:.1f}"),
+            )
+        )
+        for row in rows
+    ]
+    return "\n".join(["# ttid | client | address | age | phase | waiting | seconds", *lines])

@@ -17,7 +17,7 @@ import pytest
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError
 
-from neoctl import blocking
+from neoctl import problems
 from neoctl.__main__ import main
 from tests.support.cluster import Cluster
 
@@ -59,7 +59,7 @@ def commit(cluster: Cluster, oid: bytes, serial: bytes, wait_timeout: float) -> 
 def test_a_client_that_stands_still_blocks_nobody_for_ever(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocking, "BLOCKING_SECONDS", 1.0)  # shortens the test
+    monkeypatch.setattr(problems, "BLOCKING_SECONDS", 1.0)  # shortens the test
     with Cluster(storages=2, partitions=4) as cluster, standing(cluster) as (process, tell, said):
 
         def neoctl(*words: str) -> str:

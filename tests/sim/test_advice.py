@@ -597,8 +597,6 @@ def templates(expression: ast.expr) -> Iterator[str]:
         yield "".join(map(str, parts))
     elif isinstance(expression, ast.Name) and expression.id == "text":
         yield from findings()
-    elif isinstance(expression, ast.Name) and expression.id == "advice":
-        yield from blocking_advice()
     else:
         raise AssertionError(f"write the advice where it is given: {ast.unparse(expression)}")
 
@@ -610,15 +608,6 @@ def findings() -> Iterator[str]:
             yield from (text for text in _literals(node.value) if " differ" in text)
 
 
-def blocking_advice() -> Iterator[str]:
-    """Yield the advice where transactions make others wait."""
-    for node in ast.walk(ast.parse((ROOT / "neoctl/blocking.py").read_text())):
-        if isinstance(node, ast.FunctionDef) and node.name == "_advice":
-            for step in ast.walk(node):
-                if isinstance(step, ast.Return) and step.value is not None:
-                    yield from templates(step.value)
-
-
 def _literals(expression: ast.expr) -> Iterator[str]:
     for node in ast.walk(expression):
         if isinstance(node, ast.JoinedStr):
@@ -628,7 +617,7 @@ def _literals(expression: ast.expr) -> Iterator[str]:
 def advised() -> set[str]:
     calls = [
         node
-        for node in ast.walk(ast.parse((ROOT / "neoctl/status.py").read_text()))
+        for node in ast.walk(ast.parse((ROOT / "neoctl/problems.py").read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Problem"
     ]
     return {text for call in calls for text in templates(call.args[2])}

@@ -10,7 +10,7 @@ import pytest
 
 from neo.admin.alerts import CHANGING_LOOKS, LOOK_SECONDS
 from neo.admin.core import AdminCore
-from neo.admin.health import REFRESH_SECONDS
+from neo.admin.health import REFRESH_SECONDS, Examiner
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.packets import (
     AcceptIdentification,
@@ -226,7 +226,7 @@ def test_problems_that_keep_changing_are_mailed(
     found = cycle(
         [AnswerMonitorInformation([], [None], "a"), AnswerMonitorInformation([None], [], "b")]
     )
-    monkeypatch.setattr(watch.core, "examine", lambda done: done(next(found)))
+    monkeypatch.setattr(Examiner, "examine", lambda self, done: done(next(found)))
     for _ in range(CHANGING_LOOKS - 1):
         look(watch)
     assert not watch.outbox.mails

@@ -33,7 +33,9 @@ from neo.protocol.packets import (
     NodeRow,
 )
 from neoctl import render, status
-from neoctl.status import EXIT_PROBLEM, EXIT_UNHEARD, Problem, duration, find_problems
+from neoctl.problems import Problem, can_lose, find_problems
+from neoctl.render import duration
+from neoctl.status import EXIT_PROBLEM, EXIT_UNHEARD
 from tests.unit.neoctl.conftest import ELECTION, NODES, ROWS, Console
 
 Make = Callable[..., Console]
@@ -147,7 +149,7 @@ def test_cluster_that_does_not_serve_is_a_problem(state: ClusterState | None) ->
 )
 def test_how_many_nodes_may_fail(rows: list[list[CellRow]], count: int) -> None:
     nodes = render.node_data([storage(1), storage(2), storage(3)])
-    assert status.can_lose(nodes, render.table_data(1, 0, rows)) == count
+    assert can_lose(nodes, render.table_data(1, 0, rows)) == count
 
 
 @pytest.mark.parametrize(

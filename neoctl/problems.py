@@ -1,0 +1,365 @@
+"""Problems of a cluster, and what to do about them. Pure functions from states and tables to sentences.
+
+Each advice can be followed in the state for which it is given; tests follow it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from neo.admin.monitor import SERVING, tid_date
+from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.ids import tid_from_time
+from neo.protocol.packets import TransactionRow
+from neoctl.render import Data, duration, transaction_data
+
+#: A transaction that blocks others for longer is a problem. Commits take a fraction of a second. Longer
+#: ones belong to stopped clients or to bulk imports.
+BLOCKING_SECONDS = 5.0
+#: Bound of the listed transactions; the others are only counted.
+NAMED_MOST = 5
+
+
+class Problem(NamedTuple):
+    """``severity``: ``problem`` if something does not work now, ``warning`` if it may not work soon."""
+
+    severity: str
+    text: str
+    advice: str
+
+
+def find_problems(
+    state: ClusterState | None,
+    nodes: list[Data],
+    table: Data,
+    obstacle: Data | None = None,
+    election: Data | None = None,
+) -> list[Problem]:
+    """Return all problems, the worst first. Each advice can be followed in the state for which it is
+    given; tests follow it."""
+    problems = [
+        *_state_problems(state, nodes, table, obstacle),
+        *_node_problems(state, nodes, election),
+        *_cell_problems(state, nodes, table),
+    ]
+    return sorted(problems, key=lambda problem: problem.severity)
+
+
+def find_check_problems(rows: list[tuple[int, int | None, str, str]]) -> list[Problem]:
+    """Return what the last check, or the comparison at the start, leaves to the operator."""
+    problems = [
+        Problem("problem", f"the copies of partition {partition} differ", text)
+        for partition, _, finding, text in rows
+        if finding == "undecided"
+    ]
+    behind = sum(finding == "behind" for _, _, finding, _ in rows)
+    if behind:
+        text = f"{behind} partitions had copies that lacked transactions when the cluster started"
+        problems.append(
+            Problem(
+                "warning",
+                text,
+                "neoctl print check; suspect the disks of the nodes that it names; wait until all is"
+                " copied; neoctl check",
+            )
+        )
+    return problems
+
+
+def find_upstream_problems(
+    upstream: Data | None, nodes: list[Data], now: float
+) -> list[Problem]:
+    """Return the problem of a backup that gets nothing, although its tables look complete."""
+    if upstream is None or upstream["heard"]:
+        return []
+    reason, seconds = upstream["reason"], upstream["seconds"]
+    if not upstream["cluster"]:
+        return [
+            Problem(
+                "problem",
+                f"this cluster is a backup, but follows no other: {reason}",
+                "set it and start the masters again; if it is to be a backup no more: "
+                "neoctl set cluster stopping_backup",
+            )
+        ]
+    moment = tid_date(tid_from_time(now - seconds)).partition(".")[0]
+    name, since = repr(upstream["cluster"]), f"{moment} UTC, {duration(seconds)} ago"
+    text = f"this backup gets nothing from its upstream cluster {name} since {since}: {reason}"
+    if not upstream["ever"]:
+        text = f"this backup never reached its upstream cluster {name}, and tries since {since}: {reason}"
+    if _down(nodes):  # backup mode can end only when all nodes are present
+        return [
+            Problem(
+                "problem", text, "start the upstream cluster, or mend the network between the two"
+            )
+        ]
+    return [
+        Problem(
+            "problem",
+            text,
+            "start the upstream cluster, or mend the network between the two; if that cluster is lost "
+            "for ever: neoctl set cluster stopping_backup",
+        )
+    ]
+
+
+def find_master_problems(election: Data | None) -> list[Problem]:
+    """Return the problems of the election, which the node table does not show."""
+    if election is None:
+        return []
+    members = [row for row in election["masters"] if row["role"] != "pending"]
+    problems = [
+        Problem("warning", f"{row['nid']} {row['note']}", "nothing, unless it stays so")
+        for row in members
+        if row["note"] and row["note"] != "is not heard"
+    ]
+    voting, masters = _voting(election)
+    if voting - 1 <= masters // 2 and voting < masters:
+        text = f"{voting} of {masters} masters run and vote: no other may fail"
+        away = [row["nid"] for row in members if row["note"] == "is not heard"]
+        if away:
+            lost = away[0]
+            problems.append(
+                Problem(
+                    "warning",
+                    text,
+                    f"start {_join(away)}; if {lost} is lost for ever: neoctl drop {lost}",
+                )
+            )
+        else:
+            problems.append(Problem("warning", text, "start the others, and wait until they vote"))
+    return problems
+
+
+def can_lose(nodes: list[Data], table: Data) -> int:
+    """Return the number of storage nodes, whichever they are, that may be lost without losing service."""
+    counts = [_readable(nodes, row) for row in table["partitions"]]
+    return max(min(counts, default=0) - 1, 0)
+
+
+def _readable(nodes: list[Data], row: Data) -> int:
+    """Return the number of running nodes that can read a partition."""
+    running = {node["nid"] for node in nodes if node["state"] == NodeState.RUNNING.name}
+    return sum(nid in running and CellState[state].readable for nid, state in row["cells"].items())
+
+
+def _down(nodes: list[Data]) -> list[str]:
+    """Return the storage nodes that are DOWN."""
+    return [node["nid"] for node in nodes if node["type"] == "STORAGE" and node["state"] == "DOWN"]
+
+
+def _voting(election: Data) -> tuple[int, int]:
+    """Return (masters that run and vote, all members)."""
+    members = [row for row in election["masters"] if row["role"] != "pending"]
+    return sum(not row["note"] or "behind" in row["note"] for row in members), len(members)
+
+
+def _may_grow(election: Data | None) -> bool:
+    """Return whether the voting masters would be a majority with one more member."""
+    if election is None:
+        return True
+    voting, masters = _voting(election)
+    return 2 * voting > masters + 1
+
+
+def _state_problems(
+    state: ClusterState | None, nodes: list[Data], table: Data, obstacle: Data | None
+) -> list[Problem]:
+    if state in SERVING:
+        return []
+    if state is ClusterState.RECOVERING:
+        return [_recovery_problem(nodes, table, obstacle)]
+    if state is None:
+        return [Problem("problem", "the master has not told the state yet", "ask again")]
+    if state is ClusterState.STARTING_BACKUP:
+        text = "this backup waits for its upstream cluster, and serves no application"
+        return [
+            Problem("problem", text, "the log of the master says why; start the upstream cluster")
+        ]
+    return [
+        Problem("problem", f"the cluster is {state.name} and serves no application", "ask again")
+    ]
+
+
+def _recovery_problem(nodes: list[Data], table: Data, obstacle: Data | None) -> Problem:
+    """Return why the cluster does not start. ``obstacle``: None if the master does not tell."""
+    storages = [node["nid"] for node in nodes if node["type"] == NodeType.STORAGE.name]
+    forced = "" if obstacle is None else obstacle["forced"]
+    if table["ptid"] is None and storages:
+        if forced:
+            return Problem(
+                "problem",
+                f"the cluster cannot start: {forced}",
+                "start the storage nodes that have its data; see their logs",
+            )
+        return Problem(
+            "problem",
+            f"no database was created yet; {_join(storages)} wait for it",
+            "when all storage nodes are there: neoctl start",
+        )
+    rows = table["partitions"]
+    # If all data is present, it waits because a missing node may have later commits.
+    lacking = [row for row in rows if not _present(nodes, row)] or rows
+    missing = sorted({nid for row in lacking for nid in row["cells"]} & set(_down(nodes)))
+    what = f"storage nodes: {_join(missing)}" if missing else "storage nodes"
+    text = f"the cluster waits for {what}"
+    if obstacle is not None and obstacle["reason"]:
+        text += f" ({obstacle['reason']})"
+    if obstacle is None or forced:
+        return Problem("problem", text, "start them; see their logs")
+    return Problem(
+        "problem",
+        text,
+        "start them; see their logs; if they are lost for ever, and with them what they alone have: "
+        "neoctl start",
+    )
+
+
+def _present(nodes: list[Data], row: Data) -> bool:
+    there = {node["nid"] for node in nodes if node["state"] != NodeState.DOWN.name}
+    return any(nid in there and CellState[state].readable for nid, state in row["cells"].items())
+
+
+def _node_problems(
+    state: ClusterState | None, nodes: list[Data], election: Data | None
+) -> list[Problem]:
+    problems = []
+    for node in nodes:
+        if node["state"] == NodeState.DOWN.name:
+            if node["type"] == NodeType.STORAGE.name:
+                problems.append(_storage_down(node, state, nodes))
+            else:
+                problems.append(_master_down(node))
+        elif node["state"] == NodeState.PENDING.name and state in SERVING:
+            problems.append(_pending(node, nodes, election))
+    return problems
+
+
+def _named(node: Data) -> str:
+    return f"{node['nid']} ({node['address'] or 'address unknown'})"
+
+
+def _storage_down(node: Data, state: ClusterState | None, nodes: list[Data]) -> Problem:
+    nid, text, says = node["nid"], f"{_named(node)} is down", node.get("says")
+    if says:
+        text += f", but its process runs, and says: {says}"
+        return Problem("problem", text, "mend that: the node comes back by itself")
+    if says is not None:
+        text += ", but its process runs"
+        return Problem("problem", text, "its log says why; look at the network to the master")
+    if state not in SERVING:
+        return Problem("problem", text, "start neostorage there")
+    if len(_down(nodes)) > 1:  # a tweak is refused until all are back or dropped
+        return Problem(
+            "problem", text, f"start neostorage there; if it is lost for ever: neoctl drop {nid}"
+        )
+    return Problem(
+        "problem",
+        text,
+        f"start neostorage there; if it is lost for ever: neoctl drop {nid}, then neoctl tweak",
+    )
+
+
+def _master_down(node: Data) -> Problem:
+    nid, text = node["nid"], f"{_named(node)} is down"
+    if nid == "?":
+        return Problem("problem", text, "start neomaster there")
+    return Problem(
+        "problem", text, f"start neomaster there; if it is lost for ever: neoctl drop {nid}"
+    )
+
+
+def _pending(node: Data, nodes: list[Data], election: Data | None) -> Problem:
+    nid, text = node["nid"], f"{_named(node)} is connected but not used"
+    if node["type"] != NodeType.STORAGE.name:
+        if _may_grow(election):
+            return Problem("warning", text, f"neoctl add {nid}")
+        return Problem("warning", text, f"start the other masters; then: neoctl add {nid}")
+    if _down(nodes):
+        return Problem("warning", text, f"neoctl add {nid}")
+    return Problem("warning", text, f"neoctl add {nid}, then neoctl tweak")
+
+
+def _cell_problems(state: ClusterState | None, nodes: list[Data], table: Data) -> list[Problem]:
+    problems = []
+    by_state: dict[str, Counter[str]] = {}
+    for row in table["partitions"]:
+        for nid, cell in row["cells"].items():
+            by_state.setdefault(cell, Counter())[nid] += 1
+    running = {node["nid"] for node in nodes if node["state"] == NodeState.RUNNING.name}
+    corrupted = by_state.get(CellState.CORRUPTED.name, Counter[str]())
+    for nid, count in sorted(corrupted.items()) if state in SERVING else ():
+        text = f"{count} partitions of {nid} differ from their replicas and are not used"
+        if nid in running:
+            advice = Problem(
+                "warning", text, f"copy them anew: neoctl repair :{nid}; suspect its disk"
+            )
+        else:
+            advice = Problem(
+                "warning", text, f"start it, then: neoctl repair :{nid}; suspect its disk"
+            )
+        problems.append(advice)
+    outdated = by_state.get(CellState.OUT_OF_DATE.name, Counter[str]())
+    for nid, count in sorted(outdated.items()):
+        if nid in running:
+            problems.append(
+                Problem(
+                    "warning", f"{nid} is copying {count} partitions", "nothing, it takes a while"
+                )
+            )
+    if state in SERVING and can_lose(nodes, table) < table["replicas"]:
+        problems.append(_copies_problem(nodes, table))
+    return problems
+
+
+def _copies_problem(nodes: list[Data], table: Data) -> Problem:
+    copies, wanted = can_lose(nodes, table) + 1, table["replicas"] + 1
+    text = f"fewer copies than wanted: {copies} of {wanted} for some partitions"
+    if _down(nodes):
+        return Problem("warning", text, "bring back, or drop, what is down; then: neoctl tweak")
+    running = sum(
+        node["type"] == NodeType.STORAGE.name and node["state"] == NodeState.RUNNING.name
+        for node in nodes
+    )
+    if running < wanted:
+        return Problem("warning", text, "add storage nodes: neoctl add all; then: neoctl tweak")
+    return Problem("warning", text, "neoctl tweak; then wait until all is copied")
+
+
+def _join(names: list[str]) -> str:
+    return ", ".join(names)
+
+
+def find_blocking(transactions: list[TransactionRow]) -> list[Problem]:
+    """Return a problem for each transaction that blocks others for too long.
+
+    A transaction that waits itself is omitted, because the one that it waits for is listed.
+    """
+    rows = transaction_data(transactions)
+    found = [row for row in rows if row["waiting"] and row["seconds"] >= BLOCKING_SECONDS]
+    first = [row for row in found if row["phase"] != "waiting"] or found
+    first.sort(key=lambda row: -row["seconds"])
+    problems = [_blocking(row) for row in first[:NAMED_MOST]]
+    if len(first) > NAMED_MOST:
+        text = f"{len(first) - NAMED_MOST} more transactions make others wait"
+        problems.append(Problem("problem", text, "neoctl print transactions"))
+    return problems
+
+
+def _blocking(row: Data) -> Problem:
+    where = row["address"] or "not connected"
+    others = "1 other waits" if row["waiting"] == 1 else f"{row['waiting']} others wait"
+    text = (
+        f"{others} for transaction {row['ttid']} of {row['client']} ({where}) since"
+        f" {row['seconds']:.0f} s; it began {row['age']:.0f} s ago and is {row['phase']}"
+    )
+    if row["phase"] == "finishing":
+        return Problem(
+            "problem",
+            text,
+            "it will be committed: look for a storage node that is stopped or slow",
+        )
+    return Problem(
+        "problem", text, f"let that client go on, or abort its transaction: neoctl end {row['ttid']}"
+    )

@@ -1,0 +1,141 @@
+"""The screen of ``neoctl status``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from neoctl import render
+from neoctl.render import Data, duration
+
+#: More partitions than this are shown as counts instead of letters.
+LETTERS_MOST = 64
+#: Columns if the output is not a terminal, so that no line is broken.
+FILE_WIDTH = 200
+
+COLOURS = {
+    "RUNNING": "green",
+    "BACKINGUP": "green",
+    "PENDING": "yellow",
+    "DOWN": "red",
+    "problem": "bold red",
+    "warning": "yellow",
+}
+
+
+def to_text(data: Data, now: float, last: float | None) -> str:
+    """Return the screen, with colours if stdout is a terminal. ``last``: time of the last transaction."""
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else FILE_WIDTH)
+    with console.capture() as capture:
+        for part in _screen(data, now, last):
+            # A terminal breaks long sentences itself, and joins them when it is widened.
+            console.print(part, soft_wrap=isinstance(part, Text))
+    return "\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n"))
+
+
+def _screen(data: Data, now: float, last_time: float | None) -> list[Any]:
+    state = data["state"] or "UNKNOWN"
+    title = Text.assemble(
+        ("NEO cluster ", "bold"),
+        (state, f"bold {COLOURS.get(state, 'yellow')}"),
+        f"   primary master {data['primary']}",
+        "" if data["election"] is None else f", {render.election_line(data['election'])}",
+    )
+    if last_time is None:
+        last = Text("no transaction yet")
+    else:
+        age = now - last_time
+        when = f"{duration(age)} ago" if age >= 0 else "in the future: check the clocks"
+        last = Text(
+            f"last transaction {data['last_tid_date']} UTC, {when}   tid {data['last_tid']}"
+        )
+    return [
+        title,
+        last,
+        Text(_table_sentence(data)),
+        *_scrub_sentence(data, now),
+        Text(),
+        Padding(_node_table(data), (0, 0, 1, 0)),
+        *_problem_lines(data["problems"]),
+    ]
+
+
+def _table_sentence(data: Data) -> str:
+    if data["ptid"] is None:
+        return "no partition table yet"
+    replicas = data["replicas"]
+    text = (
+        f"{len(data['partitions'])} partitions, {replicas} replica{'s' if replicas != 1 else ''}, "
+        f"partition table {data['ptid']}"
+    )
+    lose = data["can_lose"]
+    if lose:
+        text += f"; any {lose} storage node{'s' if lose > 1 else ''} may fail"
+    elif lose == 0:
+        text += "; no storage node may fail"
+    return text
+
+
+def _scrub_sentence(data: Data, now: float) -> list[Text]:
+    """Return a sentence about the comparison of copies, if there are copies."""
+    scrub = data["scrub"]
+    if scrub is None or not data["replicas"]:
+        return []
+    text = f"copies are compared in the background, all in {duration(scrub['period_seconds'])}: "
+    if scrub["round_end"] is not None:
+        text += f"the last round ended {_ago(now - scrub['round_end'])}"
+    else:
+        text += (
+            f"{scrub['compared']} of {len(data['partitions'])} partitions since the master began"
+            f" {_ago(now - scrub['begun'])}"
+        )
+    return [Text(text)]
+
+
+def _ago(seconds: float) -> str:
+    return f"{duration(max(seconds, 0.0))} ago"
+
+
+def _node_table(data: Data) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("node", "type", "address", "state", "partitions"):
+        table.add_column(name, no_wrap=name != "partitions")
+    for node in data["nodes"]:
+        table.add_row(
+            node["nid"],
+            node["type"].lower(),
+            node["address"] or "-",
+            Text(node["state"], COLOURS.get(node["state"], "")),
+            _cells(data, node),
+        )
+    return table
+
+
+def _cells(data: Data, node: Data) -> Text:
+    if "cells" not in node or not data["partitions"]:
+        return Text()
+    if len(data["partitions"]) > LETTERS_MOST:
+        counts = (f"{count} {state}" for state, count in sorted(node["cells"].items()))
+        return Text(", ".join(counts))
+    text = Text(render.letters(data, node["nid"]))
+    text.highlight_regex("U+", "green")
+    text.highlight_regex("[OF]+", "yellow")
+    text.highlight_regex("C+", "red")
+    return text
+
+
+def _problem_lines(problems: list[Data]) -> list[Text]:
+    if not problems:
+        return [Text("No problem.", "green")]
+    return [
+        Text.assemble(
+            (f"{problem['severity']}: ", COLOURS[problem["severity"]]),
+            f"{problem['text']} -> {problem['advice']}",
+        )
+        for problem in problems
+    ]
