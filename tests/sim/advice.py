@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any, cast
 
+from neo.admin.core import AdminCore
+from neo.admin.primary import Primary
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import AnswerNodeList, AskPrimary, Error, Message
@@ -113,7 +115,8 @@ class Stage:
             master is not None
             and len(master.cluster.identified_storages()) == storages
             and not master.recovery.obstacle_to_force()
-            and bool(self.cluster.admin.core and self.cluster.admin.core.nodes.get(storages))
+            and self.primary is not None
+            and self.primary.mirror.nodes.get(storages) is not None
         )
 
     def lose(self, *processes: Process) -> Stage:
@@ -143,9 +146,15 @@ class Stage:
     # -- state ---------------------------------------------------------------------------------------
 
     @property
+    def primary(self) -> Primary | None:
+        """The primary master, as the admin node knows it."""
+        core = self.cluster.admin.core
+        return core.link.primary if isinstance(core, AdminCore) else None
+
+    @property
     def state(self) -> ClusterState | None:
         """Return the state of the cluster that the admin node knows."""
-        return cast(Any, self.cluster.admin.core).state if self.cluster.admin.core else None
+        return None if self.primary is None else self.primary.state
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         self.world.run_until(condition, SECONDS, what)
