@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -159,6 +160,21 @@ def test_a_client_that_takes_an_older_table_is_found(watched: Watched) -> None:
     peer.send(watched.older)
     watched.master.flush()
     violated(watched, "a client goes back from partition table")
+
+
+def test_the_rest_of_a_lost_connection_is_no_step_back(watched: Watched) -> None:
+    """A client may handle what the old connection had received after it has joined again."""
+    process = watched.cluster.client()
+    storages: list[Any] = []
+    process.spawn(lambda: storages.append(watched.cluster.storage(process)))
+    watched.world.run(1.0)
+    (storage,) = storages
+    process.spawn(storage.sync)
+    watched.world.run(1.0)
+    channel = storage.session._master
+    channel.close("on purpose")
+    channel._handler.notified(channel, watched.older)
+    watched.world.run(1.0)
 
 
 def test_a_recovery_from_an_older_table_is_found(

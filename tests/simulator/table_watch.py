@@ -183,7 +183,8 @@ def watched_tables(
 
     def watched_client(self: MasterLink, channel: Channel, message: Message) -> None:
         notified(self, channel, message)
-        if isinstance(message, _TABLE):
+        # What a lost connection had received changes only its own tables, which are not used any more.
+        if isinstance(message, _TABLE) and channel.lost is None:
             session = self._session
             watch.has("a client", session.settings.cluster, self._partitions, session)
 
