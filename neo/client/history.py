@@ -11,7 +11,7 @@ from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import POSKeyError
 
 from neo.client.errors import refused
-from neo.client.session import Session
+from neo.client.replicas import Replicas
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import add64, time_from_tid
@@ -36,11 +36,11 @@ Item = TypeVar("Item")
 
 
 def transaction_information(
-    session: Session, tids: list[bytes]
+    replicas: Replicas, tids: list[bytes]
 ) -> list[AnswerTransactionInformation | None]:
     """Return the metadata of transactions; None for each that does not exist, or was packed away."""
-    view = session.view()
-    answers = session.read_many(
+    view = replicas.view()
+    answers = replicas.read_many(
         [(view.partition(tid), AskTransactionInformation(tid)) for tid in tids]
     )
     found: list[AnswerTransactionInformation | None] = []
@@ -66,7 +66,7 @@ def describe(answer: AnswerTransactionInformation) -> Description:
 
 
 def undo_log(
-    session: Session,
+    replicas: Replicas,
     first: int,
     last: int,
     accept: Callable[[Description], object] | None,
@@ -76,15 +76,15 @@ def undo_log(
         last = first - last
     if last <= first:
         return []
-    return list(islice(_undoable(session, accept, last), first, last))
+    return list(islice(_undoable(replicas, accept, last), first, last))
 
 
 def _undoable(
-    session: Session, accept: Callable[[Description], object] | None, wanted: int
+    replicas: Replicas, accept: Callable[[Description], object] | None, wanted: int
 ) -> Iterator[Description]:
-    tids = tids_descending(session, session.invalidations.last_tid, min(wanted + 1, PAGE))
+    tids = tids_descending(replicas, replicas.last_tid, min(wanted + 1, PAGE))
     while batch := list(islice(tids, min(wanted, BATCH))):
-        for answer in transaction_information(session, batch):
+        for answer in transaction_information(replicas, batch):
             if answer is None:
                 continue
             if answer.packed:
@@ -94,7 +94,7 @@ def _undoable(
                 yield description
 
 
-def tids_descending(session: Session, max_tid: bytes, page: int) -> Iterator[bytes]:
+def tids_descending(replicas: Replicas, max_tid: bytes, page: int) -> Iterator[bytes]:
     """Yield all tids up to ``max_tid``, newest first.
 
     Each partition is read on its own, although a node could answer for all of its partitions at once,
@@ -102,16 +102,16 @@ def tids_descending(session: Session, max_tid: bytes, page: int) -> Iterator[byt
     """
     requests = [
         (partition, AskTIDs(0, page, partition))
-        for partition in range(len(session.view().readable))
+        for partition in range(len(replicas.view().readable))
     ]
     pages: list[list[bytes]] = []
-    for answer in session.read_many(requests):
+    for answer in replicas.read_many(requests):
         if isinstance(answer, ErrorAnswer):
             raise refused("list of transactions", answer)
         pages.append(answer.tid_list)
     previous = add64(max_tid, 1)
     for tid in heapq.merge(
-        *(_tids_descending(session, p, page, tids) for p, tids in enumerate(pages)), reverse=True
+        *(_tids_descending(replicas, p, page, tids) for p, tids in enumerate(pages)), reverse=True
     ):
         # New transactions shift the pages, so a tid may come twice.
         if tid < previous:
@@ -120,7 +120,7 @@ def tids_descending(session: Session, max_tid: bytes, page: int) -> Iterator[byt
 
 
 def _tids_descending(
-    session: Session, partition: int, page: int, tids: list[bytes]
+    replicas: Replicas, partition: int, page: int, tids: list[bytes]
 ) -> Iterator[bytes]:
     """Yield the tids of a partition whose first page is ``tids``."""
     first = 0
@@ -130,25 +130,25 @@ def _tids_descending(
             return
         first += page
         page = PAGE
-        answer = _read(session, partition, AskTIDs(first, first + page, partition))
+        answer = _read(replicas, partition, AskTIDs(first, first + page, partition))
         tids = answer.tid_list
 
 
-def _read(session: Session, partition: int, message: Request[A]) -> A:
+def _read(replicas: Replicas, partition: int, message: Request[A]) -> A:
     try:
-        return session.read(partition, message)
+        return replicas.read(partition, message)
     except ErrorAnswer as e:
         raise refused("list of transactions", e) from None
 
 
 def tids_ascending(
-    session: Session, min_tid: bytes, max_tid: bytes, partitions: Sequence[int] | None = None
+    replicas: Replicas, min_tid: bytes, max_tid: bytes, partitions: Sequence[int] | None = None
 ) -> Iterator[bytes]:
     """Yield the tids of partitions (None: of all) from ``min_tid`` to ``max_tid``, both included, oldest
     first."""
     if partitions is None:
-        partitions = range(len(session.view().readable))
-    answers = session.read_many([(p, AskTIDsFrom(min_tid, max_tid, PAGE, p)) for p in partitions])
+        partitions = range(len(replicas.view().readable))
+    answers = replicas.read_many([(p, AskTIDsFrom(min_tid, max_tid, PAGE, p)) for p in partitions])
     pages: list[list[bytes]] = []
     for answer in answers:
         if isinstance(answer, ErrorAnswer):
@@ -156,26 +156,26 @@ def tids_ascending(
         pages.append(answer.tid_list)
     return heapq.merge(
         *(
-            _partition_tids(session, p, page, max_tid)
+            _partition_tids(replicas, p, page, max_tid)
             for p, page in zip(partitions, pages, strict=True)
         )
     )
 
 
 def _partition_tids(
-    session: Session, partition: int, page: list[bytes], max_tid: bytes
+    replicas: Replicas, partition: int, page: list[bytes], max_tid: bytes
 ) -> Iterator[bytes]:
     while True:
         yield from page
         if len(page) < PAGE:
             return
         answer = _read(
-            session, partition, AskTIDsFrom(add64(page[-1], 1), max_tid, PAGE, partition)
+            replicas, partition, AskTIDsFrom(add64(page[-1], 1), max_tid, PAGE, partition)
         )
         page = answer.tid_list
 
 
-def object_history(session: Session, oid: bytes, size: int) -> list[Description]:
+def object_history(replicas: Replicas, oid: bytes, size: int) -> list[Description]:
     """Implement IStorage.history. Raise POSKeyError.
 
     Storage nodes list the revisions since the last pack. The revision that was current at the pack, and
@@ -183,18 +183,18 @@ def object_history(session: Session, oid: bytes, size: int) -> list[Description]
     """
     if size < 1:
         return []
-    answer = _ask_object(session, oid, AskObjectHistory(oid, 0, size))
+    answer = _ask_object(replicas, oid, AskObjectHistory(oid, 0, size))
     listed = [] if answer is None else answer.history_list
-    last_tid = session.invalidations.last_tid
+    last_tid = replicas.last_tid
     revisions = [(tid, length) for tid, length in listed if tid <= last_tid]
     if len(revisions) < size:
         before = revisions[-1][0] if revisions else add64(last_tid, 1)
-        kept = _ask_object(session, oid, AskObject(oid, None, before))
+        kept = _ask_object(replicas, oid, AskObject(oid, None, before))
         if kept is not None:
             revisions.append((kept.serial, len(kept.data)))
     if not revisions:
         raise POSKeyError(oid)
-    metadata = transaction_information(session, [tid for tid, _ in revisions])
+    metadata = transaction_information(replicas, [tid for tid, _ in revisions])
     return [
         (_packed_away(tid) if known is None else describe(known))
         | {"tid": tid, "serial": tid, "size": length}
@@ -202,10 +202,10 @@ def object_history(session: Session, oid: bytes, size: int) -> list[Description]
     ]
 
 
-def _ask_object(session: Session, oid: bytes, question: Request[A]) -> A | None:
+def _ask_object(replicas: Replicas, oid: bytes, question: Request[A]) -> A | None:
     """Return the answer; None if the object or revision does not exist."""
     try:
-        return session.read(session.view().partition(oid), question)
+        return replicas.read_id(oid, question)
     except ErrorAnswer as e:
         if e.code in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
             return None

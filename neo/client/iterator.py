@@ -10,10 +10,9 @@ from ZODB.BaseStorage import DataRecord, TransactionRecord
 from neo.client.errors import refused
 from neo.client.history import BATCH, batches, tids_ascending, transaction_information
 from neo.client.records import data_of
-from neo.client.replicas import WINDOW
-from neo.client.session import Session
+from neo.client.replicas import WINDOW, Replicas
 from neo.protocol.enums import ErrorCode
-from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError
+from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID, add64
 from neo.protocol.packets import (
     FEATURE_OIDS,
@@ -31,12 +30,12 @@ BATCH_BYTES = 16 * 1024 * 1024
 class Transactions(Iterator["NEOTransaction"]):
     """The result of iterator(): transactions from ``start`` to ``stop``, both included."""
 
-    def __init__(self, session: Session, start: bytes | None, stop: bytes | None) -> None:
+    def __init__(self, replicas: Replicas, start: bytes | None, stop: bytes | None) -> None:
         # Later transactions are left out.
-        last_tid = session.invalidations.last_tid
+        last_tid = replicas.last_tid
         stop = last_tid if stop is None else min(stop, last_tid)
-        self._reader = Reader(session)
-        self._transactions = self._read(session, start or ZERO_TID, stop)
+        self._reader = Reader(replicas)
+        self._transactions = self._read(replicas, start or ZERO_TID, stop)
 
     def __next__(self) -> NEOTransaction:
         return next(self._transactions)
@@ -44,9 +43,9 @@ class Transactions(Iterator["NEOTransaction"]):
     def close(self) -> None:
         self._transactions = iter(())
 
-    def _read(self, session: Session, start: bytes, stop: bytes) -> Iterator[NEOTransaction]:
-        for tids in batches(tids_ascending(session, start, stop), BATCH):
-            found = [t for t in transaction_information(session, tids) if t is not None]
+    def _read(self, replicas: Replicas, start: bytes, stop: bytes) -> Iterator[NEOTransaction]:
+        for tids in batches(tids_ascending(replicas, start, stop), BATCH):
+            found = [t for t in transaction_information(replicas, tids) if t is not None]
             while found:
                 # Take transactions until their objects fill a batch.
                 count, objects = 0, 0
@@ -61,8 +60,8 @@ class Transactions(Iterator["NEOTransaction"]):
 class Reader:
     """Reads records in batches; their length follows the sizes of the records read before."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
         self._largest = 1
 
     def room(self) -> int:
@@ -83,8 +82,8 @@ class Reader:
 
     def read(self, wanted: Sequence[tuple[bytes, bytes]]) -> list[AnswerObject | None]:
         """Return revisions (oid, tid); None for each that was packed, or only checked."""
-        view = self._session.view()
-        answers = self._session.read_many(
+        view = self._replicas.view()
+        answers = self._replicas.read_many(
             [(view.partition(oid), AskObject(oid, tid, None)) for oid, tid in wanted]
         )
         return [self.known(answer) for answer in answers]
@@ -136,17 +135,16 @@ class Objects:
     memory for the oids of one partition.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
         self._walked: tuple[int, list[bytes]] | None = None
-        self._features: dict[int, frozenset[str]] = {}
+        self._feature = replicas.feature(FEATURE_OIDS)
 
     def page(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
         """Return at most ``length`` oids of the partition from ``min_oid``."""
-        nids = self._session.view().readable[partition]
-        if nids and all(FEATURE_OIDS in self._features_of(nid) for nid in nids):
+        if self._feature.known(partition):
             try:
-                answer = self._session.read(partition, AskOIDs(partition, min_oid, length))
+                answer = self._replicas.read(partition, AskOIDs(partition, min_oid, length))
             except ErrorAnswer as e:
                 raise refused(f"list of objects of partition {partition}", e) from None
             return answer.oid_list
@@ -155,26 +153,18 @@ class Objects:
         oids = self._walked[1]
         return [oid for oid in oids if oid >= min_oid][:length]
 
-    def _features_of(self, nid: int) -> frozenset[str]:
-        if nid not in self._features:
-            try:
-                self._features[nid] = self._session.features(nid)
-            except (ConnectionLost, HandshakeError, OSError, ErrorAnswer):
-                return frozenset()
-        return self._features[nid]
-
     def _walk(self, partition: int) -> list[bytes]:
-        view = self._session.view()
+        view = self._replicas.view()
         oids: set[bytes] = set()
-        for tids in batches(tids_ascending(self._session, ZERO_TID, MAX_TID), BATCH):
-            for t in transaction_information(self._session, tids):
+        for tids in batches(tids_ascending(self._replicas, ZERO_TID, MAX_TID), BATCH):
+            for t in transaction_information(self._replicas, tids):
                 if t is not None:
                     oids.update(oid for oid in t.oid_list if view.partition(oid) == partition)
         return sorted(oids)
 
     def after(self, oid: bytes | None) -> Iterator[bytes]:
         """Yield oids from ``oid`` (None: all) in the order of (partition, oid)."""
-        view = self._session.view()
+        view = self._replicas.view()
         first = 0 if oid is None else view.partition(oid)
         for partition in range(first, len(view.readable)):
             start = ZERO_OID if oid is None or partition > first else oid

@@ -13,9 +13,9 @@ from typing import Any
 
 from ZODB.POSException import ConflictError, ReadConflictError
 
+from neo.client.connections import LOST, Connections
 from neo.client.participants import Asked, Kind
-from neo.client.pause import LOST
-from neo.client.session import Session
+from neo.client.storages import StorageConnections
 from neo.net.channel import Ticket
 from neo.net.sockets import format_address
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
@@ -26,12 +26,13 @@ from neo.protocol.packets import FEATURE_LOCKS, AskLockHolders, HolderRow
 class LockWait:
     """One wait of the committing thread for the answers to its requests, one by one."""
 
-    def __init__(self, session: Session, ttid: bytes) -> None:
-        self._session = session
+    def __init__(self, connections: Connections, storages: StorageConnections, ttid: bytes) -> None:
+        self._host = connections.host
+        self._storages = storages
         self._ttid = ttid
-        self._timeout = session.settings.wait_timeout
-        self._deadline = session.host.now() + self._timeout
-        #: The request to which the deadline belongs. Only nodes without the feature need it.
+        self._timeout = connections.settings.wait_timeout
+        self._deadline = self._host.now() + self._timeout
+        #: The request of the current deadline. Needed only for nodes that do not know AskLockHolders.
         self._ticket: Ticket[Any] | None = None
 
     def wait(self, ticket: Ticket[Any]) -> None:
@@ -55,9 +56,8 @@ class LockWait:
 
     def _examine(self, ticket: Ticket[Any], asked: Asked, oid: bytes) -> None:
         """Raise ConflictError if a lock has delayed the request for too long, else set a new deadline."""
-        session = self._session
         try:
-            known = FEATURE_LOCKS in session.features(asked.nid)
+            known = FEATURE_LOCKS in self._storages.features(asked.nid)
             blocked = asked.channel.call(AskLockHolders(self._ttid, oid)) if known else None
         except (*LOST, ErrorAnswer):
             known, blocked = True, None  # the ticket fails with the same connection
@@ -70,7 +70,7 @@ class LockWait:
         self._ticket = ticket
         if not ticket.done and waited is not None and waited >= self._timeout:
             raise self._conflict(asked, oid, waited, holders)
-        self._deadline = session.host.now() + self._timeout - (waited or 0.0)
+        self._deadline = self._host.now() + self._timeout - (waited or 0.0)
 
     def _conflict(
         self, asked: Asked, oid: bytes, waited: float, holders: list[HolderRow]

@@ -1,16 +1,35 @@
-"""Handlers of the connections to the primary master and to storage nodes; the view of the cluster."""
+"""The connection to the primary master: what it tells, the search for it, the view of the cluster."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple, Protocol
 
-from neo.net.channel import Channel
-from neo.protocol.enums import ClusterState, NodeState, NodeType
-from neo.protocol.errors import PeerError
+from neo.client.connections import (
+    IDENTIFY_SECONDS,
+    LATE_SECONDS,
+    LOST,
+    PATIENCE_SECONDS,
+    Backoff,
+    Connections,
+)
+from neo.client.errors import RefusedError
+from neo.client.invalidations import Invalidations
+from neo.net.channel import Channel, Ticket
+from neo.net.sockets import format_address
+from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
 from neo.protocol.ids import partition_of
 from neo.protocol.packets import (
+    FEATURE_LOCKS,
+    FEATURE_OIDS,
+    FEATURES,
+    A,
     Address,
+    AnswerLastTransaction,
+    AskLastTransaction,
     FlushLog,
     InvalidateObjects,
     Message,
@@ -19,14 +38,21 @@ from neo.protocol.packets import (
     NotifyFeatures,
     NotifyTransactionEnded,
     NotPrimaryMaster,
+    Ping,
+    Request,
+    RequestIdentification,
     StopOperation,
 )
+from neo.topology.masters import MasterCandidates, MasterListFile, PrimarySearch
 from neo.topology.mirror import Mirror, TableMessage
 
-if TYPE_CHECKING:
-    from neo.client.session import Session
-
 logger = logging.getLogger("neo.client")
+
+#: As PATIENCE_SECONDS, for a primary master that another one may replace. It is lost after twice this
+#: time.
+MASTER_PATIENCE_SECONDS = 1.5
+#: Timeout of identification at one of several masters, which answers at once unless it is stopped.
+MASTER_IDENTIFY_SECONDS = 2.0
 
 
 class View(NamedTuple):
@@ -43,11 +69,33 @@ class View(NamedTuple):
         return partition_of(id_, len(self.readable))
 
 
-class MasterLink:
-    """The handler of the channel to a master. All methods but :attr:`view` run in its leading thread."""
+class Transactions(Protocol):
+    """The transactions of this client that messages of the master concern."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def deadlock(self, ttid: bytes, locking_tid: bytes) -> None: ...
+
+    def ended_by_operator(self, ttid: bytes) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class MasterHandler:
+    """The handler of the channel to a master. All methods but :attr:`view` run in its leading thread.
+
+    ``masters_known`` is called with the addresses of masters that the master announces.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        invalidations: Invalidations,
+        transactions: Transactions,
+        masters_known: Callable[[Iterable[Address]], object],
+    ) -> None:
+        self._connections = connections
+        self._invalidations = invalidations
+        self._transactions = transactions
+        self._masters_known = masters_known
         self._mirror = Mirror()
         self._nodes, self._partitions = self._mirror.nodes, self._mirror.partitions
         self.view = View((), (), {})
@@ -66,7 +114,7 @@ class MasterLink:
         return None if node is None else node.id_timestamp
 
     def lost(self, channel: Channel, reason: str) -> None:
-        if not self.joined or self._session.closed:
+        if not self.joined or self._connections.closed:
             return
         if self.stops:
             logger.info("the cluster stops: connection to primary master %s ended", channel.name)
@@ -75,15 +123,15 @@ class MasterLink:
 
     def notified(self, channel: Channel, message: Message) -> None:
         if isinstance(message, InvalidateObjects):
-            self._session.invalidations.invalidate(message.tid, message.oid_list, channel)
+            self._invalidations.invalidate(message.tid, message.oid_list, channel)
         elif isinstance(message, TableMessage):
             self._mirror.apply(message)
-            self._session.masters_known(self._nodes.addresses(NodeType.MASTER))
-            self._look()
+            self._masters_known(self._nodes.addresses(NodeType.MASTER))
+            self._update_view()
         elif isinstance(message, NotifyDeadlock):
-            self._session.deadlock(message.ttid, message.locking_tid)
+            self._transactions.deadlock(message.ttid, message.locking_tid)
         elif isinstance(message, NotifyTransactionEnded):
-            self._session.ended_by_operator(message.ttid)
+            self._transactions.ended_by_operator(message.ttid)
         elif isinstance(message, NotPrimaryMaster):
             self.redirected = message
             channel.close("it is not the primary master")
@@ -93,9 +141,9 @@ class MasterLink:
         elif isinstance(message, NotifyClusterInformation):
             if message.state is ClusterState.STOPPING:
                 self.stops = True
-                self._session.stopping()
+                self._transactions.stop()
         elif isinstance(message, FlushLog):
-            self._session.host.reopen_logs()
+            self._connections.host.reopen_logs()
         elif not isinstance(message, NotifyFeatures):
             raise PeerError(f"unexpected {type(message).__name__}")
 
@@ -110,10 +158,10 @@ class MasterLink:
 
     def why_stopped(self) -> str:
         """Return why the cluster stopped serving. Call only if ``missing`` is not None. Any thread."""
-        reasons = map(self._session.last_words, self.missing or ())
+        reasons = map(self._connections.why_lost, self.missing or ())
         return "; ".join(["the cluster stopped serving", *reasons])
 
-    def _look(self) -> None:
+    def _update_view(self) -> None:
         addresses = {
             node.nid: node.address
             for node in self._nodes.of_type(NodeType.STORAGE)
@@ -127,17 +175,184 @@ class MasterLink:
         )
 
 
-class StorageLink:
-    """The handler of the channel to a storage node."""
+class Joined(NamedTuple):
+    """A connection to a primary master that accepted this client. ``nid``: of this client."""
 
-    def __init__(self) -> None:
-        self.features: frozenset[str] = frozenset()
+    channel: Channel
+    handler: MasterHandler
+    nid: int
 
-    def lost(self, channel: Channel, reason: str) -> None:
-        logger.info("connection to storage node %s ended: %s", channel.name, reason)
 
-    def notified(self, channel: Channel, message: Message) -> None:
-        if isinstance(message, NotifyFeatures):
-            self.features = frozenset(message.features)
-        elif not isinstance(message, FlushLog):
-            raise PeerError(f"unexpected {type(message).__name__}")
+class MasterConnection:
+    """The connection to the primary master, which is found again after a loss. Thread-safe.
+
+    A cluster that does not answer is tried again for ``wait_timeout`` seconds; then methods raise
+    UnavailableError.
+    """
+
+    def __init__(
+        self, connections: Connections, invalidations: Invalidations, transactions: Transactions
+    ) -> None:
+        self._connections = connections
+        self._invalidations = invalidations
+        self._transactions = transactions
+        settings = connections.settings
+        self._master_list = MasterListFile(settings.master_list) if settings.master_list else None
+        known = self._master_list.load() if self._master_list else []
+        self._candidates = MasterCandidates([*settings.masters, *known])
+        self._reset()
+
+    def _reset(self) -> None:
+        self._joining = self._connections.host.lock()
+        self._nid: int | None = None
+        #: The address of the last primary master.
+        self._primary: Address | None = None
+        #: The last connection, which may be lost; None before the first.
+        self.current: Joined | None = None
+
+    def joined(self) -> Joined:
+        """Return a connection that is not lost. Raise UnavailableError, RefusedError, ClosedError."""
+        joined = self.current
+        if joined is not None and joined.channel.lost is None:
+            return joined
+        # The timeout includes the wait for another thread that joins.
+        backoff = self._connections.backoff()
+        with self._joining:
+            joined = self.current
+            if joined is None or joined.channel.lost is not None:
+                joined = self._join(backoff)
+            return joined
+
+    def channel(self) -> Channel:
+        """Return the channel to the primary master. Raise the errors of joined()."""
+        return self.joined().channel
+
+    def ask(self, message: Request[A]) -> A:
+        """Ask the primary master; repeat the question if the connection is lost, so it must be
+        idempotent. Raise ErrorAnswer and the errors of joined()."""
+        backoff = self._connections.backoff()
+        while True:
+            try:
+                return self.channel().call(message)
+            except ConnectionLost as e:
+                backoff.wait(f"master: {e}")
+
+    def barrier(self) -> None:
+        """Wait until all messages that the master sent before this call have taken effect."""
+        self.ask(Ping())
+
+    def view(self) -> View:
+        """Return the last known location of objects. Join the cluster first if that was never done."""
+        joined = self.current
+        return (self.joined() if joined is None else joined).handler.view
+
+    @property
+    def stops(self) -> bool:
+        """Whether the last master announced that the cluster stops."""
+        return self.current is not None and self.current.handler.stops
+
+    def _join(self, backoff: Backoff) -> Joined:
+        """Find the primary master and identify. Call with the lock."""
+        reported: set[str] = set()
+        search = PrimarySearch(self._candidates)
+        dial: float | None = LATE_SECONDS
+        if self._primary is not None:
+            self._candidates.silent(self._primary)
+            self._primary = None
+        while True:
+            self._connections.check_open()
+            address = search.next()
+            handler = MasterHandler(
+                self._connections, self._invalidations, self._transactions, self._masters_known
+            )
+            try:
+                joined = self._join_at(address, handler, dial, reported)
+                self._primary = address
+                return joined
+            except ErrorAnswer as e:
+                reason = f"it refused: {e}"
+                if self.current is not None and self.current.handler.missing is not None:
+                    reason += f", since {self.current.handler.why_stopped()}"
+                if e.code is not ErrorCode.NOT_READY:
+                    if self._nid is None:
+                        raise RefusedError(
+                            f"master {format_address(address)} of cluster "
+                            f"{self._connections.settings.cluster!r}: {e}"
+                        ) from None
+                    # The master may not have noticed that this node left: identify as a new client.
+                    self._nid = None
+                    continue
+            except LOST as e:
+                reason = (e.strerror if isinstance(e, OSError) else None) or str(e)
+                reason = reason.removeprefix(f"{format_address(address)}: ")
+                if isinstance(e, TimeoutError):
+                    self._candidates.silent(address)
+                if handler.redirected is not None:
+                    search.redirected(handler.redirected)
+            if not (seconds := search.pause()):
+                continue
+            dial = MASTER_IDENTIFY_SECONDS if search.several else None
+            if reason not in reported:
+                reported.add(reason)
+                logger.warning("master %s: %s", format_address(address), reason)
+            backoff.wait(f"master {format_address(address)}: {reason}", seconds)
+
+    def _join_at(
+        self, address: Address, handler: MasterHandler, dial: float | None, reported: set[str]
+    ) -> Joined:
+        several = len(self._candidates.addresses) > 1
+        patience = MASTER_PATIENCE_SECONDS if several else PATIENCE_SECONDS
+        name = format_address(address)
+        channel = self._connections.open(address, handler, name, patience, dial)
+        try:
+            request = RequestIdentification(
+                NodeType.CLIENT, self._nid, None, self._connections.settings.cluster, None,
+                {FEATURES: [FEATURE_OIDS, FEATURE_LOCKS]},
+            )  # fmt: skip
+            limit = MASTER_IDENTIFY_SECONDS if several else IDENTIFY_SECONDS
+            accepted = self._connections.identify(
+                channel, request, NodeType.MASTER, limit, reported
+            )
+            if accepted.your_nid is None:
+                raise ConnectionLost("the master gave this client no node id")
+            self._nid = accepted.your_nid
+            joined = Joined(channel, handler, self._nid)
+            ticket: Ticket[AnswerLastTransaction] = Ticket(exclusive=True)
+            with channel.presence(ticket):
+                channel.ask(AskLastTransaction(), ticket)
+                return channel.hold(ticket, partial(self._joined, joined))
+        except BaseException:
+            channel.close("identification failed")
+            raise
+
+    def _joined(self, joined: Joined, answer: AnswerLastTransaction) -> Joined:
+        if not joined.handler.view.readable:
+            raise ConnectionLost("the master has no partition table yet")
+        # Storage nodes know this client by its former identity.
+        self._connections.close_storages("the client joined the cluster again")
+        self._invalidations.joined(answer.tid, joined.channel)
+        # Nothing is called between these lines.
+        joined.handler.joined = True
+        self.current = joined
+        return joined
+
+    def _masters_known(self, addresses: Iterable[Address]) -> None:
+        """Add candidates that the master announced. Called by the thread that leads on its channel."""
+        if self._candidates.add(addresses) and self._master_list is not None:
+            try:
+                self._master_list.save(self._candidates.addresses)
+            except OSError as e:
+                logger.error("cannot write the list of masters: %s", e)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def close(self, reason: str) -> None:
+        """End the connection."""
+        if self.current is not None:
+            self.current.channel.close(reason)
+
+    def forked(self) -> list[Channel]:
+        """Forget the parent's connection and return its channel. Call in the child of a fork."""
+        joined = self.current
+        self._reset()
+        return [] if joined is None else [joined.channel]

@@ -34,11 +34,11 @@ from ZODB.POSException import ConflictError, ReadOnlyError
 from neo.client.errors import NEOStorageError, refused
 from neo.client.garbage import Garbage
 from neo.client.history import batches, tids_ascending, transaction_information
+from neo.client.invalidations import Invalidations
 from neo.client.iterator import Objects, Reader
+from neo.client.master import MasterConnection
 from neo.client.records import LARGEST_BYTES, data_of
-from neo.client.replicas import read_each
 from neo.client.scan import Opened, Order, Range, Scanner
-from neo.client.session import Session
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_OID, ZERO_TID, add64, p64, u64
@@ -79,20 +79,26 @@ class _Storage(Opened, Protocol):
     def undo(self, transaction_id: bytes, transaction: Any) -> object: ...
 
 
-def pack(session: Session, storage: _Storage, tid: bytes, references: References | None) -> None:
+def pack(
+    master: MasterConnection,
+    invalidations: Invalidations,
+    storage: _Storage,
+    tid: bytes,
+    references: References | None,
+) -> None:
     """Remove revisions that were not current at ``tid``. ``references``: also collect garbage."""
-    session.barrier()
-    tid = min(tid, session.invalidations.last_tid)
+    master.barrier()
+    tid = min(tid, invalidations.last_tid)
     if tid == ZERO_TID:
         return
     if references is not None:
-        deletions = _Collection(session, storage, tid, references).collect()
+        deletions = _Collection(invalidations, storage, tid, references).collect()
         if deletions:
-            later = tids_ascending(session, add64(tid, 1), deletions[-1])
+            later = tids_ascending(storage.replicas, add64(tid, 1), deletions[-1])
             if all(one == other for one, other in zip_longest(later, deletions)):
                 tid = deletions[-1]
     try:
-        answer = session.master().call(AskPack(tid))
+        answer = master.channel().call(AskPack(tid))
     except ErrorAnswer as e:
         if e.code is ErrorCode.READ_ONLY_ACCESS:
             raise ReadOnlyError(f"pack: {e}") from None
@@ -102,7 +108,7 @@ def pack(session: Session, storage: _Storage, tid: bytes, references: References
             f"the master was lost during the pack, which may go on: {e}"
         ) from None
     # The pack may have removed revisions that are cached.
-    session.invalidations.cache.clear()
+    invalidations.cache.clear()
     if not answer.status:
         raise NEOStorageError("the pack was not done on all storage nodes: one is already running")
 
@@ -111,13 +117,18 @@ class _Collection:
     """One run of the garbage collection. ``_kept`` holds the oids, as integers, of objects in use."""
 
     def __init__(
-        self, session: Session, storage: _Storage, tid: bytes, references: References
+        self,
+        invalidations: Invalidations,
+        storage: _Storage,
+        tid: bytes,
+        references: References,
     ) -> None:
-        self._session = session
+        self._invalidations = invalidations
+        self._replicas = storage.replicas
         self._storage = storage
         self._tid = tid
         self._references = references
-        self._reader = Reader(session)
+        self._reader = Reader(self._replicas)
         self._scanner = Scanner(storage)
         self._kept = QQTreeSet()
         self._seen_tid = tid
@@ -128,7 +139,7 @@ class _Collection:
         if roots[0] is None or roots[0].compression is None:
             return []  # without a root it is unknown which objects are in use
         self._mark([ZERO_OID])
-        self._mark_later(self._session.invalidations.last_tid)
+        self._mark_later(self._replicas.last_tid)
         deletions = []
         for some in _together(self._garbage().components()):
             self._catch_up()
@@ -148,8 +159,8 @@ class _Collection:
 
     def _as_of_pack(self, oids: list[bytes]) -> list[AnswerObject | None]:
         before = add64(self._tid, 1)
-        view = self._session.view()
-        answers = self._session.read_many(
+        view = self._replicas.view()
+        answers = self._replicas.read_many(
             [(view.partition(oid), AskObject(oid, None, before)) for oid in oids]
         )
         return [self._reader.known(answer) for answer in answers]
@@ -181,8 +192,8 @@ class _Collection:
     def _catch_up(self) -> None:
         """Read what was committed since, so that little is left to read while objects are locked."""
         for _ in range(CATCH_UP_MAX):
-            self._session.barrier()
-            if self._mark_later(self._session.invalidations.last_tid) <= LATER_TOGETHER:
+            self._replicas.barrier()
+            if self._mark_later(self._replicas.last_tid) <= LATER_TOGETHER:
                 break
 
     def _mark_later(self, last_tid: bytes) -> int:
@@ -191,7 +202,7 @@ class _Collection:
         Read each transaction once. Return their number.
         """
         count = 0
-        found = tids_ascending(self._session, add64(self._seen_tid, 1), last_tid)
+        found = tids_ascending(self._replicas, add64(self._seen_tid, 1), last_tid)
         for tids in batches(found, LATER_PAGED):
             if len(tids) <= LATER_TOGETHER or not self._mark_pages(tids[0], tids[-1]):
                 for some in batches(tids, LATER_TOGETHER):
@@ -204,7 +215,7 @@ class _Collection:
     def _mark_transactions(self, tids: list[bytes]) -> None:
         """Read transactions with one request each, and one for each object that they wrote."""
         mentioned: set[bytes] = set()
-        for information in transaction_information(self._session, tids):
+        for information in transaction_information(self._replicas, tids):
             if information is None:
                 continue
             mentioned.update(information.oid_list)
@@ -249,12 +260,11 @@ class _Collection:
     def _garbage(self) -> Garbage:
         """Return current objects that are not in use."""
         garbage = Garbage()
-        view = self._session.view()
-        for oids in batches(Objects(self._session).after(None), 100):
+        view = self._replicas.view()
+        for oids in batches(Objects(self._replicas).after(None), 100):
             oids = [oid for oid in oids if u64(oid) not in self._kept]
-            before = add64(self._session.invalidations.last_tid, 1)
-            answers = read_each(
-                self._session,
+            before = add64(self._replicas.last_tid, 1)
+            answers = self._replicas.read_each(
                 [(view.partition(oid), AskObject(oid, None, before)) for oid in oids],
             )
             for oid, answer in zip(oids, map(self._reader.known, answers), strict=True):
@@ -307,8 +317,8 @@ class _Collection:
     def _in_use(self, garbage: Deleted) -> bool:
         """Return whether one of these locked objects is in use again. A transaction that uses it again,
         with readCurrent(), either was committed before and is read here, or gets a conflict."""
-        self._session.barrier()
-        self._mark_later(self._session.invalidations.last_tid)
+        self._replicas.barrier()
+        self._mark_later(self._replicas.last_tid)
         return self._keeps(garbage)
 
     def _keeps(self, garbage: Deleted) -> bool:
@@ -318,7 +328,7 @@ class _Collection:
 
     def _finish(self, transaction: Any, garbage: Deleted) -> bytes:
         oids = [oid for oid, _ in garbage]
-        distribute = self._session.invalidations.distribute
+        distribute = self._invalidations.distribute
         return self._storage.tpc_finish(transaction, lambda tid: distribute(tid, oids))
 
     def _regret(self, tid: bytes, garbage: Deleted) -> bool:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
-from neo.client.session import Session
+from neo.client.storages import StorageConnections
 from neo.net.channel import Channel, Ticket
+from neo.net.host import Lock
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError
 from neo.protocol.ids import ZERO_TID, format_nid
 from neo.protocol.packets import AbortTransaction, AskRebaseTransaction, Request
@@ -62,13 +63,15 @@ class Participants:
     of requests against that one.
     """
 
-    def __init__(self, session: Session, check_master: Callable[[], None]) -> None:
-        self.lock = session.host.lock()
+    def __init__(
+        self, lock: Lock, storages: StorageConnections, check_master: Callable[[], None]
+    ) -> None:
+        self.lock = lock
         #: Requests whose answers were not handled, the oldest first. Changed with the lock.
         self.asked: dict[Ticket[Any], None] = {}
         #: Tickets with an answer to handle, maybe twice.
         self.ready: deque[Ticket[Any]] = deque()
-        self._session = session
+        self._storages = storages
         self._check_master = check_master
         self._nodes: dict[int, Channel | None] = {}  # None: its connection was lost
         self._failures: dict[int, str] = {}  # reasons
@@ -105,7 +108,7 @@ class Participants:
         else:
             self._check_master()  # do not wait for a master that cannot finish this transaction
             try:
-                channel = self._session.storage(nid)
+                channel = self._storages.channel(nid)
                 # The channel may belong to a later connection to a master, which has no such transaction.
                 self._check_master()
             except (ConnectionLost, HandshakeError, OSError, ErrorAnswer) as e:

@@ -15,7 +15,6 @@ from neo.client.cache import Load, Loaded
 from neo.client.errors import refused
 from neo.client.iterator import Objects, Transactions
 from neo.client.records import data_of
-from neo.client.replicas import read_each
 from neo.client.session import Session
 from neo.client.walk import Walk
 from neo.net.fault_sites import FaultSite
@@ -31,6 +30,7 @@ class Reading(ConflictResolvingStorage):
     def __init__(self, session: Session) -> None:
         self._session = session
         self._invalidations = session.invalidations
+        self._replicas = session.replicas
         # The last walk of record_iternext() and its next oid. The thread that continues it removes it.
         self._walks: deque[tuple[bytes | None, Walk]] = deque(maxlen=1)
 
@@ -41,7 +41,7 @@ class Reading(ConflictResolvingStorage):
     def sync(self, force: bool = True) -> None:
         """Make visible what other clients committed before this call."""
         if force:
-            self._session.barrier()
+            self._replicas.barrier()
 
     def lastTransaction(self) -> bytes:
         """Return the last transaction whose invalidations are complete, without asking a node."""
@@ -95,9 +95,8 @@ class Reading(ConflictResolvingStorage):
     def _load(self, oid: bytes, at: bytes | None, before: bytes | None) -> AnswerObject | None:
         """Return a revision; None if there is none. Raise POSKeyError if there is no such object,
         CorruptedError."""
-        session = self._session
         try:
-            answer = session.read(session.view().partition(oid), AskObject(oid, at, before))
+            answer = self._replicas.read_id(oid, AskObject(oid, at, before))
         except ErrorAnswer as e:
             if e.code is ErrorCode.OID_DOES_NOT_EXIST:
                 raise POSKeyError(oid) from None
@@ -113,10 +112,9 @@ class Reading(ConflictResolvingStorage):
         cache = self._invalidations.cache
         before = self._invalidations.view(tid)
         missing = list(dict.fromkeys(o for o in oids if cache.load_before(o, before) is None))
-        view = self._session.view()
+        view = self._replicas.view()
         loads = {oid: Load() for oid in missing}
-        answers = read_each(
-            self._session,
+        answers = self._replicas.read_each(
             [(view.partition(oid), AskObject(oid, None, before)) for oid in missing],
         )
         try:
@@ -138,10 +136,10 @@ class Reading(ConflictResolvingStorage):
 
     def history(self, oid: bytes, size: int = 1) -> list[history.Description]:
         """Implement IStorage.history. The ``size`` of an item is that of the stored, compressed data."""
-        return history.object_history(self._session, oid, size)
+        return history.object_history(self._replicas, oid, size)
 
     def iterator(self, start: bytes | None = None, stop: bytes | None = None) -> Transactions:
-        return Transactions(self._session, start, stop)
+        return Transactions(self._replicas, start, stop)
 
     def record_iternext(
         self, next: bytes | None = None
@@ -152,7 +150,7 @@ class Reading(ConflictResolvingStorage):
         except IndexError:
             expected, walk = None, None
         if walk is None or next is None or next != expected:
-            oids = Objects(self._session).after(next)
+            oids = Objects(self._replicas).after(next)
             walk = Walk(self, oids, self._invalidations.cache.capacity)
         record = walk.take()
         if record is None:

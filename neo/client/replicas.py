@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from neo.client.pause import LOST, NOT_HERE
+from neo.client.connections import LOST, NOT_HERE, Connections
+from neo.client.errors import CorruptedError
+from neo.client.invalidations import Invalidations
+from neo.client.master import MasterConnection, View
 from neo.client.records import sound
+from neo.client.storages import StorageConnections
 from neo.net.channel import Channel, Ticket
+from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import format_nid
 from neo.protocol.packets import A, Answer, AnswerObject, AnswerTransactionInformation, Request
-
-if TYPE_CHECKING:
-    from neo.client.session import Session
 
 #: Pipelined requests, at most.
 WINDOW = 100
@@ -34,39 +37,165 @@ OID_BYTES = 50
 Question = tuple[Channel, Ticket[A]] | None
 
 
-def ask(session: Session, partition: int, message: Request[A]) -> Question[A]:
-    """Ask a node with a readable cell of a partition. Return None if none can be asked now."""
-    nids = session.view().readable[partition]
-    if not nids:
-        return None
-    try:
-        channel = session.storage(nids[0] if len(nids) == 1 else session.host.choose(nids))
-    except (*LOST, ErrorAnswer):
-        return None  # collect() tries again
-    try:
-        return channel, channel.ask(message)
-    except ConnectionLost:
-        return None
+class Replicas:
+    """Reads of this client, each from one of the nodes with a readable cell. Thread-safe."""
 
+    def __init__(
+        self,
+        connections: Connections,
+        master: MasterConnection,
+        storages: StorageConnections,
+        invalidations: Invalidations,
+    ) -> None:
+        self._connections = connections
+        self._master = master
+        self._storages = storages
+        self._invalidations = invalidations
 
-def collect(session: Session, partition: int, message: Request[A], question: Question[A]) -> A:
-    """Return the answer to ``question``. Raise the errors of :meth:`neo.client.session.Session.read`."""
-    if question is not None:
-        channel, ticket = question
+    def view(self) -> View:
+        """Return the last known location of objects."""
+        return self._master.view()
+
+    def barrier(self) -> None:
+        """Wait until all transactions that were committed before this call can be read."""
+        self._master.barrier()
+
+    @property
+    def last_tid(self) -> bytes:
+        """The last transaction whose effects are complete."""
+        return self._invalidations.last_tid
+
+    def feature(self, name: str) -> Feature:
+        """Return a cache of the answers to which nodes know a feature."""
+        return Feature(self._master, self._storages, name)
+
+    # -- one read --------------------------------------------------------------------------------
+
+    def read(self, partition: int, message: Request[A]) -> A:
+        """Ask a node with a readable cell of a partition. Raise ErrorAnswer if it answers with an Error;
+        UnavailableError after ``wait_timeout``; CorruptedError if no node has sound data."""
+        return self.collect(partition, message, self.ask(partition, message))
+
+    def read_id(self, id_: bytes, message: Request[A]) -> A:
+        """Do the same as read() for the partition of an oid or tid."""
+        partition = self._master.view().partition(id_)
+        return self.collect(partition, message, self.ask(partition, message))
+
+    def ask(self, partition: int, message: Request[A]) -> Question[A]:
+        """Ask a node with a readable cell of a partition. Return None if none can be asked now."""
+        nids = self._master.view().readable[partition]
+        if not nids:
+            return None
+        nid = nids[0] if len(nids) == 1 else self._connections.host.choose(nids)
         try:
-            answer = channel.wait(ticket)
-            if not isinstance(answer, AnswerObject) or sound(answer):
-                return answer
+            channel = self._storages.channel(nid)
+        except (*LOST, ErrorAnswer):
+            return None  # collect() tries again
+        try:
+            return channel, channel.ask(message)
         except ConnectionLost:
-            pass  # tried again below
-        except ErrorAnswer as e:
-            if e.code not in NOT_HERE:
+            return None
+
+    def collect(self, partition: int, message: Request[A], question: Question[A]) -> A:
+        """Return the answer to a question of ask(). Raise the errors of read()."""
+        if question is not None:
+            channel, ticket = question
+            try:
+                answer = channel.wait(ticket)
+                if not isinstance(answer, AnswerObject) or sound(answer):
+                    return answer
+            except ConnectionLost:
+                pass  # tried again below
+            except ErrorAnswer as e:
+                if e.code not in NOT_HERE:
+                    raise
+                # Learn from the master which cells changed, so as to ask another node.
+                self._master.barrier()
+            except BaseException:
+                channel.forget(ticket)
                 raise
-            session.barrier()  # learn from the master which cells changed, so as to ask another node
-        except BaseException:
-            channel.forget(ticket)
-            raise
-    return session.read_patiently(partition, message)
+        return self._read_patiently(partition, message)
+
+    def _read_patiently(self, partition: int, message: Request[A]) -> A:
+        """Ask the nodes of a partition until one answers. Ask each node once per round; before a new
+        round, wait for the master's messages."""
+        backoff = self._connections.backoff()
+        failed: set[int] = set()
+        damaged: set[int] = set()
+        reason = "no running node has a readable cell"
+        while True:
+            view = self._master.view()
+            nids = [nid for nid in view.readable[partition] if nid not in failed | damaged]
+            if nids:
+                nid = self._connections.host.choose(nids)
+                try:
+                    answer = self._storages.channel(nid).call(message)
+                    if not isinstance(answer, AnswerObject) or sound(answer):
+                        return answer
+                    reason = f"the answer of {format_nid(nid)} does not match its checksum"
+                    damaged.add(nid)
+                    continue
+                except LOST as e:
+                    reason = f"{format_nid(nid)}: {e}"
+                except ErrorAnswer as e:
+                    reason = f"{format_nid(nid)}: {e}"
+                    if e.code is ErrorCode.CHECKING_ERROR:
+                        damaged.add(nid)
+                        continue
+                    if e.code not in NOT_HERE:
+                        raise
+                failed.add(nid)
+                self._master.barrier()
+                if self._master.view() is not view:
+                    # The node answered correctly: this client's tables were outdated.
+                    failed.discard(nid)
+                    backoff.check(f"partition {partition}: {reason}")
+            elif damaged and not failed:
+                raise CorruptedError(
+                    f"{message}: no storage node has sound data of partition {partition}: {reason}"
+                )
+            else:
+                backoff.wait(f"partition {partition}: {reason}")
+                self._master.barrier()
+                failed.clear()
+
+    # -- many reads ------------------------------------------------------------------------------
+
+    def read_each(
+        self, requests: Iterable[tuple[int, Request[A]]]
+    ) -> Generator[A | ErrorAnswer, None, None]:
+        """Yield the answers to (partition, message), in this order, with Error packets as ErrorAnswer.
+
+        Requests are pipelined up to an estimated WINDOW_BYTES of answers. Raise the errors of read()
+        except ErrorAnswer.
+        """
+        left = iter(requests)
+        asked: deque[tuple[int, Request[A], Question[A]]] = deque()
+        window, largest = FIRST, 1
+        try:
+            while True:
+                for partition, message in islice(left, max(0, window - len(asked))):
+                    asked.append((partition, message, self.ask(partition, message)))
+                if not asked:
+                    return
+                answer: A | ErrorAnswer
+                try:
+                    answer = self.collect(*asked[0])
+                except ErrorAnswer as e:
+                    answer = e
+                asked.popleft()
+                # The estimate decays slowly, because large objects come in groups.
+                largest = max(_size(answer), largest * 15 // 16)
+                window = max(1, min(2 * window, WINDOW, WINDOW_BYTES // largest))
+                yield answer
+                del answer
+        finally:
+            for _, _, question in asked:
+                forget(question)
+
+    def read_many(self, requests: Sequence[tuple[int, Request[A]]]) -> list[A | ErrorAnswer]:
+        """Return the answers of read_each() in a list."""
+        return list(self.read_each(requests))
 
 
 def forget(question: Question[Any]) -> None:
@@ -76,37 +205,28 @@ def forget(question: Question[Any]) -> None:
         channel.forget(ticket)
 
 
-def read_each(
-    session: Session, requests: Iterable[tuple[int, Request[A]]]
-) -> Generator[A | ErrorAnswer, None, None]:
-    """Yield the answers to (partition, message), in this order, with Error packets as ErrorAnswer.
+class Feature:
+    """Which storage nodes know an extension of the protocol."""
 
-    Requests are pipelined up to an estimated WINDOW_BYTES of answers. Raise the errors of
-    :meth:`neo.client.session.Session.read` except ErrorAnswer.
-    """
-    left = iter(requests)
-    asked: deque[tuple[int, Request[A], Question[A]]] = deque()
-    window, largest = FIRST, 1
-    try:
-        while True:
-            for partition, message in islice(left, max(0, window - len(asked))):
-                asked.append((partition, message, ask(session, partition, message)))
-            if not asked:
-                return
-            answer: A | ErrorAnswer
+    def __init__(self, master: MasterConnection, storages: StorageConnections, name: str) -> None:
+        self._master = master
+        self._storages = storages
+        self._name = name
+        self._known: dict[int, bool] = {}
+
+    def known(self, partition: int) -> bool:
+        """Return whether all nodes that may be asked for a partition know the feature."""
+        return all(map(self._node_knows, self._master.view().readable[partition]))
+
+    def _node_knows(self, nid: int) -> bool:
+        known = self._known.get(nid)
+        if known is None:
             try:
-                answer = collect(session, *asked[0])
-            except ErrorAnswer as e:
-                answer = e
-            asked.popleft()
-            # The estimate decays slowly, because large objects come in groups.
-            largest = max(_size(answer), largest * 15 // 16)
-            window = max(1, min(2 * window, WINDOW, WINDOW_BYTES // largest))
-            yield answer
-            del answer
-    finally:
-        for _, _, question in asked:
-            forget(question)
+                known = self._name in self._storages.features(nid)
+            except (*LOST, ErrorAnswer):
+                return True  # this node will not be asked
+            self._known[nid] = known
+        return known
 
 
 def _size(answer: Answer | ErrorAnswer) -> int:
@@ -116,10 +236,3 @@ def _size(answer: Answer | ErrorAnswer) -> int:
     if isinstance(answer, AnswerTransactionInformation):
         return OTHER_BYTES + OID_BYTES * len(answer.oid_list)
     return OTHER_BYTES
-
-
-def read_many(
-    session: Session, requests: Sequence[tuple[int, Request[A]]]
-) -> list[A | ErrorAnswer]:
-    """See :meth:`neo.client.session.Session.read_many`."""
-    return list(read_each(session, requests))

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from neo.client.errors import refused
 from neo.client.participants import Kind
 from neo.client.records import data_of
-from neo.client.session import Session
+from neo.client.replicas import Replicas
 from neo.client.transaction import ClientTransaction
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
@@ -20,8 +20,8 @@ REMEMBERED = 100_000
 
 
 class Restorer:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
         self._serials: OrderedDict[bytes, bytes] = OrderedDict()
 
     def restore(
@@ -39,9 +39,8 @@ class Restorer:
 
     def _same(self, oid: bytes, serial: bytes, data: bytes) -> bytes | None:
         """Return the revision that holds this data, if the revision at ``serial`` has the same data."""
-        view = self._session.view()
         try:
-            answer = self._session.read(view.partition(oid), AskObject(oid, serial, None))
+            answer = self._replicas.read_id(oid, AskObject(oid, serial, None))
         except ErrorAnswer as e:
             if e.code in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
                 return None

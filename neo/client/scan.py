@@ -20,10 +20,9 @@ from typing import NamedTuple, Protocol, TypeGuard, TypeVar
 from neo.client.errors import CorruptedError
 from neo.client.history import BATCH, batches, tids_ascending, transaction_information
 from neo.client.inflate import inflate
-from neo.client.replicas import WINDOW, Question, ask, collect, forget
-from neo.client.session import Session
+from neo.client.replicas import WINDOW, Question, Replicas, forget
 from neo.protocol.enums import ErrorCode
-from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError
+from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_TID, add64, p64, u64
 from neo.protocol.packets import (
     FEATURE_PAGES,
@@ -102,24 +101,24 @@ class Opened(Protocol):
     """An open storage."""
 
     @property
-    def session(self) -> Session: ...
+    def replicas(self) -> Replicas: ...
 
 
 class Scanner:
     """Scans through an open storage. Thread-safe."""
 
     def __init__(self, storage: Opened) -> None:
-        self._session: Session = storage.session
-        self._paged: dict[int, bool] = {}
+        self._replicas = storage.replicas
+        self._pages = self._replicas.feature(FEATURE_PAGES)
 
     @property
     def partitions(self) -> int:
-        return len(self._session.view().readable)
+        return len(self._replicas.view().readable)
 
     def last_tid(self) -> bytes:
         """Return the last finished transaction; later ones may still be locked on some node."""
-        self._session.barrier()
-        return self._session.invalidations.last_tid
+        self._replicas.barrier()
+        return self._replicas.last_tid
 
     # -- packs -------------------------------------------------------------------------------------
 
@@ -147,17 +146,17 @@ class Scanner:
 
         A pack announces its tid before it removes revisions, so a check after reading detects it.
         """
-        if self._knows_pages(partition):
+        if self._pages.known(partition):
             nothing = (MAX_TID, MAX_TID), 1, False
             message = AskRevisions(partition, Order.SNAPSHOT.value, ZERO_TID, p64(tid), *nothing)
-            self._session.read(partition, message)
+            self._replicas.read(partition, message)
 
     # -- revisions ---------------------------------------------------------------------------------
 
     def revisions(self, partition: int, what: Range) -> Iterator[list[Revision]]:
         """Yield the revisions of one partition, in pages that are uncompressed lazily.
 
-        Raise the errors of Session.read(); ErrorAnswer TID_NOT_FOUND if a pack later than the last tid,
+        Raise the errors of Replicas.read(); ErrorAnswer TID_NOT_FOUND if a pack later than the last tid,
         or later than the first tid, removed some. A first tid of 0 means all that packs have left.
         """
         least, greatest = what.oids
@@ -167,7 +166,7 @@ class Scanner:
         asked = self._ask(partition, what, after)
         while asked is not None:
             message, question = asked
-            answer = collect(self._session, partition, message, question)
+            answer = self._replicas.collect(partition, message, question)
             rows = answer.revision_list
             if rows:
                 after = rows[-1][0], rows[-1][1]
@@ -190,16 +189,14 @@ class Scanner:
         self, partition: int, what: Range, after: tuple[bytes, bytes] | None
     ) -> tuple[AskRevisions, Question[AnswerRevisions]] | None:
         """Request a page. Return None if a node of the partition does not know pages."""
-        if not self._knows_pages(partition):
+        if not self._pages.known(partition):
             return None
         message = AskRevisions(
             partition, what.order.value, what.first, what.last, after, what.page_bytes, what.data
         )
-        return message, ask(self._session, partition, message)
+        return message, self._replicas.ask(partition, message)
 
-    def _page(
-        self, partition: int, rows: Sequence[RevisionRow], what: Range
-    ) -> Iterator[Revision]:
+    def _page(self, partition: int, rows: Sequence[RevisionRow], what: Range) -> Iterator[Revision]:
         limit = what.value_bytes
         for oid, tid, compression, checksum, size, data, _ in rows:
             if not what.data:
@@ -214,7 +211,7 @@ class Scanner:
     def _elsewhere(self, partition: int, oid: bytes, tid: bytes, what: Range) -> Revision:
         """Read a revision that is damaged in a page; a replica may have sound data."""
         try:
-            answer = self._session.read(partition, AskObject(oid, tid, None))
+            answer = self._replicas.read(partition, AskObject(oid, tid, None))
         except CorruptedError as e:
             return Revision(u64(oid), u64(tid), False, 0, None, str(e))
         return _from_object(answer, what)
@@ -222,21 +219,7 @@ class Scanner:
     @property
     def paged(self) -> bool:
         """Whether all partitions can be read in pages."""
-        return all(map(self._knows_pages, range(self.partitions)))
-
-    def _knows_pages(self, partition: int) -> bool:
-        """Return whether all nodes of a partition know pages, since any of them may be asked."""
-        return all(self._node_knows_pages(nid) for nid in self._session.view().readable[partition])
-
-    def _node_knows_pages(self, nid: int) -> bool:
-        known = self._paged.get(nid)
-        if known is None:
-            try:
-                known = FEATURE_PAGES in self._session.features(nid)
-            except (ConnectionLost, HandshakeError, OSError, ErrorAnswer):
-                return True  # the session will not get an answer from this node
-            self._paged[nid] = known
-        return known
+        return all(map(self._pages.known, range(self.partitions)))
 
     def objects(self, partition: int, oids: Iterable[int], what: Range) -> Iterator[list[Revision]]:
         """Yield the last revision of some objects of a partition, up to ``what.last``, by oid.
@@ -279,17 +262,17 @@ class Scanner:
         """
         count = 1
         while window := list(islice(asked, count)):
-            answers = self._session.read_many([(partition, message) for message in window])
+            answers = self._replicas.read_many([(partition, message) for message in window])
             found = [answer for answer in answers if _is_object(answer, known)]
             yield from portions((_from_object(answer, what) for answer in found), _data_size)
             half_full = 2 * sum(len(answer.data) for answer in found) > what.page_bytes
             count = max(1, count // 2) if half_full else min(2 * count, WINDOW)
 
     def _ids(self, partition: int, what: Range) -> Iterator[tuple[bytes, bytes]]:
-        view = self._session.view()
+        view = self._replicas.view()
         first = ZERO_TID if what.order is Order.SNAPSHOT else what.first
-        for tids in batches(tids_ascending(self._session, first, what.last), BATCH):
-            for found in transaction_information(self._session, tids):
+        for tids in batches(tids_ascending(self._replicas, first, what.last), BATCH):
+            for found in transaction_information(self._replicas, tids):
                 if found is not None:
                     for oid in found.oid_list:
                         if view.partition(oid) == partition:
@@ -301,15 +284,15 @@ class Scanner:
         self, partition: int, first: bytes = ZERO_TID, last: bytes = MAX_TID
     ) -> Iterator[list[AnswerTransactionInformation]]:
         """Yield metadata of the transactions whose tids are in a partition, ascending."""
-        tids = tids_ascending(self._session, first, last, [partition])
+        tids = tids_ascending(self._replicas, first, last, [partition])
         for page in batches(tids, WINDOW):
-            found = transaction_information(self._session, page)
+            found = transaction_information(self._replicas, page)
             yield [transaction for transaction in found if transaction is not None]
 
     def in_order(self, first: bytes, last: bytes) -> Iterator[AnswerTransactionInformation]:
         """Yield metadata of all transactions from ``first`` to ``last``, by tid."""
-        for page in batches(tids_ascending(self._session, first, last), BATCH):
-            for transaction in transaction_information(self._session, page):
+        for page in batches(tids_ascending(self._replicas, first, last), BATCH):
+            for transaction in transaction_information(self._replicas, page):
                 if transaction is not None:
                     yield transaction
 

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from neo.client.pause import LOST
+from neo.client.connections import LOST
+from neo.client.replicas import Replicas
+from neo.client.storages import StorageConnections
 from neo.net.channel import Channel, Ticket
 from neo.net.host import Host
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import FEATURE_SIZE, A, AnswerSize, AskSize, Ping, Request
-
-if TYPE_CHECKING:
-    from neo.client.session import Session
 
 #: The result is kept for this time, because control panels ask for both numbers and are reloaded.
 GOOD_SECONDS = 10.0
@@ -54,28 +53,28 @@ def total(readable: Sequence[Sequence[int]], answers: dict[int, AnswerSize]) -> 
 class Size:
     """The size of a database. Thread-safe."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, host: Host, storages: StorageConnections, replicas: Replicas) -> None:
+        self._host = host
+        self._storages = storages
+        self._replicas = replicas
         self._known = Totals()
         self._good_until = -inf
 
     def totals(self) -> Totals:
         """Return the last known totals; zeros if no node has answered yet."""
-        session = self._session
-        now = session.host.now()
-        if now >= self._good_until and not session.closed:
+        now = self._host.now()
+        if now >= self._good_until:
             self._good_until = now + GOOD_SECONDS  # other threads need not ask as well
             self._known = self._ask() or self._known
         return self._known
 
     def _ask(self) -> Totals | None:
-        session = self._session
-        channels = session.connected_storages()
+        channels = self._storages.connected()
         # A node announces its features after it accepts; they have arrived when it answers a Ping.
-        alive = _ask_all(session.host, channels, Ping())
-        knowing = {n: channels[n] for n in alive if FEATURE_SIZE in session.announced(n)}
-        found = _ask_all(session.host, knowing, AskSize())
-        return total(session.view().readable, found) if found else None
+        alive = _ask_all(self._host, channels, Ping())
+        knowing = {n: channels[n] for n in alive if FEATURE_SIZE in self._storages.announced(n)}
+        found = _ask_all(self._host, knowing, AskSize())
+        return total(self._replicas.view().readable, found) if found else None
 
 
 def _ask_all(host: Host, channels: dict[int, Channel], question: Request[A]) -> dict[int, A]:

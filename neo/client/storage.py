@@ -6,7 +6,6 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable
-from math import inf
 from typing import Any
 
 from ZODB import interfaces
@@ -14,39 +13,30 @@ from ZODB.blob import is_blob_record
 from ZODB.POSException import POSError, ReadOnlyError, StorageTransactionError
 from zope.interface import alsoProvides, implementer
 
-from neo.client.cache import Cache
-from neo.client.errors import ConfigurationError, NEOStorageError, TransactionLostError, refusal
+from neo.client.connections import PATIENCE_SECONDS
+from neo.client.errors import NEOStorageError, TransactionLostError, refusal
 from neo.client.green import make_system
 from neo.client.history import Description, undo_log
-from neo.client.invalidations import Invalidations
 from neo.client.pack import pack
-from neo.client.pause import Pause
 from neo.client.reading import Reading
+from neo.client.replicas import Replicas
 from neo.client.restore import Restorer
-from neo.client.session import PATIENCE_SECONDS, Session, Settings
+from neo.client.session import Session
+from neo.client.settings import CACHE_BYTES, WAIT_SECONDS, make_settings
 from neo.client.size import Size
-from neo.client.transaction import ClientTransaction, Options
+from neo.client.transaction import ClientTransaction
 from neo.client.undo import undo
 from neo.net.host import Host
-from neo.net.sockets import parse_addresses
-from neo.net.tls import tls_context
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_OID, ZERO_TID, tid_from_time, u64
 from neo.protocol.packets import AskNewOIDs
 
 logger = logging.getLogger("neo.client")
 
-CACHE_BYTES = 20 * 1024 * 1024
-WAIT_SECONDS = 30.0
-#: zlib's default level.
-COMPRESS_LEVEL = 6
 #: Oids that are requested from the master at once.
 OIDS = 100
 #: Oids that a master gives in one answer, at most.
 OIDS_MAX = 100_000
-#: Data of a transaction that may wait for answers, even without a cache.
-UNANSWERED_MIN_BYTES = 4 * 1024 * 1024
-
 _WRITING = (
     interfaces.IMultiCommitStorage,
     interfaces.IStorageUndoable,
@@ -89,36 +79,34 @@ class NEOStorage(Reading):
         key: str | None = None,
         host: Host | None = None,
     ) -> None:
-        if not isinstance(master_nodes, str):
-            master_nodes = " ".join(master_nodes)
-        settings = _settings(master_nodes, name, wait_timeout, dynamic_master_list, (ca, cert, key))
-        if cache_size < 0:
-            raise ConfigurationError(f"cache_size is a number of bytes, not {cache_size}")
-        self._system: Host = make_system(PATIENCE_SECONDS) if host is None else host
-        invalidations = Invalidations(Cache(cache_size), self._system)
-        super().__init__(Session(self._system, settings, invalidations))
+        settings = make_settings(
+            master_nodes,
+            name,
+            wait_timeout,
+            dynamic_master_list,
+            (ca, cert, key),
+            compress,
+            cache_size,
+        )
+        host = make_system(PATIENCE_SECONDS) if host is None else host
+        super().__init__(Session(host, settings))
         self._name = name
         self._read_only = read_only
-        self._options = Options(
-            _level(compress), max(cache_size, UNANSWERED_MIN_BYTES), cache_size // 2
-        )
-        self._restorer = Restorer(self._session)
-        self._size = Size(self._session)
+        self._transactions = self._session.transactions.begun
+        self._restorer = Restorer(self._replicas)
+        self._size = Size(host, self._session.storages, self._replicas)
         self._forget()
-        self._session.stopping = self._stopping
         if not read_only:
             alsoProvides(self, *_WRITING)
         _storages.add(self)
         try:
-            self._session.master()
+            self._session.master.channel()
         except BaseException:
             self.close()
             raise
 
     def _forget(self) -> None:
-        #: Open transactions, by the identity of ZODB's.
-        self._transactions: dict[int, ClientTransaction] = {}
-        self._oid_lock = self._system.lock()
+        self._oid_lock = self._session.host.lock()
         self._oids: list[bytes] = []
         #: The master that allocated these oids, and the first oid of its range.
         self._oids_of: object = None
@@ -132,21 +120,17 @@ class NEOStorage(Reading):
     def close(self) -> None:
         """End all connections; threads that wait for the cluster raise an error. Idempotent."""
         self._session.close()
-        self._invalidations.close()
-        self._system.stop()
         _storages.discard(self)
 
     def forked(self) -> None:
         """Drop the parent's connections and transactions. Call in the child of a fork."""
         self._session.forked()
-        self._system.forked()
-        self._invalidations.forked()
         self._forget()
 
     @property
-    def session(self) -> Session:
-        """The session, for :mod:`neo.client.scan`."""
-        return self._session
+    def replicas(self) -> Replicas:
+        """Reads for :mod:`neo.client.scan`."""
+        return self._replicas
 
     # -- about the database ------------------------------------------------------------------------
 
@@ -188,7 +172,7 @@ class NEOStorage(Reading):
     def new_oid(self) -> bytes:
         self._check_writable()
         with self._oid_lock:
-            master = self._session.master()
+            master = self._session.master.channel()
             if not self._oids or self._oids_of is not master:
                 # Another master may give the rest of these oids to other clients.
                 self._oids = self._new_oids()
@@ -213,16 +197,16 @@ class NEOStorage(Reading):
         """Return new oids in descending order. Skip oids that this client was already given: a master
         that was restarted allocates oids again that were not committed."""
         count = OIDS
-        pause = Pause(self._session)
+        backoff = self._session.connections.backoff()
         while True:
             try:
-                answer = self._session.ask_master(AskNewOIDs(count))
+                answer = self._session.master.ask(AskNewOIDs(count))
             except ErrorAnswer as e:
                 raise refusal("no new oids", e) from None
             oids = sorted((oid for oid in answer.oid_list if oid > self._last_oid), reverse=True)
             if oids:
                 return oids
-            pause.check("the master allocates oids that are in use")
+            backoff.check("the master allocates oids that are in use")
             count = min(OIDS + u64(self._last_oid) - u64(min(answer.oid_list)), OIDS_MAX)
 
     def tpc_begin(self, transaction: Any, tid: bytes | None = None, status: str = " ") -> None:
@@ -230,9 +214,7 @@ class NEOStorage(Reading):
         self._check_writable()
         if id(transaction) in self._transactions:
             raise StorageTransactionError("Duplicate tpc_begin calls for same transaction")
-        begun = ClientTransaction(
-            self._session, transaction, tid, self._options, self.tryToResolveConflict
-        )
+        begun = self._session.transaction(transaction, tid, self.tryToResolveConflict)
         # First, so that tpc_abort finds the transaction whatever exception comes.
         self._transactions[id(transaction)] = begun
         try:
@@ -240,13 +222,8 @@ class NEOStorage(Reading):
         except POSError:
             del self._transactions[id(transaction)]
             raise
-        if self._session.stops:  # the cluster may have announced it before the line above
+        if self._session.master.stops:  # the cluster may have announced it before the line above
             begun.stop()
-
-    def _stopping(self) -> None:
-        """Abort transactions in their first phase: the cluster stops when no transaction is left."""
-        stopped = sum(begun.stop() for begun in list(self._transactions.values()))
-        logger.warning("the cluster stops; transactions aborted: %s", stopped)
 
     def store(
         self, oid: bytes, serial: bytes | None, data: bytes, version: str, transaction: Any
@@ -312,7 +289,7 @@ class NEOStorage(Reading):
 
     def undo(self, transaction_id: bytes, transaction: Any) -> tuple[bytes, list[bytes]]:
         begun = self._begun(transaction)
-        return begun.ttid, undo(self._session, self, begun, transaction_id)
+        return begun.ttid, undo(self._replicas, self, begun, transaction_id)
 
     def undoLog(
         self,
@@ -320,13 +297,13 @@ class NEOStorage(Reading):
         last: int = -20,
         filter: Callable[[Description], object] | None = None,
     ) -> list[Description]:
-        return undo_log(self._session, first, last, filter)
+        return undo_log(self._replicas, first, last, filter)
 
     def undoInfo(
         self, first: int = 0, last: int = -20, specification: Description | None = None
     ) -> list[Description]:
         wanted = (specification or {}).items()
-        return undo_log(self._session, first, last, lambda found: wanted <= found.items())
+        return undo_log(self._replicas, first, last, lambda found: wanted <= found.items())
 
     # -- maintenance -------------------------------------------------------------------------------
 
@@ -338,7 +315,13 @@ class NEOStorage(Reading):
     ) -> None:
         """Pack. ``gc``: also delete objects without references; see :mod:`neo.client.pack`."""
         self._check_writable()
-        pack(self._session, self, tid_from_time(pack_time), referencesf if gc else None)
+        pack(
+            self._session.master,
+            self._invalidations,
+            self,
+            tid_from_time(pack_time),
+            referencesf if gc else None,
+        )
 
     def copyTransactionsFrom(self, other: Any, verbose: int = 0) -> None:
         """Copy all transactions, with their tids. Raise NEOStorageError for a blob."""
@@ -360,40 +343,6 @@ class NEOStorage(Reading):
 Storage = NEOStorage
 
 
-def _settings(
-    masters: str,
-    name: str,
-    wait_timeout: float,
-    master_list: str | None,
-    tls: tuple[str | None, str | None, str | None],
-) -> Settings:
-    ca, cert, key = tls
-    try:
-        addresses = parse_addresses(masters)
-        if not addresses:
-            raise ValueError("no master is given: set master_nodes")
-        if not name:
-            raise ValueError("the cluster has no name: set name")
-        if not 0 <= wait_timeout < inf:
-            raise ValueError(f"wait_timeout is a number of seconds, not {wait_timeout}")
-        context = None
-        if ca and cert and key:
-            context = tls_context(ca, cert, key, server=False)
-        elif ca or cert or key:
-            raise ValueError("TLS needs all of ca, cert and key")
-    except ValueError as e:
-        raise ConfigurationError(str(e)) from None
-    return Settings(name, addresses, context, wait_timeout, master_list)
-
-
-def _level(compress: bool | int) -> int:
-    if compress is True:
-        return COMPRESS_LEVEL
-    if not 0 <= compress <= 9:
-        raise ConfigurationError(f"compress is a boolean or a level from 0 to 9, not {compress}")
-    return int(compress)
-
-
 _storages: weakref.WeakSet[NEOStorage] = weakref.WeakSet()
 
 
@@ -403,7 +352,9 @@ def _forked() -> None:
             storage.forked()
         except Exception:
             # Go on, because connections of the other storages must not be used either.
-            logger.exception("cluster %r: the parent's connections are not closed", storage.getName())
+            logger.exception(
+                "cluster %r: the parent's connections are not closed", storage.getName()
+            )
 
 
 os.register_at_fork(after_in_child=_forked)

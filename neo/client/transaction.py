@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from ZODB.POSException import ConflictError, POSError, ReadConflictError, UndoError
 
+from neo.client.connections import Backoff, Connections
 from neo.client.errors import (
     NEOStorageError,
     OutcomeUnknownError,
@@ -29,11 +30,14 @@ from neo.client.errors import (
     UnavailableError,
     refusal,
 )
+from neo.client.invalidations import Invalidations
 from neo.client.lock_wait import LockWait
+from neo.client.master import MasterConnection
 from neo.client.participants import Asked, Change, Kind, Participants
-from neo.client.pause import Pause
 from neo.client.records import FOREIGN_LARGEST_BYTES, pack_data, unpack_data
-from neo.client.session import Session
+from neo.client.registry import TransactionRegistry
+from neo.client.replicas import Replicas
+from neo.client.storages import StorageConnections
 from neo.net.channel import Channel, Ticket
 from neo.net.fault_sites import FaultSite
 from neo.protocol.enums import ErrorCode
@@ -67,36 +71,36 @@ Resolve = Callable[[bytes, bytes, bytes, bytes], bytes]
 """Conflict resolution: (oid, committed serial, base serial, new data) → data; raises ConflictError."""
 
 
-class Options(NamedTuple):
-    """Settings of transactions. ``compress``: level of zlib. ``unanswered_max``, ``cached_max``: bytes of
-    data in memory that wait for answers, for the cache."""
-
-    compress: int
-    unanswered_max: int
-    cached_max: int
-
-
 class ClientTransaction:
     """``metadata``: ZODB's transaction. ``tid``: the preset one of IStorageRestoreable, or None."""
 
     def __init__(
         self,
-        session: Session,
+        connections: Connections,
+        master: MasterConnection,
+        storages: StorageConnections,
+        replicas: Replicas,
+        invalidations: Invalidations,
+        registry: TransactionRegistry[ClientTransaction],
         metadata: Any,
         tid: bytes | None,
-        options: Options,
         resolve: Resolve,
     ) -> None:
         self.changes: dict[bytes, Change] = {}
         #: Oids whose conflicts were resolved.
         self.resolved: set[bytes] = set()
         self.voted = False
-        self._session = session
+        self._connections = connections
+        self._primary = master
+        self._storages = storages
+        self._replicas = replicas
+        self._invalidations = invalidations
+        self._registry = registry
+        self._settings = connections.settings
         self._metadata = metadata
         self._tid = tid
-        self._options = options
         self._resolve = resolve
-        self._participants = Participants(session, self._check_master)
+        self._participants = Participants(connections.host.lock(), storages, self._check_master)
         self._conflicts: dict[bytes, bytes] = {}
         self._unanswered_bytes = 0
         self._cached: dict[bytes, bytes] = {}
@@ -118,9 +122,9 @@ class ClientTransaction:
     # -- begin -----------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Ask the master for a ttid, without waiting. Raise the errors of session.master()."""
+        """Ask the master for a ttid, without waiting. Raise the errors of MasterConnection.channel()."""
         self._begin = None
-        self._master = self._session.master()
+        self._master = self._primary.channel()
         ticket: Ticket[AnswerBeginTransaction] = Ticket(orphan=self._begun_in_vain)
         self._begin = ticket
         try:
@@ -146,7 +150,7 @@ class ClientTransaction:
         except ConnectionLost:
             return False
         self._ttid = answer.ttid
-        self._session.commits[answer.ttid] = self
+        self._registry.add(answer.ttid, self)
         return True
 
     @property
@@ -165,9 +169,9 @@ class ClientTransaction:
         return self._ttid
 
     def _wait_for_ttid(self) -> None:
-        pause = Pause(self._session)
+        backoff = self._connections.backoff()
         while not self._began():
-            pause.take("connection to the master lost in tpc_begin")
+            backoff.wait("connection to the master lost in tpc_begin")
             self.begin()
 
     @property
@@ -199,7 +203,7 @@ class ClientTransaction:
         self._whole = False
         try:
             self._put(oid, change)
-            self.settle(self._options.unanswered_max)
+            self.settle(self._settings.unanswered_max)
         except POSError:
             self._whole = True  # raised by this code, in a consistent state
             raise
@@ -235,7 +239,7 @@ class ClientTransaction:
         if change.data is None:
             stored = 0, ZERO_HASH, b""
         else:
-            stored = pack_data(oid, change.data, self._options.compress)
+            stored = pack_data(oid, change.data, self._settings.compress)
         return AskStoreObject(oid, base, *stored, change.data_serial, self.ttid)
 
     def _send(self, oid: bytes, change: Change) -> None:
@@ -244,9 +248,9 @@ class ClientTransaction:
         message = self._request(oid, change, change.base)
         if type(message) is AskStoreObject and len(message.data) > FOREIGN_LARGEST_BYTES:
             self._check_size(oid, len(message.data))
-        pause = Pause(self._session)
+        backoff: Backoff | None = None
         while not change.unanswered:
-            view = self._session.view()
+            view = self._primary.view()
             for nid in view.writable[view.partition(oid)]:
                 channel = self._participants.join(nid)
                 if channel is not None and self._participants.ask(
@@ -260,14 +264,15 @@ class ClientTransaction:
                         "the storage nodes with the object's partition failed during the "
                         f"transaction: {'; '.join(self._participants.reasons())}"
                     )
-                pause.take("no running node has a writable cell")
-                self._session.barrier()
+                backoff = backoff or self._connections.backoff()
+                backoff.wait("no running node has a writable cell")
+                self._primary.barrier()
 
     def _check_size(self, oid: bytes, size: int) -> None:
-        view = self._session.view()
+        view = self._primary.view()
         for nid in view.writable[view.partition(oid)]:
             try:
-                foreign = not self._session.features(nid)
+                foreign = not self._storages.features(nid)
             except (ConnectionLost, HandshakeError, OSError, ErrorAnswer):
                 continue  # the node will not be sent the object
             if foreign:
@@ -299,7 +304,7 @@ class ClientTransaction:
                 if ticket is None:
                     return
                 if wait is None:
-                    wait = LockWait(self._session, self.ttid)
+                    wait = LockWait(self._connections, self._storages, self.ttid)
                 wait.wait(ticket)
                 self._check_ended()
 
@@ -353,7 +358,7 @@ class ClientTransaction:
             and oid not in self._conflicts
         ):
             self._unanswered_bytes -= len(change.data)
-            if self._cached_bytes + len(change.data) <= self._options.cached_max:
+            if self._cached_bytes + len(change.data) <= self._settings.cached_max:
                 self._cached[oid] = change.data
                 self._cached_bytes += len(change.data)
             change.data = None
@@ -486,7 +491,7 @@ class ClientTransaction:
         self._lose_storage(FaultSite.STORAGE_LOST_BEFORE_VOTE)
         metadata = self._metadata
         ttid = self.ttid  # first, since it may wait, and the master's answer may follow new tables
-        view = self._session.view()
+        view = self._primary.view()
         keepers = view.writable[view.partition(ttid)]
         for nid in keepers:
             self._participants.join(nid)
@@ -514,7 +519,7 @@ class ClientTransaction:
     def _lose_storage(self, site: FaultSite) -> None:
         """Close a connection if the fault site fires."""
         channels = list(self._participants.alive().values())
-        if channels and self._session.host.fault(site):
+        if channels and self._connections.host.fault(site):
             channels[0].close("disconnected on purpose")
 
     def _oids(self, stored: bool) -> Iterable[bytes]:
@@ -531,7 +536,7 @@ class ClientTransaction:
         failed = self._participants.lost()
         if not failed and not self._lockless:
             return
-        view = self._session.view()
+        view = self._primary.view()
         complete: dict[int, frozenset[int]] = {}
         for oid, change in self.changes.items():
             partition = view.partition(oid)
@@ -572,7 +577,7 @@ class ClientTransaction:
         try:
             with master.presence(ticket):
                 master.ask(message, ticket)
-                if self._session.host.fault(FaultSite.MASTER_LOST_IN_FINISH):
+                if self._connections.host.fault(FaultSite.MASTER_LOST_IN_FINISH):
                     master.close("disconnected on purpose")
                 return master.hold(ticket, partial(self._finished, stored, callback))
         except ErrorAnswer as e:
@@ -586,7 +591,7 @@ class ClientTransaction:
             raise
         finally:
             if self.ended:
-                self._session.ended(self.ttid, self)
+                self._registry.remove(self.ttid, self)
 
     def _finished(
         self,
@@ -594,7 +599,7 @@ class ClientTransaction:
         callback: Callable[[bytes], object],
         answer: AnswerTransactionFinished,
     ) -> bytes:
-        self._session.invalidations.committed(answer.tid, stored, callback, self._master)
+        self._invalidations.committed(answer.tid, stored, callback, self._master)
         return answer.tid
 
     def _finished_alone(self, answer: Message) -> None:
@@ -603,9 +608,7 @@ class ClientTransaction:
         Called by the leading thread, maybe twice, or after _finished().
         """
         if isinstance(answer, AnswerTransactionFinished):
-            self._session.invalidations.invalidate(
-                answer.tid, list(self._oids(stored=True)), self._master
-            )
+            self._invalidations.invalidate(answer.tid, list(self._oids(stored=True)), self._master)
 
     def _recover(
         self, stored: dict[bytes, bytes | None], callback: Callable[[bytes], object]
@@ -625,16 +628,16 @@ class ClientTransaction:
             raise TransactionLostError(
                 f"the master was lost, and the transaction was not committed: {self._master.lost}"
             )
-        self._session.invalidations.committed(tid, dict.fromkeys(stored), callback)
+        self._invalidations.committed(tid, dict.fromkeys(stored), callback)
         return tid
 
     def _final_tid(self) -> bytes | None:
         """Return the tid; None if it was not committed. Raise ErrorAnswer, NEOStorageError."""
         question = AskFinalTID(self.ttid)
-        answer = self._session.ask_master(question)
+        answer = self._primary.ask(question)
         if answer.tid == MAX_TID:
             # Committed before this master was elected or started: ask a storage node.
-            answer = self._session.read(self._session.view().partition(self.ttid), question)
+            answer = self._replicas.read_id(self.ttid, question)
         return answer.tid
 
     def abort(self) -> None:
@@ -651,7 +654,7 @@ class ClientTransaction:
             if begin.done and isinstance(begin.answer, AnswerBeginTransaction):
                 ttid = begin.answer.ttid
         if ttid is not None:
-            self._session.ended(ttid, self)
+            self._registry.remove(ttid, self)
             self._participants.abort(ttid)
             self._master.send(AbortTransaction(ttid, self._participants.nids()), self._farewell)
         self._participants.forget()

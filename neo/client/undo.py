@@ -10,7 +10,7 @@ from ZODB.POSException import ConflictError, UndoError
 from neo.client.errors import refused
 from neo.client.history import transaction_information
 from neo.client.participants import Kind
-from neo.client.session import Session
+from neo.client.replicas import Replicas
 from neo.client.transaction import ClientTransaction
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
@@ -31,14 +31,14 @@ class _Storage(Protocol):
 
 
 def undo(
-    session: Session, storage: _Storage, transaction: ClientTransaction, undone: bytes
+    replicas: Replicas, storage: _Storage, transaction: ClientTransaction, undone: bytes
 ) -> list[bytes]:
     """Add the undo of a transaction to ``transaction``; it may undo several. Return its oids.
 
     Raise UndoError if a later transaction changed the same object and conflict resolution cannot
     merge the two, or if a revision was packed away.
     """
-    (information,) = transaction_information(session, [undone])
+    (information,) = transaction_information(replicas, [undone])
     if information is None:
         raise UndoError(f"transaction {undone.hex()} does not exist")
     if information.packed:
@@ -46,22 +46,22 @@ def undo(
     # Earlier undos of the same transaction count, so the storage nodes must have stored them.
     transaction.settle()
     oids = []
-    for oid, found in _undo_serials(session, transaction, undone, information.oid_list).items():
+    for oid, found in _undo_serials(replicas, transaction, undone, information.oid_list).items():
         _undo_object(storage, transaction, undone, oid, *found)
         oids.append(oid)
     return oids
 
 
 def _undo_serials(
-    session: Session, transaction: ClientTransaction, undone: bytes, oids: list[bytes]
+    replicas: Replicas, transaction: ClientTransaction, undone: bytes, oids: list[bytes]
 ) -> dict[bytes, tuple[bytes, bytes | None, bool]]:
     """Return oid → (current serial, serial to go back to or None, whether ``undone`` is current)."""
-    view = session.view()
+    view = replicas.view()
     by_partition: dict[int, list[bytes]] = {}
     for oid in oids:
         by_partition.setdefault(view.partition(oid), []).append(oid)
-    before = add64(session.invalidations.last_tid, 1)
-    answers = session.read_many(
+    before = add64(replicas.last_tid, 1)
+    answers = replicas.read_many(
         [
             (partition, AskObjectUndoSerial(transaction.ttid, before, undone, its_oids))
             for partition, its_oids in by_partition.items()

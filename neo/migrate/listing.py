@@ -82,7 +82,7 @@ def tids(storage: Any, stop: bytes) -> Generator[tuple[bytes, bool], None, None]
     """
     if isinstance(storage, NEOStorage):
         # A pack of NEO removes revisions, but no transaction.
-        for tid in tids_ascending(storage.session, ZERO_TID, stop):
+        for tid in tids_ascending(storage.replicas, ZERO_TID, stop):
             yield tid, False
         return
     with closing(whole(storage, None, stop)) as found:

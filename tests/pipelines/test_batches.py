@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha1
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -72,7 +71,7 @@ def values() -> Iterator[pa.RecordBatch]:
     """A page of a storage node, with 31 MiB of zeros in each of its rows."""
     data = zlib.compress(bytes(31 * MiB))
     row = 1, sha1(data).digest(), len(data), data, None
-    scanner = Scanner(SimpleNamespace(session=None))
+    scanner = Scanner.__new__(Scanner)
     page = scanner._page(0, [(p64(n), p64(5), *row) for n in range(20)], Range(Order.HISTORY, MAX_TID))
     for portion in portions(page, _data_size):
         yield from builder("objects", "oid", "data").objects(0, portion)

@@ -15,7 +15,7 @@ from ZODB.FileStorage import FileStorage
 from ZODB.serialize import referencesf
 from ZODB.utils import get_pickle_metadata, p64, u64
 
-from neo.client.scan import Scanner
+from neo.client.replicas import Feature
 from neo.demo.stdlib import find_modules, load_library, standard_library
 from neo.export import plan, reader, spill, tables
 from neo.migrate import copy_from
@@ -87,7 +87,7 @@ def test_references_are_those_of_zodb(copied: Path, tmp_path: Path) -> None:
 def test_a_cluster_whose_nodes_know_no_pages(
     sample: Sample, fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Scanner, "_node_knows_pages", lambda self, nid: False)
+    monkeypatch.setattr(Feature, "_node_knows", lambda self, nid: False)
     for number in range(2):
         export(uri(fleet), tmp_path / "out")
         same_as_cluster(tmp_path / "out", sample.storage)

@@ -60,7 +60,8 @@ class Source:
 
     def pack(self, tid: int) -> None:
         """Up to a transaction."""
-        pack(self._sample.storage.session, self._sample.storage, p64(tid), None)
+        storage = self._sample.storage
+        pack(storage._session.master, storage._invalidations, storage, p64(tid), None)
 
     def commit(self, name: str) -> int:
         db = DB(self._sample.storage)

@@ -13,9 +13,9 @@ from ZODB.Connection import TransactionMetaData
 from ZODB.serialize import referencesf
 from ZODB.utils import p64, u64, z64
 
-from neo.client import NEOStorage, replicas, scan
+from neo.client import NEOStorage, scan
+from neo.client.replicas import Feature, Question, Replicas
 from neo.client.scan import Order, Range, Revision, Scanner
-from neo.client.session import Session
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from tests.pipelines.sample import Sample
@@ -26,7 +26,7 @@ def scanner(
     request: pytest.FixtureRequest, storage: NEOStorage, monkeypatch: pytest.MonkeyPatch
 ) -> Scanner:
     if not request.param:
-        monkeypatch.setattr(Scanner, "_node_knows_pages", lambda self, nid: False)
+        monkeypatch.setattr(Feature, "_node_knows", lambda self, nid: False)
     return Scanner(storage)
 
 
@@ -141,13 +141,13 @@ def test_single_objects_are_asked_for_in_windows_of_a_page(
     storage.tpc_vote(meta)
     tid = storage.tpc_finish(meta)
     windows: list[int] = []
-    read_many = type(storage.session).read_many
+    read_many = Replicas.read_many
 
-    def counted(session: Session, requests: Any) -> Any:
+    def counted(self: Replicas, requests: Any) -> Any:
         windows.append(len(requests))
-        return read_many(session, requests)
+        return read_many(self, requests)
 
-    monkeypatch.setattr(type(storage.session), "read_many", counted)
+    monkeypatch.setattr(Replicas, "read_many", counted)
     found = list(Scanner(storage).objects(0, oids, Range(Order.SNAPSHOT, tid)))
     assert [r.oid for page in found for r in page] == list(oids)
     if size == 100:
@@ -179,12 +179,13 @@ def test_a_page_is_on_its_way_while_the_one_before_is_used(
     sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
+    ask = Replicas.ask
 
-    def counting(*args: Any) -> replicas.Question[Any]:
-        asked.append(args[2])
-        return replicas.ask(*args)
+    def counting(self: Replicas, partition: int, message: Any) -> Question[Any]:
+        asked.append(message)
+        return ask(self, partition, message)
 
-    monkeypatch.setattr(scan, "ask", counting)
+    monkeypatch.setattr(Replicas, "ask", counting)
     scanner = Scanner(sample.storage)
     pages = scanner.revisions(0, Range(Order.HISTORY, scanner.last_tid(), page_bytes=300))
     assert isinstance(pages, Generator)

@@ -145,8 +145,8 @@ def test_nodes_that_know_only_the_specification_give_the_same_rows(
     storage = foreign.storage()
     sample = fill(storage)
     scanner = Scanner(storage)
-    nids = {nid for row in storage.session.view().readable for nid in row}
-    assert {storage.session.features(nid) for nid in nids} == {frozenset()}
+    nids = {nid for row in storage.replicas.view().readable for nid in row}
+    assert {storage._session.storages.features(nid) for nid in nids} == {frozenset()}
     # The same columns as tasks read them, without Spark's types.
     connection = Connection(foreign.masters, NAME)
     tid = u64(scanner.last_tid())

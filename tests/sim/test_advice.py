@@ -345,7 +345,7 @@ def blocked(count: int = 1, *, finish: bool = False) -> Stage:
             storage.tpc_abort(transaction)
             return
         if holds:
-            storage.session.host.sleep(6.0 if finish else 1000.0)
+            storage._session.host.sleep(6.0 if finish else 1000.0)
             storage.tpc_finish(transaction)
 
     for holds in (True, False):

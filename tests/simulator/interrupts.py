@@ -86,8 +86,8 @@ class Interrupts:
         used."""
         for application in self._run.applications:
             storage = application.storage
-            master = None if storage is None else storage.session._master
-            if storage is not None and master is not None and master.lost is None:
-                if storage.session.invalidations.last_tid < self._run.history.told_tid:
+            master = None if storage is None else storage._session.master.current
+            if storage is not None and master is not None and master.channel.lost is None:
+                if storage.replicas.last_tid < self._run.history.told_tid:
                     return False
         return True

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from neo.admin.core import AdminCore
-from neo.client.master import MasterLink
+from neo.client.master import MasterHandler
 from neo.master.cluster import Cluster as MasterCluster
 from neo.master.phases.recovery import UNKNOWN_TABLES
 from neo.master.primary import PrimaryMaster
@@ -161,7 +161,7 @@ def watched_tables(
     watch = TableWatch(world, storages)
     change, publish = PartitionTable.change, MasterCluster.publish_table
     cells_changed = Cells._changed
-    notified, cluster_changed = MasterLink.notified, AdminCore.cluster_changed
+    notified, cluster_changed = MasterHandler.notified, AdminCore.cluster_changed
 
     def watched_change(
         self: PartitionTable, ptid: int, replicas: int, changes: Iterable[CellChange]
@@ -181,12 +181,12 @@ def watched_tables(
         cluster = self._cluster
         watch.has(format_nid(cluster.nid or 0), cluster.name, self.partitions, self)
 
-    def watched_client(self: MasterLink, channel: Channel, message: Message) -> None:
+    def watched_client(self: MasterHandler, channel: Channel, message: Message) -> None:
         notified(self, channel, message)
         # What a lost connection had received changes only its own tables, which are not used any more.
         if isinstance(message, _TABLE) and channel.lost is None:
-            session = self._session
-            watch.has("a client", session.settings.cluster, self._partitions, session)
+            client = self._connections
+            watch.has("a client", client.settings.cluster, self._partitions, client)
 
     def watched_admin(self: AdminCore) -> None:
         cluster_changed(self)
@@ -199,7 +199,7 @@ def watched_tables(
             (PartitionTable, "change", watched_change),
             (MasterCluster, "publish_table", watched_publish),
             (Cells, "_changed", watched_cells),
-            (MasterLink, "notified", watched_client),
+            (MasterHandler, "notified", watched_client),
             (AdminCore, "cluster_changed", watched_admin),
         ]
     ):

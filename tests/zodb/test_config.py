@@ -46,7 +46,7 @@ def test_zconfig_opens_a_storage_with_all_its_options(cluster: Fleet, tmp_path: 
     try:
         assert isinstance(storage, NEOStorage)
         assert (storage.getName(), storage.isReadOnly()) == (NAME, True)
-        assert storage._options.compress == 3
+        assert storage._session.settings.compress == 3
         assert storage._invalidations.cache.capacity == 5 * 1024 * 1024
         assert storage._session.settings.wait_timeout == 7.5
         logging.getLogger("neo.client").error("for the file")
@@ -63,7 +63,7 @@ def test_zconfig_takes_hyphens_and_underscores(cluster: Fleet) -> None:
         section(f"master-nodes {cluster.masters}", f"name {NAME}", "read_only 1", "compress off")
     )
     try:
-        assert (storage.isReadOnly(), storage._options.compress) == (True, 0)
+        assert (storage.isReadOnly(), storage._session.settings.compress) == (True, 0)
     finally:
         storage.close()
 
@@ -103,7 +103,7 @@ def test_a_uri_opens_a_storage_and_hands_on_the_options_of_the_database(cluster:
     storage = factory()
     try:
         assert (storage.getName(), storage.isReadOnly()) == (NAME, True)
-        assert storage._options.compress == 0
+        assert storage._session.settings.compress == 0
         assert storage._invalidations.cache.capacity == 1024 * 1024
         assert storage._session.settings.wait_timeout == 5
     finally:

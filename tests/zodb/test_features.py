@@ -24,7 +24,7 @@ from ZODB.utils import p64
 from neo.client import NEOStorage
 from neo.client import records as records_module
 from neo.client.errors import NEOStorageError, UnavailableError
-from neo.client.iterator import Objects
+from neo.client.replicas import Feature
 from tests.support.cluster import Cluster
 from tests.unit.client.peers import in_threads
 from tests.zodb.conftest import GetFleet
@@ -102,7 +102,7 @@ def test_current_records_are_iterated_with_and_without_the_extension(
     storage.tpc_vote(t)
     storage.tpc_finish(t)
     if not known:
-        monkeypatch.setattr(Objects, "_features_of", lambda self, nid: frozenset())
+        monkeypatch.setattr(Feature, "known", lambda self, partition: False)
     expected = dict.fromkeys(oids, (first, b"old")) | dict.fromkeys(oids[::7], (last, b"new"))
     del expected[oids[1]]
     found = records(storage)

@@ -135,8 +135,9 @@ def check(fleet: Fleet, bank: Bank, channels: list[Any]) -> None:
 
 
 def connections(storage: NEOStorage) -> list[Any]:
-    session = storage.session
-    return [session.master(), *map(session.storage, sorted(session.view().addresses))]
+    session = storage._session
+    nids = sorted(storage.replicas.view().addresses)
+    return [session.master.channel(), *map(session.storages.channel, nids)]
 
 
 @pytest.fixture

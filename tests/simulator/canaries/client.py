@@ -10,8 +10,8 @@ from neo.client.cache import Cache
 from neo.client.errors import TransactionLostError
 from neo.client.invalidations import Invalidations
 from neo.client.participants import Asked
+from neo.client.replicas import Replicas
 from neo.client.scan import Range, Revision, Scanner
-from neo.client.session import Session
 from neo.client.transaction import ClientTransaction
 from neo.protocol.packets import Conflict
 from tests.simulator.planting import DEADLOCKS, Canary, Patch
@@ -56,7 +56,7 @@ def _first_master_for_ever() -> list[Patch]:
     original = ClientTransaction.vote
 
     def vote(self: ClientTransaction) -> None:
-        first = self._session.__dict__.setdefault("first", self._master)
+        first = self._primary.__dict__.setdefault("first", self._master)
         if self._master is not first:
             raise TransactionLostError("the master was lost: another one is there")
         original(self)
@@ -98,7 +98,7 @@ def _undo_overwrites() -> list[Patch]:
 
 def _second_page_forgotten() -> list[Patch]:
     def partition_tids(
-        session: Session, partition: int, page: list[bytes], max_tid: bytes
+        replicas: Replicas, partition: int, page: list[bytes], max_tid: bytes
     ) -> Iterator[bytes]:
         yield from page
 

@@ -91,9 +91,8 @@ def _clone_without_id() -> list[Patch]:
 
 def _hint_believed() -> list[Patch]:
     def same(self: Restorer, oid: bytes, serial: bytes, data: bytes) -> bytes | None:
-        view = self._session.view()
         try:
-            answer = self._session.read(view.partition(oid), AskObject(oid, serial, None))
+            answer = self._replicas.read_id(oid, AskObject(oid, serial, None))
         except ErrorAnswer:
             return None
         assert isinstance(answer, AnswerObject)

@@ -146,8 +146,8 @@ class Client:
 
     def channels(self) -> list[Any]:
         return [
-            self.storage.session.master(),
-            *map(self.storage.session.storage, self.cluster.storages),
+            self.storage._session.master.channel(),
+            *map(self.storage._session.storages.channel, self.cluster.storages),
         ]
 
     def check(self, where: str) -> None:

@@ -127,13 +127,11 @@ def test_metadata_goes_to_who_keeps_it_when_the_master_has_answered() -> None:
 
 
 def test_many_stores_are_throttled_by_their_size() -> None:
-    with scripted([1], cache_size=0) as (cluster, storage):
+    with scripted([1], cache_size=0, compress=0) as (cluster, storage):
         waiting: list[Any] = []
         cluster.storages[1].answers[AskStoreObject] = lambda m: waiting.append(m)
         t = begin(storage)
         data = bytes(1 << 20)
-        storage._options = storage._options._replace(compress=0)
-        storage._transactions[id(t)]._options = storage._options
 
         def store() -> None:
             for n in range(8):

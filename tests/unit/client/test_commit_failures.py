@@ -122,7 +122,7 @@ def test_nobody_waits_for_a_node_that_was_lost_between_two_stores() -> None:
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)
         storage._begun(t).settle()
-        storage._session.storage(1).close("lost")
+        storage._session.storages.channel(1).close("lost")
         with pytest.raises(UnavailableError, match="failed during the transaction"):
             storage.store(OTHER, None, b"two", "", t)
         storage.tpc_abort(t)
@@ -176,9 +176,9 @@ def test_the_error_says_which_node_the_cluster_cannot_serve_without() -> None:
         storage._begun(t).settle()
         cluster.master._identify = refuse_late
         cluster.tell(NotifyNodeInformation(time.time(), cluster.rows(down=[1])), StopOperation())
-        master = storage._session._master
+        master = storage._session.master.current
         assert master is not None
-        wait_until(lambda: master.lost is not None)
+        wait_until(lambda: master.channel.lost is not None)
         stopped = "the cluster stopped serving; S1 is not running"
         with pytest.raises(TransactionLostError, match=f"during the transaction: {stopped}$"):
             storage.tpc_vote(t)
@@ -322,7 +322,7 @@ def test_a_node_of_another_implementation_is_not_sent_what_it_cannot_take(
     """It would end (FACTS 1.7). Ours say what they know."""
     monkeypatch.setattr("neo.client.transaction.FOREIGN_LARGEST_BYTES", 1000)
     with scripted([1], compress=False) as (cluster, storage):
-        storage._session.storage(1)
+        storage._session.storages.channel(1)
         if not foreign:
             cluster.storages[1].peer.send(NotifyFeatures([FEATURE_OIDS]))
         t = begin(storage)

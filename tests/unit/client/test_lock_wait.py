@@ -68,7 +68,7 @@ def test_a_store_that_waits_for_too_long_is_a_conflict_that_names_the_holder() -
     with scripted([1], wait_timeout=SHORT) as (cluster, storage):
         node = cluster.storages[1]
         node.answers[AskStoreObject] = lambda m: None
-        storage._session.storage(1)
+        storage._session.storages.channel(1)
         knows(node)
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)
@@ -92,7 +92,7 @@ def test_a_store_that_waits_for_too_long_is_a_conflict_that_names_the_holder() -
 def test_a_check_that_waits_is_a_conflict_of_reading() -> None:
     with scripted([1], wait_timeout=SHORT) as (cluster, storage):
         cluster.storages[1].answers[AskCheckCurrentSerial] = lambda m: None
-        storage._session.storage(1)
+        storage._session.storages.channel(1)
         knows(cluster.storages[1])
         t = begin(storage)
         storage.checkCurrentSerialInTransaction(OID, p64(7), t)
@@ -106,7 +106,7 @@ def test_a_rebase_that_waits_is_a_conflict() -> None:
         node = cluster.storages[1]
         node.answers[AskRebaseTransaction] = lambda m: AnswerRebaseTransaction([OID])
         node.answers[AskRebaseObject] = lambda m: None
-        storage._session.storage(1)
+        storage._session.storages.channel(1)
         knows(node)
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)
@@ -135,7 +135,7 @@ def test_an_answer_that_came_while_the_client_stood_still_is_taken(feature: bool
     """A process that was stopped finds its time over and its answers in the socket."""
     with scripted([1], wait_timeout=SHORT) as (cluster, storage):
         node = cluster.storages[1]
-        storage._session.storage(1)
+        storage._session.storages.channel(1)
         if feature:
             knows(node)
 
@@ -162,7 +162,7 @@ def test_a_node_whose_disk_is_slow_is_no_conflict() -> None:
                 node.answer_last(AskStoreObject, AnswerStoreObject(None))
             return AnswerLockHolders(None, [])
 
-        storage._session.storage(1)
+        storage._session.storages.channel(1)
         knows(node, nobody)
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)
@@ -174,7 +174,7 @@ def test_a_node_whose_disk_is_slow_is_no_conflict() -> None:
 def test_a_vote_waits_as_long_as_it_takes() -> None:
     with scripted([1], wait_timeout=SHORT) as (cluster, storage):
         node = cluster.storages[1]
-        storage._session.storage(1)
+        storage._session.storages.channel(1)
         knows(node)
         node.answers[AskStoreTransaction] = lambda m: None
         t = begin(storage)
@@ -200,7 +200,7 @@ def test_a_request_that_waits_only_since_a_moment_gets_its_time() -> None:
         node.answers[AskStoreObject] = lambda m: None
         waited = iter((SHORT / 2, SHORT / 2, SHORT))
 
-        storage._session.storage(1)
+        storage._session.storages.channel(1)
         knows(node, lambda m: AnswerLockHolders(next(waited), [HOLDER]))
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)
@@ -239,7 +239,7 @@ def test_a_connection_that_is_lost_while_the_node_is_asked_is_no_conflict() -> N
     with scripted([1], wait_timeout=SHORT) as (cluster, storage):
         node = cluster.storages[1]
         node.answers[AskStoreObject] = lambda m: None
-        storage._session.storage(1)
+        storage._session.storages.channel(1)
         knows(node, lambda m: node.peer.close())
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)

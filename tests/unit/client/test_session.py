@@ -17,6 +17,7 @@ from transaction.interfaces import TransientError
 
 import neo.client.storage
 from neo.client import NEOStorage
+from neo.client.connections import LATE_SECONDS
 from neo.client.errors import (
     ClosedError,
     ConfigurationError,
@@ -24,7 +25,6 @@ from neo.client.errors import (
     RefusedError,
     UnavailableError,
 )
-from neo.client.session import LATE_SECONDS
 from neo.client.system import DIAL_SECONDS
 from neo.master.ids import OidGenerator
 from neo.net.connection import Received

@@ -33,7 +33,7 @@ def sized(
     """A client that is connected to these nodes, which answer so."""
     with scripted(*cells) as (cluster, storage):
         for nid, answer in answers.items():
-            storage._session.storage(nid)
+            storage._session.storages.channel(nid)
             cluster.storages[nid].peer.send(NotifyFeatures(list(features)))
             cluster.storages[nid].answers[AskSize] = answer
         yield cluster, storage
@@ -131,4 +131,4 @@ def test_a_node_that_does_not_answer_is_waited_for_a_moment(
         assert storage.getSize() == 10 * MEGA  # as if both were equal
         assert time.monotonic() - began < 1.0
         # The connection goes on.
-        assert storage._session.storage(1).lost is None
+        assert storage._session.storages.channel(1).lost is None

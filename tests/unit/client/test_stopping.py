@@ -84,7 +84,7 @@ def test_a_voted_transaction_is_finished() -> None:
 def test_a_transaction_that_the_news_overtake_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     """They arrive before the application's thread has noted the transaction that it began."""
     with scripted([1]) as (cluster, storage):
-        master = storage._session.master()
+        master = storage._session.master.channel()
         ask = master.ask
 
         def late(message: Request[Any], *rest: Any) -> Ticket[Any]:

@@ -1,0 +1,87 @@
+"""Settings of a client."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from neo.client.errors import ConfigurationError
+from neo.net.sockets import parse_addresses
+from neo.net.tls import tls_context
+from neo.protocol.packets import Address
+
+CACHE_BYTES = 20 * 1024 * 1024
+WAIT_SECONDS = 30.0
+#: zlib's default level.
+COMPRESS_LEVEL = 6
+#: Data of a transaction that may wait for answers, even without a cache.
+UNANSWERED_MIN_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``tls``: None for plain text. ``wait_timeout``: seconds. ``compress``: level of zlib.
+
+    ``cache_size``, ``unanswered_max``, ``cached_max``: bytes; the last two are data of a transaction that
+    waits for answers, for the cache.
+    """
+
+    cluster: str
+    masters: Sequence[Address]
+    tls: ssl.SSLContext | None
+    wait_timeout: float
+    master_list: str | None
+    compress: int
+    cache_size: int
+    unanswered_max: int
+    cached_max: int
+
+
+def make_settings(
+    master_nodes: str | Iterable[str],
+    name: str,
+    wait_timeout: float,
+    master_list: str | None,
+    tls: tuple[str | None, str | None, str | None],
+    compress: bool | int,
+    cache_size: int,
+) -> Settings:
+    """Check and convert the arguments of a storage. ``tls``: ca, cert, key.
+
+    Raise ConfigurationError.
+    """
+    if not isinstance(master_nodes, str):
+        master_nodes = " ".join(master_nodes)
+    ca, cert, key = tls
+    try:
+        addresses = parse_addresses(master_nodes)
+        if not addresses:
+            raise ValueError("no master is given: set master_nodes")
+        if not name:
+            raise ValueError("the cluster has no name: set name")
+        if not 0 <= wait_timeout < inf:
+            raise ValueError(f"wait_timeout is a number of seconds, not {wait_timeout}")
+        context = None
+        if ca and cert and key:
+            context = tls_context(ca, cert, key, server=False)
+        elif ca or cert or key:
+            raise ValueError("TLS needs all of ca, cert and key")
+        if cache_size < 0:
+            raise ValueError(f"cache_size is a number of bytes, not {cache_size}")
+        if not 0 <= compress <= 9:
+            raise ValueError(f"compress is a boolean or a level from 0 to 9, not {compress}")
+    except ValueError as e:
+        raise ConfigurationError(str(e)) from None
+    return Settings(
+        name,
+        addresses,
+        context,
+        wait_timeout,
+        master_list,
+        COMPRESS_LEVEL if compress is True else int(compress),
+        cache_size,
+        max(cache_size, UNANSWERED_MIN_BYTES),
+        cache_size // 2,
+    )
