@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol, TypeGuard, TypeVar
 
 from neo.client.errors import CorruptedError
 from neo.client.history import BATCH, batches, tids_ascending, transaction_information
-from neo.client.inflate import inflate
+from neo.client.records import inflate
 from neo.client.replicas import WINDOW, Question, Replicas, forget
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer

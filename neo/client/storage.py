@@ -1,24 +1,29 @@
-"""The ZODB storage class: open and close, commit, undo, pack. :mod:`neo.client.reading` has the reads."""
+"""The ZODB storage class."""
 
 from __future__ import annotations
 
 import logging
 import os
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from ZODB import interfaces
 from ZODB.blob import is_blob_record
-from ZODB.POSException import POSError, ReadOnlyError, StorageTransactionError
+from ZODB.ConflictResolution import ConflictResolvingStorage
+from ZODB.POSException import POSError, POSKeyError, ReadOnlyError, StorageTransactionError
+from ZODB.utils import maxtid
 from zope.interface import alsoProvides, implementer
 
+from neo.client.cache import Load, Loaded
 from neo.client.connections import PATIENCE_SECONDS
-from neo.client.errors import NEOStorageError, TransactionLostError, refusal
+from neo.client.errors import NEOStorageError, TransactionLostError, refusal, refused
 from neo.client.green import make_system
-from neo.client.history import Description, undo_log
+from neo.client.history import Description, object_history, undo_log
+from neo.client.iterator import Objects, Transactions, Walk
 from neo.client.pack import pack
-from neo.client.reading import Reading
+from neo.client.records import data_of
 from neo.client.replicas import Replicas
 from neo.client.restore import Restorer
 from neo.client.session import Session
@@ -26,10 +31,12 @@ from neo.client.settings import CACHE_BYTES, WAIT_SECONDS, make_settings
 from neo.client.size import Size
 from neo.client.transaction import ClientTransaction
 from neo.client.undo import undo
+from neo.net.fault_sites import FaultSite
 from neo.net.host import Host
+from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_OID, ZERO_TID, tid_from_time, u64
-from neo.protocol.packets import AskNewOIDs
+from neo.protocol.packets import AnswerObject, AskNewOIDs, AskObject
 
 logger = logging.getLogger("neo.client")
 
@@ -37,6 +44,7 @@ logger = logging.getLogger("neo.client")
 OIDS = 100
 #: Oids that a master gives in one answer, at most.
 OIDS_MAX = 100_000
+
 _WRITING = (
     interfaces.IMultiCommitStorage,
     interfaces.IStorageUndoable,
@@ -52,8 +60,8 @@ _WRITING = (
     interfaces.IStorageIteration,
     interfaces.IStorageCurrentRecordIteration,
 )
-class NEOStorage(Reading):
-    """A NEO cluster as a storage.
+class NEOStorage(ConflictResolvingStorage):
+    """A NEO cluster as a storage. Thread-safe.
 
     ``master_nodes``: addresses, separated by spaces or commas. ``name``: of the cluster.
     ``compress``: True, False or a level of zlib. ``cache_size``: bytes. ``wait_timeout``: seconds
@@ -89,7 +97,11 @@ class NEOStorage(Reading):
             cache_size,
         )
         host = make_system(PATIENCE_SECONDS) if host is None else host
-        super().__init__(Session(host, settings))
+        self._session = Session(host, settings)
+        self._invalidations = self._session.invalidations
+        self._replicas = self._session.replicas
+        # The last walk of record_iternext() and its next oid. The thread that continues it removes it.
+        self._walks: deque[tuple[bytes | None, Walk]] = deque(maxlen=1)
         self._name = name
         self._read_only = read_only
         self._transactions = self._session.transactions.begun
@@ -132,6 +144,19 @@ class NEOStorage(Reading):
         """Reads for :mod:`neo.client.scan`."""
         return self._replicas
 
+    def registerDB(self, wrapper: Any) -> None:
+        super().registerDB(wrapper)
+        self._invalidations.db = wrapper
+
+    def sync(self, force: bool = True) -> None:
+        """Make visible what other clients committed before this call."""
+        if force:
+            self._replicas.barrier()
+
+    def lastTransaction(self) -> bytes:
+        """Return the last transaction whose invalidations are complete, without asking a node."""
+        return self._invalidations.last_transaction()
+
     # -- about the database ------------------------------------------------------------------------
 
     def getName(self) -> str:
@@ -155,6 +180,119 @@ class NEOStorage(Reading):
 
     def __bool__(self) -> bool:
         return True
+
+    # -- loading ---------------------------------------------------------------------------------
+
+    def loadBefore(self, oid: bytes, tid: bytes) -> tuple[bytes, bytes, bytes | None] | None:
+        cache = self._invalidations.cache
+        before = self._invalidations.view(tid)
+        found = cache.load_before(oid, before)
+        if found is not None:
+            return found
+        load = Load()
+        try:
+            cache.load_begins(oid, load)
+            if self._session.host.fault(FaultSite.CACHE_EMPTIED):
+                cache.clear()
+            answer = self._load(oid, None, before)
+            loaded = None
+            if answer is not None:
+                data = data_of(answer)
+                if data is None:
+                    raise POSKeyError(oid)
+                loaded = Loaded(data, answer.serial, answer.next_serial)
+            return cache.load_ends(oid, load, loaded)
+        except BaseException:
+            cache.load_ends(oid, load, None)
+            raise
+
+    def loadSerial(self, oid: bytes, serial: bytes) -> bytes:
+        found = self._invalidations.cache.load_at(oid, serial)
+        if found is not None:
+            return found
+        answer = self._load(oid, serial, None)
+        data = None if answer is None else data_of(answer)
+        if data is None:
+            raise POSKeyError(oid)
+        return data
+
+    def load(self, oid: bytes, version: str = "") -> tuple[bytes, bytes]:
+        """Return the current revision: (data, serial)."""
+        found = self.loadBefore(oid, maxtid)
+        if found is None:
+            raise POSKeyError(oid)
+        return found[:2]
+
+    def getTid(self, oid: bytes) -> bytes:
+        return self.load(oid)[1]
+
+    def _load(self, oid: bytes, at: bytes | None, before: bytes | None) -> AnswerObject | None:
+        """Return a revision; None if there is none. Raise POSKeyError if there is no such object,
+        CorruptedError."""
+        try:
+            answer = self._replicas.read_id(oid, AskObject(oid, at, before))
+        except ErrorAnswer as e:
+            if e.code is ErrorCode.OID_DOES_NOT_EXIST:
+                raise POSKeyError(oid) from None
+            if e.code is ErrorCode.OID_NOT_FOUND:
+                return None
+            raise refused(f"loading object {oid.hex()}", e) from None
+        return answer
+
+    # -- IPrefetchStorage --------------------------------------------------------------------------
+
+    def prefetch(self, oids: Iterable[bytes], tid: bytes) -> None:
+        """Load objects into the cache; the requests are pipelined."""
+        cache = self._invalidations.cache
+        before = self._invalidations.view(tid)
+        missing = list(dict.fromkeys(o for o in oids if cache.load_before(o, before) is None))
+        view = self._replicas.view()
+        loads = {oid: Load() for oid in missing}
+        answers = self._replicas.read_each(
+            [(view.partition(oid), AskObject(oid, None, before)) for oid in missing],
+        )
+        try:
+            for oid, load in loads.items():
+                cache.load_begins(oid, load)
+            for oid, answer in zip(missing, answers, strict=True):
+                loaded = None
+                if isinstance(answer, AnswerObject) and (data := data_of(answer)) is not None:
+                    loaded = Loaded(data, answer.serial, answer.next_serial)
+                cache.load_ends(oid, loads[oid], loaded)
+        except BaseException:
+            for oid, load in loads.items():
+                cache.load_ends(oid, load, None)
+            raise
+        finally:
+            answers.close()
+
+    # -- history ---------------------------------------------------------------------------------
+
+    def history(self, oid: bytes, size: int = 1) -> list[Description]:
+        """Implement IStorage.history. The ``size`` of an item is that of the stored, compressed data."""
+        return object_history(self._replicas, oid, size)
+
+    def iterator(self, start: bytes | None = None, stop: bytes | None = None) -> Transactions:
+        return Transactions(self._replicas, start, stop)
+
+    def record_iternext(
+        self, next: bytes | None = None
+    ) -> tuple[bytes, bytes, bytes, bytes | None]:
+        """Return the next current record, in the order of (partition, oid)."""
+        try:
+            expected, walk = self._walks.pop()
+        except IndexError:
+            expected, walk = None, None
+        if walk is None or next is None or next != expected:
+            oids = Objects(self._replicas).after(next)
+            walk = Walk(self, oids, self._invalidations.cache.capacity)
+        record = walk.take()
+        if record is None:
+            raise POSKeyError(ZERO_OID)
+        following = walk.next()
+        self._walks.append((following, walk))
+        oid, serial, data = record
+        return oid, serial, data, following
 
     # -- two-phase commit --------------------------------------------------------------------------
 
