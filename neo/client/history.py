@@ -17,6 +17,8 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import add64, time_from_tid
 from neo.protocol.packets import (
     A,
+    AnswerTIDs,
+    AnswerTIDsFrom,
     AnswerTransactionInformation,
     AskObject,
     AskObjectHistory,
@@ -100,15 +102,8 @@ def tids_descending(replicas: Replicas, max_tid: bytes, page: int) -> Iterator[b
     Each partition is read on its own, although a node could answer for all of its partitions at once,
     because cells may move between two requests.
     """
-    requests = [
-        (partition, AskTIDs(0, page, partition))
-        for partition in range(len(replicas.view().readable))
-    ]
-    pages: list[list[bytes]] = []
-    for answer in replicas.read_many(requests):
-        if isinstance(answer, ErrorAnswer):
-            raise refused("list of transactions", answer)
-        pages.append(answer.tid_list)
+    partitions = range(len(replicas.view().readable))
+    pages = _pages(replicas, [(p, AskTIDs(0, page, p)) for p in partitions])
     previous = add64(max_tid, 1)
     for tid in heapq.merge(
         *(_tids_descending(replicas, p, page, tids) for p, tids in enumerate(pages)), reverse=True
@@ -130,15 +125,7 @@ def _tids_descending(
             return
         first += page
         page = PAGE
-        answer = _read(replicas, partition, AskTIDs(first, first + page, partition))
-        tids = answer.tid_list
-
-
-def _read(replicas: Replicas, partition: int, message: Request[A]) -> A:
-    try:
-        return replicas.read(partition, message)
-    except ErrorAnswer as e:
-        raise refused("list of transactions", e) from None
+        (tids,) = _pages(replicas, [(partition, AskTIDs(first, first + page, partition))])
 
 
 def tids_ascending(
@@ -148,12 +135,7 @@ def tids_ascending(
     first."""
     if partitions is None:
         partitions = range(len(replicas.view().readable))
-    answers = replicas.read_many([(p, AskTIDsFrom(min_tid, max_tid, PAGE, p)) for p in partitions])
-    pages: list[list[bytes]] = []
-    for answer in answers:
-        if isinstance(answer, ErrorAnswer):
-            raise refused("list of transactions", answer)
-        pages.append(answer.tid_list)
+    pages = _pages(replicas, [(p, AskTIDsFrom(min_tid, max_tid, PAGE, p)) for p in partitions])
     return heapq.merge(
         *(
             _partition_tids(replicas, p, page, max_tid)
@@ -169,10 +151,20 @@ def _partition_tids(
         yield from page
         if len(page) < PAGE:
             return
-        answer = _read(
-            replicas, partition, AskTIDsFrom(add64(page[-1], 1), max_tid, PAGE, partition)
-        )
-        page = answer.tid_list
+        question = AskTIDsFrom(add64(page[-1], 1), max_tid, PAGE, partition)
+        (page,) = _pages(replicas, [(partition, question)])
+
+
+def _pages(
+    replicas: Replicas, requests: Sequence[tuple[int, Request[AnswerTIDs | AnswerTIDsFrom]]]
+) -> list[list[bytes]]:
+    """Return the tids in the answers to (partition, request)."""
+    pages = []
+    for answer in replicas.read_many(requests):
+        if isinstance(answer, ErrorAnswer):
+            raise refused("list of transactions", answer)
+        pages.append(answer.tid_list)
+    return pages
 
 
 def object_history(replicas: Replicas, oid: bytes, size: int) -> list[Description]:

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
+from neo.client.connections import LOST
 from neo.client.storages import StorageConnections
 from neo.net.channel import Channel, Ticket
 from neo.net.host import Lock
-from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_TID, format_nid
 from neo.protocol.packets import AbortTransaction, AskRebaseTransaction, Request
 
@@ -111,7 +112,7 @@ class Participants:
                 channel = self._storages.channel(nid)
                 # The channel may belong to a later connection to a master, which has no such transaction.
                 self._check_master()
-            except (ConnectionLost, HandshakeError, OSError, ErrorAnswer) as e:
+            except (*LOST, ErrorAnswer) as e:
                 channel = None
                 self.fail(nid, str(e))
             with self.lock:

@@ -87,14 +87,9 @@ class NEOStorage(ConflictResolvingStorage):
         key: str | None = None,
         host: Host | None = None,
     ) -> None:
+        tls = ca, cert, key
         settings = make_settings(
-            master_nodes,
-            name,
-            wait_timeout,
-            dynamic_master_list,
-            (ca, cert, key),
-            compress,
-            cache_size,
+            master_nodes, name, wait_timeout, dynamic_master_list, tls, compress, cache_size
         )
         host = make_system(PATIENCE_SECONDS) if host is None else host
         self._session = Session(host, settings)
@@ -249,7 +244,7 @@ class NEOStorage(ConflictResolvingStorage):
         view = self._replicas.view()
         loads = {oid: Load() for oid in missing}
         answers = self._replicas.read_each(
-            [(view.partition(oid), AskObject(oid, None, before)) for oid in missing],
+            (view.partition(oid), AskObject(oid, None, before)) for oid in missing
         )
         try:
             for oid, load in loads.items():
@@ -453,13 +448,9 @@ class NEOStorage(ConflictResolvingStorage):
     ) -> None:
         """Pack. ``gc``: also delete objects without references; see :mod:`neo.client.pack`."""
         self._check_writable()
-        pack(
-            self._session.master,
-            self._invalidations,
-            self,
-            tid_from_time(pack_time),
-            referencesf if gc else None,
-        )
+        references = referencesf if gc else None
+        tid = tid_from_time(pack_time)
+        pack(self._session.master, self._invalidations, self, tid, references)
 
     def copyTransactionsFrom(self, other: Any, verbose: int = 0) -> None:
         """Copy all transactions, with their tids. Raise NEOStorageError for a blob."""

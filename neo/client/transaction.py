@@ -22,7 +22,7 @@ from typing import Any
 
 from ZODB.POSException import ConflictError, POSError, ReadConflictError, UndoError
 
-from neo.client.connections import Backoff, Connections
+from neo.client.connections import LOST, Backoff, Connections
 from neo.client.errors import (
     NEOStorageError,
     OutcomeUnknownError,
@@ -41,7 +41,7 @@ from neo.client.storages import StorageConnections
 from neo.net.channel import Channel, Ticket
 from neo.net.fault_sites import FaultSite
 from neo.protocol.enums import ErrorCode
-from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, format_nid, format_nids
 from neo.protocol.packets import (
     AbortTransaction,
@@ -273,7 +273,7 @@ class ClientTransaction:
         for nid in view.writable[view.partition(oid)]:
             try:
                 foreign = not self._storages.features(nid)
-            except (ConnectionLost, HandshakeError, OSError, ErrorAnswer):
+            except (*LOST, ErrorAnswer):
                 continue  # the node will not be sent the object
             if foreign:
                 raise NEOStorageError(
