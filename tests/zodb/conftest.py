@@ -14,8 +14,8 @@ GetFleet = Callable[..., Fleet]
 
 @pytest.fixture(scope="session")
 def fleets() -> Iterator[GetFleet]:
-    """(storages, backend, number, replicas) → the process that runs such clusters, started when it
-    is wanted."""
+    """Return the function from (storages, backend, number, replicas) to the process that runs such
+    clusters, started on demand."""
     running: dict[tuple[int, str, int, int], Fleet] = {}
     servers: list[Server] = []
     with ExitStack() as stack:

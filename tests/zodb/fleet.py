@@ -1,8 +1,7 @@
 """Empty clusters in quick succession, for suites of many small tests.
 
-One process runs a master and its storage nodes, each with its own core, shell, port and database; for
-every test they are made anew on empty databases. The client is where it always is: in another
-process, behind sockets.
+One process runs a master and its storage nodes, each with its own core, shell, port and database; every
+test gets new ones on empty databases. The client runs in another process, behind sockets.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ PARTITIONS = 12
 
 
 class Clock:
-    """Seconds since 1970, shared by two processes."""
+    """Return the seconds since 1970, shared by two processes."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -66,7 +65,7 @@ class FleetStorage(NEOStorage):
 
 
 class _Shell(ProcessHost):
-    """Of a master whose clock may be ahead."""
+    """The process of a master whose clock may be ahead."""
 
     clock: Clock
 
@@ -75,9 +74,10 @@ class _Shell(ProcessHost):
 
 
 class Fleet:
-    """``backend``: 'sqlite' or 'mariadb'. start() gives an empty cluster, also in place of another.
+    """A process for clusters. ``backend``: 'sqlite' or 'mariadb'. start() gives an empty cluster, also
+    in place of another.
 
-    ``foreign``: the storage nodes know the messages of the specification, and no others.
+    ``foreign``: the storage nodes know only the messages of the specification.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Fleet:
         foreign: bool = False,
     ) -> None:
         self._foreign = foreign
-        #: Files, or names in the database server.
+        #: Files, or names of databases on the server.
         self.databases: list[str] = []
         self._replicas = replicas
         self._stack = ExitStack()
@@ -141,7 +141,7 @@ class Fleet:
         self._tell(masters=self.masters, foreign=self._foreign)
 
     def stop(self) -> None:
-        """What the nodes have is in their databases then, for others to read."""
+        """Stop the nodes, so that their databases hold all data for other readers."""
         self._tell(masters=None, foreign=self._foreign)
 
     def storage(self, **options: Any) -> NEOStorage:
@@ -202,7 +202,7 @@ class _Nodes:
 
 
 def _know_no_extensions() -> None:
-    """From here on, storage nodes of this process do not hear of features, nor understand them."""
+    """Let storage nodes of this process ignore features from now on."""
     identification.FEATURES = "unheard of"  # type: ignore[attr-defined]
     for message in (AskOIDs, AskRevisions):
         codec._READERS.pop(CODES[message], None)

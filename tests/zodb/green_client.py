@@ -1,7 +1,7 @@
 """An application on gevent: ``python -m tests.zodb.green_client URI``.
 
-Ends with 0 if all is as it should be. In a process of its own, because gevent replaces what blocks and
-does not give it back.
+Exits with 0 on success. It runs in a process of its own, because gevent replaces blocking calls for
+good.
 """
 
 # ruff: noqa: E402, I001  gevent comes first.
@@ -26,7 +26,7 @@ from ZODB.utils import p64
 
 GREENLETS, COMMITS = 100, 3
 DEADLINE = 30.0
-#: The longest time for which a greenlet that only sleeps may be kept waiting.
+#: Longest delay of a greenlet that only sleeps.
 GAP_SECONDS = 2.0
 
 
@@ -35,7 +35,7 @@ def open_storage() -> Any:
 
 
 def all_of(*greenlets: Any) -> None:
-    """Until they ended, each without an exception."""
+    """Wait until greenlets end, each without an exception."""
     with gevent.Timeout(DEADLINE):
         gevent.joinall(greenlets, raise_error=True)
 
@@ -78,7 +78,7 @@ def a_hundred_greenlets(db: ZODB.DB) -> None:
 
 
 def one_waits_for_the_lock_of_another(storage: Any) -> None:
-    """All on one connection per node: who waits must let the others run."""
+    """All greenlets use one connection per node: one that waits must let the others run."""
     oid, voted, go_on = p64(2**40), Event(), Event()
     storage.new_oid()
 
@@ -126,7 +126,8 @@ def an_idle_client_hears_of_commits(db: ZODB.DB) -> None:
 
 
 def a_child_of_a_fork_has_connections_of_its_own(db: ZODB.DB) -> None:
-    """All greenlets go on there, also those of the client that wait for what is the parent's."""
+    """All greenlets continue in the child, also those of the client that wait for the parent's
+    descriptors."""
     pid = os.fork()
     if pid == 0:
         with db.transaction() as connection:

@@ -55,7 +55,8 @@ def test_one_counter_of_many_clients_loses_no_increment(cluster: Fleet) -> None:
 
 
 def test_transactions_that_lock_in_opposite_orders_all_end(cluster: Fleet) -> None:
-    """Each on objects of all three nodes, in a random order: deadlocks, solved by rebasing."""
+    """Each transaction stores objects of all three nodes in a random order: rebases resolve the
+    deadlocks."""
     oids = [p64(n) for n in range(1, 13)]
     rounds = 30
     first = cluster.storage()
@@ -123,7 +124,7 @@ def test_tls_from_end_to_end(tmp_path: Path) -> None:
 
 
 def refused(cluster: Cluster, reason: str, files: NodeFiles | None = None) -> None:
-    """An application that does not fit is told so, whatever it did last."""
+    """An application whose objects do not fit gets an error, whatever it did last."""
     for _ in range(5):
         with pytest.raises(UnavailableError, match=reason):
             NEOStorage(

@@ -1,4 +1,4 @@
-"""Opening a storage as applications do: ZConfig and zodburi."""
+"""Opening a storage with ZConfig and zodburi."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ZODB's suites do not ask: iteration, big transactions, loss of nodes."""
+"""Features that ZODB's suites do not test: iteration, large transactions, loss of nodes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_control_panel_shows_size_and_objects(cluster: Fleet, storage: NEOStor
         connection.root()["all"] = [PersistentMapping({"text": "x" * 1000}) for _ in range(40)]
     panel = ZODB.DB(cluster.storage(read_only=True))
     try:
-        # 41, if all nodes are asked: those that it is not connected to are taken for as large.
+        # 41, if all nodes are asked: nodes without a connection count as the mean.
         assert 36 <= panel.objectCount() <= 46
         assert panel.getSize() > 0
     finally:
@@ -162,7 +162,7 @@ def test_blobs_are_refused_by_a_copy(storage: NEOStorage, tmp_path: object) -> N
 
 
 def test_prefetch_through_a_connection(cluster: Fleet, storage: NEOStorage) -> None:
-    """ZODB's own way: Connection.prefetch(), through its adapter for MVCC."""
+    """Prefetch with Connection.prefetch(), through ZODB's adapter for MVCC."""
     oids = [p64(n) for n in range(1, 300)]
     tid = commit(storage, *((oid, None, b"data") for oid in oids))
     other = cluster.storage()
@@ -283,7 +283,7 @@ def test_processes_are_lost_and_come_back_without_a_restart_of_the_application()
 
 
 def commit_patiently(storage: NEOStorage, oids: list[bytes], tid: bytes) -> bytes:
-    """As applications do: transient errors are tried again."""
+    """Repeat transient errors, as applications do."""
     deadline = time.monotonic() + 60
     while True:
         t = TransactionMetaData()

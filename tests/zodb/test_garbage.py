@@ -61,7 +61,7 @@ def test_garbage_with_later_history_is_deleted_but_can_be_brought_back(
     db.pack(pack_time)
     with pytest.raises(POSKeyError):
         storage.load(lost._p_oid)
-    # The history after the pack time is still there, and undo works.
+    # The history after the pack time still exists, and undo works.
     assert storage.loadSerial(z64, later)
     assert storage.loadSerial(lost._p_oid, unlinked)
     deletion = db.undoLog(0, 1)[0]
@@ -95,8 +95,8 @@ def test_garbage_is_not_what_later_transactions_refer_to(storage: NEOStorage) ->
 def test_many_later_transactions_are_read_in_pages(
     storage: NEOStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A question for each transaction and for each object is slower than their writers are."""
-    monkeypatch.setattr(neo.client.pack, "LATER_PAGED", 40)  # several pages, and a rest
+    """A request for each transaction and each object is slower than their writers."""
+    monkeypatch.setattr(neo.client.pack, "LATER_PAGED", 40)  # several pages, the last one shorter
     monkeypatch.setattr(neo.client.pack, "LATER_TOGETHER", 0)
 
     def one_by_one(*_: object) -> None:
@@ -144,7 +144,7 @@ def test_an_object_linked_again_before_garbage_is_deleted_is_never_missing(
     delete = storage.deleteObject
 
     def link_first(oid: bytes, serial: bytes, t: object) -> None:
-        # A concurrent application, that has the object in memory.
+        # A concurrent application that has the object in memory.
         other = ZODB.DB(cluster.storage())
         with other.transaction() as c:
             c.root()["a"] = c.get(a._p_oid)
@@ -153,7 +153,7 @@ def test_an_object_linked_again_before_garbage_is_deleted_is_never_missing(
 
     monkeypatch.setattr(storage, "deleteObject", link_first)
     db.pack()
-    # Nobody ever saw it missing.
+    # The object was never missing.
     serials = [entry["tid"] for entry in storage.history(a._p_oid, 10)]
     assert serials == [a._p_serial]
     storage.load(a._p_oid)

@@ -26,9 +26,9 @@ from tests.zodb.fleet import Fleet
 ACCOUNTS = 12
 EACH = 100
 INTERRUPTS = 300
-#: When an exception comes, after the beginning of a transaction.
+#: Time of an exception after the beginning of a transaction.
 LATEST_SECONDS = 0.006
-#: What a call takes at most, with its threads on a loaded machine.
+#: Timeout of a call, with its threads on a loaded machine.
 SOON_SECONDS = 5.0
 
 
@@ -50,7 +50,7 @@ class Bank:
         storage.tpc_finish(transaction)
 
     def transfer(self, transaction: TransactionMetaData, choice: random.Random) -> None:
-        """Raises ConflictError; the transaction must be aborted after any exception."""
+        """Transfer between accounts. Raise ConflictError; abort the transaction after any exception."""
         storage = self.storage
         source, target = choice.sample(self.accounts, 2)
         storage.prefetch([source, target], b"\x7f" + b"\xff" * 7)
@@ -63,7 +63,7 @@ class Bank:
         storage.tpc_finish(transaction)
 
     def attempt(self, choice: random.Random) -> bool:
-        """Whether it was not in conflict."""
+        """Transfer once. Return False after a conflict."""
         transaction = TransactionMetaData()
         try:
             self.transfer(transaction, choice)
@@ -107,7 +107,7 @@ def others(bank: Bank) -> Iterator[None]:
 
 
 def check(fleet: Fleet, bank: Bank, channels: list[Any]) -> None:
-    """Nothing is lost, locked, stale, or was connected again."""
+    """Check that nothing is lost, locked or stale, and that no connection was made again."""
     storage = bank.storage
     assert storage.load(bank.accounts[0])
     assert channels == connections(storage), "a connection ended"
@@ -125,7 +125,7 @@ def check(fleet: Fleet, bank: Bank, channels: list[Any]) -> None:
         assert total == ACCOUNTS * EACH
         other.tpc_vote(transaction)
         tid = other.tpc_finish(transaction)
-        # Nobody asks anything on its connections meanwhile.
+        # No other thread uses the connections meanwhile.
         deadline = time.monotonic() + SOON_SECONDS
         while storage.lastTransaction() != tid:
             assert time.monotonic() < deadline, "no invalidation arrives"
@@ -150,8 +150,8 @@ def bank(fleets: GetFleet) -> Iterator[tuple[Fleet, Bank]]:
 
 
 def until_hit(work: Callable[[], Any]) -> None:
-    """Work, and wait for the exception if that was over too early. It does not come if ZODB swallowed it,
-    which its conflict resolution does."""
+    """Work, and wait for the exception if it comes later. It does not come if ZODB's conflict
+    resolution swallowed it."""
     work()
     deadline = time.monotonic() + LATEST_SECONDS + 0.1
     while time.monotonic() < deadline:

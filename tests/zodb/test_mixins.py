@@ -1,9 +1,9 @@
-"""ZODB's own suites for storages, whole, on every backend, with one storage node and with three,
-with and without a replica, and with four and two replicas.
+"""ZODB's own suites for storages, whole, on every backend, with one storage node and with three, with
+and without a replica, and with four and two replicas.
 
-They come from ``ZODB.tests`` as they are; here is only how to open a storage. Each runs a second time
-through HexStorage, a wrapper that transforms every record. ``NEO_ZODB_WHOLE=1`` runs four nodes and
-two replicas in every combination too.
+The tests come unchanged from ``ZODB.tests``; this module only opens storages. Each test runs a second
+time through HexStorage, a wrapper that transforms every record. ``NEO_ZODB_WHOLE=1`` also runs four
+nodes and two replicas in every combination.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WHOLE = bool(os.environ.get("NEO_ZODB_WHOLE"))
 
 
 class Opening(StorageTestBase):
-    """``backend``, ``storages``, ``replicas`` and ``wrap`` are set by the classes made below."""
+    """Opens a storage. Subclasses below set ``backend``, ``storages``, ``replicas`` and ``wrap``."""
 
     backend: str
     storages: int
@@ -112,8 +112,8 @@ class ZODBMixin(Opening, testZODB.ZODBTests):
 
 
 def _tests(base: type) -> dict[str, Any]:
-    """The tests of a suite by the names that pytest looks for: before ZODB 6 they began with
-    ``check``, where now only a helper does."""
+    """Return the tests of a suite under names that pytest collects: before ZODB 6 they began with
+    ``check``, which now is the prefix of a helper."""
     found = {name: getattr(base, name) for name in dir(base) if name.startswith("test")}
     if not found:
         names = [name for name in dir(base) if name.startswith("check")]
@@ -123,10 +123,10 @@ def _tests(base: type) -> dict[str, Any]:
 
 
 def _shapes(backend: str) -> Iterator[tuple[int, int, bool]]:
-    """Storage nodes, replicas, through HexStorage."""
+    """Combinations of storage nodes, replicas, and HexStorage."""
     for hexed in (False, True):
         yield from ((1, 0, hexed), (3, 0, hexed), (3, 1, hexed))
-        # HexStorage and MariaDB have met replicas above; here it is three copies that are new.
+        # HexStorage and MariaDB are combined with replicas above; here only the third copy is new.
         if WHOLE or (backend == "sqlite" and not hexed):
             yield 4, 2, hexed
 

@@ -1,4 +1,4 @@
-"""Commits without ZODB, and what a storage has then."""
+"""Commits without ZODB's objects, and the resulting contents of a storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exceptions that come to a thread from outside, at a chosen instruction of the client."""
+"""Raise exceptions from outside in a thread, at a chosen instruction of the client."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 import neo
 
-#: Of sys.monitoring: none that a debugger or coverage takes.
+#: Tool id of sys.monitoring that neither debuggers nor coverage use.
 TOOL = 4
 FOLDER = str(Path(neo.__file__).parent)
 
 
 class Interrupted(BaseException):
-    """As KeyboardInterrupt, which would end the tests."""
+    """Stands for KeyboardInterrupt, which would end the tests."""
 
 
 _points: dict[CodeType, frozenset[int]] = {}
@@ -59,10 +59,11 @@ def points(code: CodeType) -> frozenset[int]:
 
 
 class Tracer:
-    """Counts the points that a thread passes in the code of neo, and raises at one of them."""
+    """Count the points that a thread passes in the code of neo, and raise an exception at one of
+    them."""
 
     def __init__(self, at: int | None = None, error: BaseException | None = None) -> None:
-        """``at``: the number of the point, from 0; None for none."""
+        """Raise ``error`` at point number ``at``, counted from 0; None: count only."""
         self.passed = 0
         self.where = ""
         self.error = error or Interrupted()
@@ -108,7 +109,8 @@ class Tracer:
 
 
 def _monitor(tracer: Tracer) -> None:
-    """From Python 3.13 on, the first run with sys.settrace() has no events for instructions."""
+    """Use sys.monitoring: from Python 3.13 on, the first run with sys.settrace() has no events for
+    instructions."""
     monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
     events = monitoring.events
     thread = threading.get_ident()
@@ -143,23 +145,23 @@ _entries: dict[CodeType, int] = {}
 
 
 def _entry(code: CodeType) -> int:
-    """Where a function is entered, for which there is an event of its own."""
+    """Return the offset at which a function is entered, which has its own event."""
     if code not in _entries:
         _entries[code] = next(i.offset for i in dis.get_instructions(code) if i.opname == "RESUME")
     return _entries[code]
 
 
 def count(call: Callable[[], Any]) -> int:
-    """How many points a call passes in this thread."""
+    """Return how many points a call passes in this thread."""
     with Tracer() as tracer:
         call()
     return tracer.passed
 
 
 def interrupt(call: Callable[[], Any], at: int, error: BaseException | None = None) -> str | None:
-    """Raise at this point of the call; returns where, None if the call did not come to it.
+    """Raise at a point of the call. Return where; None if the call did not reach the point.
 
-    Whatever else the call raises is raised.
+    Other exceptions of the call are raised.
     """
     tracer = Tracer(at, error)
     try:

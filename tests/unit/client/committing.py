@@ -1,4 +1,4 @@
-"""Transactions of a client whose cluster is played by a script."""
+"""Transactions of a client of a scripted cluster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def refusing(code: ErrorCode) -> Any:
 
 
 class Merging:
-    """Stands for conflict resolution: joins the new data and the serial of the other."""
+    """Stands for conflict resolution: joins the new data and the committed serial."""
 
     def __init__(self, storage: NEOStorage) -> None:
         self.calls: list[tuple[bytes, ...]] = []

@@ -1,4 +1,4 @@
-"""A scripted peer: a thread at the other end of a socket, speaking through neo.net.connection."""
+"""A scripted peer: a thread at the other end of a socket that uses neo.net.connection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOK_SECONDS = 0.001
 
 
 class Peer:
-    """One accepted connection. Messages are queued and go out with flush()."""
+    """One accepted connection. flush() sends queued messages."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -29,7 +29,7 @@ class Peer:
         self.received: list[Any] = []
         self.error: str | None = None
         self._changed = threading.Condition()
-        # Tests speak from their own thread too: what is queued first must leave first.
+        # Tests also send from their own thread: messages leave in the order in which they were queued.
         self._lock = threading.RLock()
 
     def send(self, *messages: Message) -> None:
@@ -58,7 +58,7 @@ class Peer:
             self._changed.notify_all()
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """``condition`` looks at ``received`` and ``error``."""
+        """Wait for a condition on ``received`` and ``error``."""
         with self._changed:
             assert self._changed.wait_for(condition, DEADLINE)
 
@@ -70,7 +70,7 @@ Script = Callable[[Peer, Received], None]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """For what tells nobody that it changed. Lets other threads run between two looks."""
+    """Poll a condition whose changes are not announced. Let other threads run between two polls."""
     deadline = time.monotonic() + DEADLINE
     while not condition():
         assert time.monotonic() < deadline
@@ -78,7 +78,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 class Server:
-    """Listens, and gives each message of each connection to ``script``, in a thread per connection."""
+    """Listen, and pass each message of each connection to ``script``, in one thread per connection."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -115,19 +115,19 @@ class Server:
             peer.failed(str(e))
 
     def close_listener(self) -> None:
-        """Nobody connects any more. May be called twice."""
+        """Accept no more connections. Idempotent."""
         if self._listener.fileno() >= 0:
             self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
 
     def close(self) -> None:
-        """May be called twice."""
+        """End all connections. Idempotent."""
         self.close_listener()
         for peer in self.peers:
             try:
                 peer.close()
             except OSError:
-                pass  # the client was first
+                pass  # the client closed first
         for thread in self._threads:
             thread.join(DEADLINE)
         for peer in self.peers:
@@ -135,7 +135,7 @@ class Server:
 
 
 class Recorder:
-    """The handler of a channel: remembers, and lets tests wait."""
+    """A handler of a channel that keeps messages and lets tests wait for them."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -166,7 +166,7 @@ def channel_to(
     system: System | None = None,
     wire: type[SocketWire] = SocketWire,
 ) -> Iterator[tuple[Channel, Recorder, Server, Peer]]:
-    """A channel to a scripted peer over a socket pair."""
+    """Yield a channel to a scripted peer, over a socket pair."""
     ours, theirs = socket.socketpair()
     server = Server(script)
     peer = server.serve(theirs)
@@ -182,7 +182,7 @@ def channel_to(
 
 
 def in_threads(*functions: Callable[[], Any]) -> list[Any]:
-    """Run all at once; returns their results, exceptions included."""
+    """Run functions at once. Return their results, exceptions included."""
     results: list[Any] = [None] * len(functions)
 
     def run(i: int) -> None:

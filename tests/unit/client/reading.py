@@ -1,4 +1,4 @@
-"""What a client reads from a cluster that is played by a script, and the database above it."""
+"""Answers of a scripted cluster to reads, and the database above the client."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def refuse(code: ErrorCode) -> Any:
 
 
 class DB:
-    """What registerDB() is given."""
+    """Stands for the argument of registerDB()."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []

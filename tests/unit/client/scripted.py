@@ -1,4 +1,4 @@
-"""A scripted cluster: a master and storage nodes that answer as a test says."""
+"""A scripted cluster: a master and storage nodes whose answers a test sets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Answer = Callable[[Any], Message | None]
 
 
 class Node:
-    """One process. ``answers``: what to say to each type of request; tests change it."""
+    """One process. ``answers``: the answer to each type of request; tests change it."""
 
     def __init__(self, identify: Callable[[Peer, Received], None]) -> None:
         self.answers: dict[type, Answer] = {Ping: lambda m: Pong()}
@@ -86,7 +86,7 @@ class Node:
         return [message for message in self.log if isinstance(message, types)]
 
     def wait_for(self, *types: type, count: int = 1) -> Message:
-        """Until so many of these messages came; returns the last."""
+        """Wait until ``count`` such messages arrived. Return the last one."""
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.asked(*types)) >= count, DEADLINE)
         return self.asked(*types)[-1]
@@ -98,7 +98,7 @@ class Node:
 
 
 class Scripted:
-    """``cells``: by partition, the numbers of the storage nodes with an UP_TO_DATE cell."""
+    """A cluster. ``cells``: per partition, the numbers of the storage nodes with an UP_TO_DATE cell."""
 
     def __init__(self, cells: Sequence[Sequence[int]]) -> None:
         self.last_tid = p64(100)
@@ -165,7 +165,7 @@ class Scripted:
         return identify
 
     def tell(self, *messages: Message) -> None:
-        """Notifications from the master."""
+        """Send notifications from the master."""
         self.master.peer.send(*messages)
 
     def change(self, *cells: tuple[int, int, CellState], ptid: int = 2) -> Message:
@@ -184,7 +184,7 @@ class Scripted:
 
 @contextmanager
 def scripted(*cells: Sequence[int], **options: Any) -> Iterator[tuple[Scripted, NEOStorage]]:
-    """A cluster with these cells and a storage on it."""
+    """Yield a cluster with these cells and a storage connected to it."""
     cluster = Scripted(cells)
     try:
         storage = NEOStorage(cluster.masters, NAME, **({"wait_timeout": 10.0} | options))

@@ -1,4 +1,4 @@
-"""A scripted cluster that keeps revisions and locks, and what must hold after an exception."""
+"""A scripted cluster that keeps revisions and locks, and the checks after an exception."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from neo.protocol.packets import (
 from tests.unit.client.peers import wait_until
 from tests.unit.client.scripted import Node, Scripted
 
-#: A call that follows works within a second. On a loaded machine the threads wait for the processor, too.
+#: Timeout of a call that follows an exception. Threads of a loaded machine also wait for the processor.
 SOON_SECONDS = 3.0
-#: How many objects there are; none is ever loaded twice from the cache by the checks.
+#: Number of objects. The checks never load an object from the cache.
 OBJECTS = 1 << 20
 
 
@@ -107,7 +107,7 @@ class Stubborn(Scripted):
         return [self.master, *self.storages.values()]
 
     def locks(self) -> list[str]:
-        """Transactions that were begun, at nodes that were not told of their end."""
+        """Return open transactions at nodes that were not told of their end."""
         found = []
         aborted = [m.ttid for m in self.master.asked(AbortTransaction)]
         if len(set(aborted)) != len(aborted) or self._ended & set(aborted):
@@ -140,7 +140,7 @@ class Client:
         self._fresh = OBJECTS
 
     def fresh(self) -> bytes:
-        """An object that is in no cache, now in the one and then in the other partition."""
+        """Return the oid of an object that no cache has, in alternating partitions."""
         self._fresh += 1
         return p64(self._fresh)
 
@@ -151,13 +151,13 @@ class Client:
         ]
 
     def check(self, where: str) -> None:
-        """Raises AssertionError if anything is not as before the exception."""
+        """Raise AssertionError if the exception changed the state of the client."""
         cluster = self.cluster
         self.in_another_thread(self.load)
         begin = time.monotonic()
         self.load()
         assert time.monotonic() - begin < SOON_SECONDS, f"{where}: this thread waited"
-        # A transaction whose end was sent is ended before another one is: tids only grow.
+        # The end of a transaction that was sent comes before another one ends: tids only grow.
         wait_until(lambda: not cluster.locks())
         self._invalidations_arrive(where)
         self._pings_are_answered(where)
@@ -191,7 +191,7 @@ class Client:
             raise failed[0]
 
     def _invalidations_arrive(self, where: str) -> None:
-        """In a client that does nothing."""
+        """Check that invalidations reach an idle client."""
         cluster = self.cluster
         cluster.next_tid += 1
         cluster.last_tid = tid = p64(cluster.next_tid)

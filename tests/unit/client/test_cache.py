@@ -122,7 +122,7 @@ def test_without_capacity_nothing_is_kept() -> None:
 
 
 def test_an_object_that_always_changes_keeps_its_newest_revisions_only() -> None:
-    """Each commit of it walks over them, however big the cache is."""
+    """Each commit of the object walks over its revisions, however large the cache is."""
     cache = Cache(1 << 20)
     for n in range(1, 1000):
         cache.committed(p64(n), {OID: b"data %d" % n})
@@ -133,7 +133,7 @@ def test_an_object_that_always_changes_keeps_its_newest_revisions_only() -> None
     found = cache.load_before(OID, p64(oldest + 1))
     assert found == Loaded(b"data %d" % oldest, p64(oldest), p64(oldest + 1))
     assert cache.load_before(OID, p64(oldest)) is None
-    # A view that is older still is served by the storage nodes, and drives nothing out.
+    # Storage nodes serve an even older view, and it evicts nothing.
     load = cache.load_begins(OID)
     cache.load_ends(OID, load, Loaded(b"old", p64(3), p64(4)))
     assert cache.load_before(OID, p64(4)) is None
@@ -163,9 +163,10 @@ def test_memory_of_queues_is_bounded_when_revisions_are_dropped() -> None:
 
 
 class History(RuleBasedStateMachine):
-    """Against a model that has every revision: what the cache says is true, or nothing.
+    """Compare the cache with a model that has every revision: the cache gives true answers, or none.
 
-    ``committed`` is the truth of the storage nodes; ``last`` what took effect in the client.
+    ``committed`` is the truth of the storage nodes; ``last`` the last transaction applied in the
+    client.
     """
 
     def __init__(self) -> None:
@@ -177,7 +178,7 @@ class History(RuleBasedStateMachine):
         self.loads: list[tuple[bytes, Load, int, Loaded | None]] = []
 
     def answer(self, oid: bytes, before: int) -> Loaded:
-        """What a storage node answers now."""
+        """Return the answer of a storage node at this moment."""
         tids = self.revisions[oid]
         tid = max(t for t in tids if t < before)
         later = [t for t in tids if t > tid]
@@ -208,7 +209,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.loads)
     @rule(data=st.data())
     def proceed(self, data: st.DataObject) -> None:
-        """A storage node answers, or the answer is put into the cache."""
+        """Let a storage node answer, or put the answer into the cache."""
         i = data.draw(st.integers(0, len(self.loads) - 1))
         oid, load, before, loaded = self.loads[i]
         if loaded is None:
@@ -243,7 +244,7 @@ TestHistory.settings = settings(max_examples=150, stateful_step_count=40)
 
 
 def test_threads_that_load_while_others_commit_never_see_stale_data() -> None:
-    """The same truth with real threads; ``last`` is published after the invalidation."""
+    """Make the same comparison with real threads; ``last`` is published after the invalidation."""
     cache = Cache(40 * OVERHEAD_BYTES)
     oids = [p64(n) for n in range(8)]
     revisions = {oid: [1] for oid in oids}

@@ -34,7 +34,7 @@ from tests.unit.client.peers import DEADLINE, Peer, channel_to, in_threads, wait
 
 
 def echo(peer: Peer, received: Received) -> None:
-    """Answers AskNewOIDs(n) with the oid n."""
+    """Answer AskNewOIDs(n) with the oid n."""
     if isinstance(received.message, AskNewOIDs):
         peer.answer(received.message_id, AnswerNewOIDs([p64(received.message.num_oids)]))
 
@@ -142,7 +142,7 @@ def test_what_follows_a_held_answer_waits_for_the_end_of_the_block() -> None:
 
 
 def test_a_held_answer_is_in_order_whoever_reads_it() -> None:
-    """Threads that call, and one that holds, compete for the lead."""
+    """Several threads call, and one holds: they compete for the lead."""
     done: list[int] = []
 
     def script(peer: Peer, received: Received) -> None:
@@ -155,7 +155,7 @@ def test_a_held_answer_is_in_order_whoever_reads_it() -> None:
             echo(peer, received)
 
     with channel_to(script) as (channel, recorder, _, _):
-        # At its arrival, an invalidation must find that the answer before it took effect.
+        # When an invalidation arrives, the answer before it has taken effect.
         recorder.on_message = lambda message: done.append(-int.from_bytes(message.tid, "big"))
 
         def alone() -> None:
@@ -253,8 +253,8 @@ def test_a_thread_that_gets_the_lead_and_the_end_before_it_runs_is_woken_once() 
 
 
 def test_a_lead_that_comes_back_while_its_owner_looks_is_left_once() -> None:
-    """A leader hands the lead to the owner of a held answer, who reads the leader's own answer and hands
-    the lead back: the first sees that it is answered before it has the lead."""
+    """A leader hands the lead to the owner of a held answer. The owner reads the leader's own answer
+    and hands the lead back: the first thread finds its answer before it has the lead."""
 
     class Watched:
         def __init__(self) -> None:
@@ -321,7 +321,7 @@ def test_the_descriptor_is_given_back_at_the_end() -> None:
         descriptor = channel._wire.fileno()  # type: ignore[attr-defined]
         assert os.path.exists(f"/proc/self/fd/{descriptor}")
         channel.close()
-        # If the watcher is just reading, it closes the wire when it leaves.
+        # If the watcher is reading, it closes the wire when it leaves.
         wait_until(lambda: channel._wire.fileno() == -1)  # type: ignore[attr-defined]
 
 
@@ -380,7 +380,7 @@ def test_a_forgotten_ticket_does_not_keep_the_watcher_away() -> None:
 
 @pytest.mark.parametrize("place", ["encode", "receive"])
 def test_a_thread_without_memory_fails_alone(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It cannot encode a question, or decode what it reads for all."""
+    """Memory is short while a question is encoded, or while a message for another thread is decoded."""
     short = threading.local()
     encode, match = codec.encode, connection.Connection.match
 
@@ -422,7 +422,7 @@ def test_a_thread_without_memory_fails_alone(place: str, monkeypatch: pytest.Mon
 
 
 def test_a_handler_of_a_signal_may_raise_what_looks_like_a_lost_connection() -> None:
-    """TimeoutError is an OSError: the alarm comes while the kernel waits for bytes."""
+    """TimeoutError is an OSError: the alarm is raised while the kernel waits for bytes."""
 
     class Alarmed(SocketWire):
         def receive(self, portions: list[bytes], wait: bool) -> bool:
@@ -439,11 +439,11 @@ def test_a_handler_of_a_signal_may_raise_what_looks_like_a_lost_connection() -> 
 
 
 def test_a_request_is_sent_on_where_an_exception_interrupted_it() -> None:
-    """The kernel had taken a part of it."""
+    """The kernel had taken some bytes of the request."""
     alarms: list[int] = []
 
     class Slow:
-        """A socket that takes some bytes, and then a signal comes."""
+        """A socket that takes some bytes before a signal arrives."""
 
         def __init__(self, sock: Any) -> None:
             self._sock = sock
@@ -473,7 +473,7 @@ def test_a_request_is_sent_on_where_an_exception_interrupted_it() -> None:
 
 
 def leave_the_lead_behind(channel: Channel) -> None:
-    """As two exceptions do, the second one while the thread hands the lead on."""
+    """Two exceptions have this effect, the second one while the thread hands the lead on."""
     gone: Ticket[Any] = Ticket()
     with channel.presence(gone):
         pass

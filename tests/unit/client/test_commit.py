@@ -1,4 +1,4 @@
-"""A commit from begin to finish, when nobody is in the way (specification, *Transaction*)."""
+"""A commit from begin to finish, without interference (specification, *Transaction*)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_transaction_is_sent_as_specified() -> None:
         tid = storage.tpc_finish(t, tids.append)
         assert tids == [tid] == [storage.lastTransaction()]
         checksum = sha1(b"one").digest()
-        # 1001 % 3 == 2: the metadata are on node 3, which has none of the objects.
+        # 1001 % 3 == 2: node 3 has the metadata, and none of the objects.
         assert cluster.storages[2].asked(AskStoreObject, AskVoteTransaction) == [
             AskStoreObject(OID, p64(7), 0, checksum, b"one", None, TTID),
             AskVoteTransaction(TTID),
@@ -60,7 +60,7 @@ def test_a_transaction_is_sent_as_specified() -> None:
 
 def test_a_commit_of_one_object_takes_two_messages_to_the_master_and_two_to_its_node() -> None:
     with scripted([1]) as (cluster, storage):
-        storage.sync()  # what follows the identification is over
+        storage.sync()  # after the identification
         nodes = cluster.master, cluster.storages[1]
         before = [len(node.log) for node in nodes]
         t = begin(storage)
@@ -110,7 +110,7 @@ def test_tpc_begin_does_not_wait_for_the_master() -> None:
 
 
 def test_metadata_goes_to_who_keeps_it_when_the_master_has_answered() -> None:
-    """The client waits in the vote; meanwhile the partition of the ttid gets another copy."""
+    """While the client waits in the vote, the partition of the ttid gets another copy."""
     with scripted([2], [2], [1]) as (cluster, storage):
         cluster.master.answers[AskBeginTransaction] = lambda m: None
         t = begin(storage)
@@ -166,7 +166,7 @@ def test_phases_out_of_order_are_refused() -> None:
 
 
 def test_a_new_object_has_its_oid_from_the_master_that_ends_the_transaction() -> None:
-    """Another one may have given the same oid to another application meanwhile."""
+    """Another master may have given the same oid to another application."""
     with scripted([1]) as (cluster, storage):
         oid = storage.new_oid()
         t = begin(storage)

@@ -1,4 +1,4 @@
-"""What a client does when nodes are lost or refuse in the middle of a commit."""
+"""Nodes that are lost, or refuse, in the middle of a commit."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tests.unit.client.scripted import Scripted, scripted
 
 
 def test_a_transaction_does_not_go_on_under_another_connection_to_the_master() -> None:
-    """The master would know nothing of it, and could not end its deadlocks."""
+    """The master would not know the transaction, and could not end its deadlocks."""
     with scripted([1]) as (cluster, storage):
         t = begin(storage)
         storage._begun(t).settle()
@@ -60,8 +60,8 @@ def test_a_transaction_does_not_go_on_under_another_connection_to_the_master() -
 
 
 def test_the_end_of_a_lost_transaction_takes_nothing_from_a_new_one_with_its_ttid() -> None:
-    """A new master whose clock is behind may give it again. The new one must hear of deadlocks, or it
-    waits for ever."""
+    """A new master whose clock is behind may allocate a ttid again. Its second transaction must hear of
+    deadlocks, or it waits for ever."""
     with scripted([1]) as (cluster, storage):
         cluster.storages[1].answers[AskRebaseTransaction] = lambda m: AnswerRebaseTransaction([])
         lost = begin(storage)
@@ -117,7 +117,7 @@ def test_an_object_that_only_a_lost_node_had_locked_fails_the_vote() -> None:
 
 
 def test_nobody_waits_for_a_node_that_was_lost_between_two_stores() -> None:
-    """It stays out of the transaction, however long one waits."""
+    """The node takes no further part in the transaction, however long the client waits."""
     with scripted([1]) as (_, storage):
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)
@@ -147,7 +147,7 @@ def test_stores_without_locks_count_only_beside_a_node_that_locked(replica_lost:
 
 
 def last_words(cluster: Scripted, nid: int) -> Callable[[Message], None]:
-    """To be an answer: as a storage node that cannot write."""
+    """Return an answer: that of a storage node that cannot write."""
 
     def fail(m: Message) -> None:
         peer = cluster.storages[nid].peer
@@ -188,7 +188,7 @@ def test_the_error_says_which_node_the_cluster_cannot_serve_without() -> None:
 
 
 def refuse_late(peer: Peer, received: Received) -> None:
-    """As a master whose cluster is not RUNNING."""
+    """Refuse like a master whose cluster is not RUNNING."""
     peer.answer(received.message_id, Error(ErrorCode.NOT_READY.value, "Retry Later"))
     peer.close()
 
@@ -252,7 +252,7 @@ def test_the_outcome_is_asked_for_when_the_master_is_lost_in_tpc_finish(known_by
 
 @pytest.mark.parametrize("who", ["master", "storage", "nobody"])
 def test_an_outcome_that_nobody_tells_is_not_to_be_tried_again(who: str) -> None:
-    """A transient error would be repeated by frameworks: twice is as bad as not at all."""
+    """Frameworks would repeat a transient error, and so commit twice."""
     with scripted([1], wait_timeout=0.2) as (cluster, storage):
         refuse = refusing(ErrorCode.PROTOCOL_ERROR)
         cluster.master.answers[AskFinalTID] = lambda m: AnswerFinalTID(MAX_TID)
@@ -281,7 +281,7 @@ def test_what_the_master_sends_after_the_end_of_a_transaction_takes_effect_after
         order: list[Any] = []
 
         def finish(m: AskFinishTransaction) -> None:
-            # In one packet: the answer, and the next transaction of somebody else.
+            # In one packet: the answer, and the next transaction of another client.
             answer = cluster._finish(m)
             peer = cluster.master.peer
             peer.connection.answer(len(peer.received) - 1, answer)
@@ -319,7 +319,7 @@ def test_an_abort_before_the_answer_to_the_first_request() -> None:
 def test_a_node_of_another_implementation_is_not_sent_what_it_cannot_take(
     foreign: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would end (FACTS 1.7). Ours say what they know."""
+    """A foreign node would end (FACTS 1.7). This implementation's nodes announce their features."""
     monkeypatch.setattr("neo.client.transaction.FOREIGN_LARGEST_BYTES", 1000)
     with scripted([1], compress=False) as (cluster, storage):
         storage._session.storages.channel(1)

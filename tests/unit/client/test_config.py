@@ -13,7 +13,7 @@ from neo.client.config import log_to
 
 @pytest.fixture
 def handlers() -> Iterator[list[logging.Handler]]:
-    """Those of the client's logger, emptied in the end."""
+    """Return the handlers of the client's logger, which is emptied at the end."""
     logger = logging.getLogger("neo.client")
     yield logger.handlers
     for handler in logger.handlers[:]:

@@ -31,7 +31,7 @@ from tests.unit.client.scripted import scripted
 
 
 def conflict_once(serial: bytes | None) -> Any:
-    """Answers the first store with this, later ones with success."""
+    """Answer the first store with ``answer``, later ones with success."""
     answers = [AnswerStoreObject(serial)]
     return lambda m: answers.pop() if answers else AnswerStoreObject(None)
 
@@ -116,7 +116,8 @@ def test_what_is_restored_where_the_object_is_gone_is_a_creation() -> None:
 
 
 def current(serial: bytes, base: bytes) -> Any:
-    """A node where the object is at ``serial``, or gone, and takes a few stores based on ``base``."""
+    """A node with the object at ``serial``, or without it, that takes a few stores based on
+    ``base``."""
     left = [1, 2, 3, 4]
 
     def answer(m: AskStoreObject) -> AnswerStoreObject:
@@ -129,7 +130,7 @@ def current(serial: bytes, base: bytes) -> Any:
 
 
 def test_what_is_restored_follows_what_is_current_at_each_node() -> None:
-    """Replicas are packed at different moments: gone from one, it may be there at another one."""
+    """Replicas are packed at different moments, and so an object may exist on only some of them."""
     with scripted([1, 2]) as (cluster, storage):
         at = {1: ZERO_TID, 2: p64(9)}
         cluster.storages[1].answers[AskStoreObject] = current(MAX_TID, at[1])
@@ -168,7 +169,7 @@ def test_restored_objects_follow_whatever_is_current() -> None:
         assert stored(cluster, 1) == [
             (OID, ZERO_TID, b"data"), (OTHER, ZERO_TID, b""), (OID, p64(9), b"data")
         ]  # fmt: skip
-        # The next one guesses right.
+        # The base of the next one is guessed correctly.
         t = TransactionMetaData()
         storage.tpc_begin(t, p64(6))
         storage.restore(OID, p64(6), b"more", "", None, t)
@@ -199,7 +200,7 @@ def test_a_restored_undo_refers_to_the_data_if_it_is_the_same(same: bool) -> Non
 
 def test_a_deadlock_is_solved_by_rebasing_on_every_node() -> None:
     with scripted([1], [2]) as (cluster, storage):
-        # Oid 1 is on node 2, and granted; oid 2 on node 1, where it waits.
+        # Node 2 grants oid 1; node 1 delays oid 2.
         granted, waiting = cluster.storages[2], cluster.storages[1]
         waiting.answers[AskStoreObject] = lambda m: None
         for node in (granted, waiting):
@@ -225,7 +226,7 @@ def test_a_deadlock_is_solved_by_rebasing_on_every_node() -> None:
         assert granted.asked(AskRebaseObject) == [AskRebaseObject(TTID, OID)]
         assert stored(cluster, 2)[1][:2] == (OID, p64(9))
         assert [call[:3] for call in merging.calls] == [(OID, p64(9), p64(7))]
-        # An older or repeated one changes nothing.
+        # An older or repeated locking tid changes nothing.
         cluster.tell(NotifyDeadlock(TTID, p64(1400)), NotifyDeadlock(TTID, p64(1500)))
         storage.tpc_finish(t)
         assert len(granted.asked(AskRebaseTransaction)) == 1

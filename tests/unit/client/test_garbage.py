@@ -36,7 +36,7 @@ def test_references_to_what_is_no_garbage_do_not_matter() -> None:
 
 
 def test_a_chain_may_be_long() -> None:
-    length = 20_000  # recursion would end before
+    length = 20_000  # a recursive search would fail
     chain = {n: [n + 1] for n in range(length)}
     assert components(chain) == [{n} for n in range(length)]
 

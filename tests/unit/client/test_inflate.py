@@ -1,4 +1,4 @@
-"""Values are decompressed to the same, within the same bounds, by libdeflate and by zlib."""
+"""libdeflate and zlib decompress values to the same results, within the same bounds."""
 
 from __future__ import annotations
 

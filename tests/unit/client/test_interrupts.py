@@ -1,4 +1,4 @@
-"""An exception from outside at any instruction of a call costs that call, and nothing else.
+"""An exception from outside at any instruction of a call costs only that call.
 
 With NEO_EVERY_BOUNDARY in the environment all instructions are tried, else a sample.
 """
@@ -22,7 +22,7 @@ from tests.unit.client.boundaries import count, interrupt
 from tests.unit.client.scripted import NAME
 from tests.unit.client.stubborn import Client, Stubborn
 
-#: How many instructions of each call are tried in the short form.
+#: Instructions of each call that are tried in the short form.
 SAMPLE = 40
 
 
@@ -46,8 +46,8 @@ def everywhere(
     prepare: Callable[[], Callable[[], Any]],
     check: Callable[[str], None] = lambda where: None,
 ) -> None:
-    """Interrupt the call that ``prepare`` gives, at each instruction, or a sample. ``check(where)``
-    comes first."""
+    """Interrupt the call that ``prepare`` returns, at each instruction, or at a sample.
+    ``check(where)`` runs before the client's own checks."""
     total = 0
     for _ in range(2):
         total = max(total, count(prepare()))
@@ -64,7 +64,7 @@ def everywhere(
         where = f"point {at} of {total}: {where}"
         check(where)
         client.check(where)
-    # The number of points varies with what arrives together.
+    # The number of points varies with the messages that arrive together.
     assert hit > 0.8 * len(points)
 
 
@@ -85,7 +85,7 @@ def test_prefetch(client: Client) -> None:
 
 
 class Transaction:
-    """One on two objects, as a thread of ZODB does it."""
+    """A transaction on two objects, as a thread of ZODB makes it."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -112,7 +112,7 @@ class Transaction:
         self.instance.tpc_abort(self.metadata)
 
     def over(self) -> None:
-        """As ``transaction`` does, whatever came before."""
+        """End the transaction as the package ``transaction`` does, in any state."""
         self.abort()
         self.instance.release()
 
@@ -143,7 +143,7 @@ def test_a_transaction(client: Client, step: str) -> None:
 
 
 def _told(client: Client, oid: bytes, where: str) -> None:
-    """Wait for the outcome; other connections of the process must see what was committed."""
+    """Wait for the outcome; other connections of the process must see a commit."""
     client.storage.sync()
     serial, data = client.cluster.current(oid)
     if data == b"new" + oid:
@@ -192,7 +192,8 @@ class Copied:
 
 
 def test_a_copy_of_transactions(client: Client) -> None:
-    """The copying method aborts what it began: the application has nothing to do that with."""
+    """The copying method aborts what it began, because the application does not know the
+    transaction."""
 
     def prepare() -> Callable[[], Any]:
         copied = Copied(client)
@@ -237,7 +238,7 @@ def test_invalidations_that_the_interrupted_thread_reads_for_all(client: Client)
 
 
 def test_a_deadlock_of_another_thread_that_the_interrupted_one_reads(client: Client) -> None:
-    """All storage nodes of that transaction hear of the new locking tid."""
+    """All storage nodes of that transaction are sent the new locking tid."""
     cluster = client.cluster
     deadlocks: list[NotifyDeadlock] = []
 

@@ -19,7 +19,7 @@ HERE = "here"
 
 
 class Storage:
-    """What the adapter of ZODB needs of a storage."""
+    """The part of a storage that ZODB's adapter needs."""
 
     def __init__(self) -> None:
         self.invalidations = Invalidations(Cache(10_000), System(1.0))
@@ -32,7 +32,7 @@ class Storage:
 
 
 def late(storage: Storage, tid: int, callback: Callable[[], object] = int) -> None:
-    """The outcome of a transaction is known after newer ones took effect (*Commit*, tpc_finish)."""
+    """The outcome of a transaction is known after newer ones were applied (*Commit*, tpc_finish)."""
 
     def finished(tid: bytes) -> None:
         storage.invalidations.distribute(tid, [p64(1)])
@@ -45,8 +45,8 @@ def test_connections_that_begin_during_a_reconnection_are_never_stale() -> None:
     """Each thread is a connection with a cache of one object, whose revisions are the tids.
 
     Between its transactions, others are committed and their invalidations lost; the master announces
-    the last one. Or the outcome of one before the last is only known now. A connection may be behind,
-    but not have the old revision in the new view.
+    the last one. Or the outcome of an earlier one is known late. A connection may be behind, but must
+    not have the old revision in the new view.
     """
     storage = Storage()
     storage.invalidations.joined(p64(1), HERE)
@@ -105,8 +105,8 @@ def test_a_failing_callback_does_not_hide_the_transaction() -> None:
 
 
 def test_a_transaction_that_was_told_of_by_another_message_does_not_take_effect_again() -> None:
-    """tpc_finish lost the master, or is slow to take its answer: the next master announced the
-    transaction before. A load that began in between has its data, which stays current until replaced."""
+    """tpc_finish lost the master, or takes its answer late: the next master announced an earlier
+    transaction. A load that began in between has its data, which stays current until replaced."""
     invalidations = Storage().invalidations
     invalidations.joined(p64(1), HERE)
     invalidations.joined(p64(5), HERE)
@@ -122,8 +122,8 @@ def test_a_transaction_that_was_told_of_by_another_message_does_not_take_effect_
 
 
 def test_a_late_outcome_does_not_hide_what_took_effect_before() -> None:
-    """A connection begins its transaction meanwhile: it had read ``lastTransaction()`` before the newer
-    transaction took effect, so that it takes its invalidations with a view from before."""
+    """A connection that begins had read ``lastTransaction()`` before the newer transaction was applied,
+    and takes its invalidations with an older view."""
     storage = Storage()
     storage.invalidations.joined(p64(2), HERE)
     adapter = MVCCAdapter(storage)
@@ -139,7 +139,8 @@ def test_a_late_outcome_does_not_hide_what_took_effect_before() -> None:
 
 
 def test_an_invalidation_that_is_behind_a_reconnection_does_not_take_effect_again() -> None:
-    """A thread has read it from the old connection, and another one has joined the master again."""
+    """A thread has read the transaction from the old connection, and another thread joined the master
+    again."""
     invalidations = Storage().invalidations
     invalidations.joined(p64(1), HERE)
     invalidations.joined(p64(5), HERE)
@@ -150,8 +151,8 @@ def test_an_invalidation_that_is_behind_a_reconnection_does_not_take_effect_agai
 
 
 def test_what_a_connection_still_says_when_another_one_was_joined_is_over() -> None:
-    """The database went back in time (*Joining a Cluster*): what it says of never was. What the
-    connections of ZODB have of it goes, those of a transaction of ours included."""
+    """The database was truncated (*Joining a Cluster*): later transactions never existed. Connections
+    of ZODB drop their data, that of this client's own transaction included."""
     storage = Storage()
     invalidations = storage.invalidations
     adapter = MVCCAdapter(storage)
@@ -176,7 +177,7 @@ def test_what_a_connection_still_says_when_another_one_was_joined_is_over() -> N
 
 
 def test_a_callback_that_joins_the_cluster_again_does_not_bring_it_back() -> None:
-    """It may load, which dials (*Commit*, tpc_finish)."""
+    """The callback may load, and so dial (*Commit*, tpc_finish)."""
     invalidations = Storage().invalidations
     invalidations.joined(p64(1), "before")
     invalidations.committed(p64(5), {}, lambda tid: invalidations.joined(p64(8), HERE), "before")

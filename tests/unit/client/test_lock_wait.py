@@ -54,12 +54,12 @@ Holders = Callable[[AskLockHolders], Message | None]
 
 @pytest.fixture(autouse=True)
 def short_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that waits for bytes looks at the clock more often than once a second."""
+    """Shorten the interval at which a thread that waits for bytes checks its deadline."""
     monkeypatch.setattr(system, "TICK_SECONDS", SHORT / 2)
 
 
 def knows(node: Node, holders: Holders = lambda m: AnswerLockHolders(31.0, [HOLDER])) -> None:
-    """The node announces the feature, and says this of its locks."""
+    """Let the node announce the feature, and answer with these lock holders."""
     node.peer.send(NotifyFeatures([FEATURE_LOCKS]))
     node.answers[AskLockHolders] = holders
 
@@ -132,7 +132,7 @@ def test_a_node_without_the_feature_cannot_name_the_holder() -> None:
 
 @pytest.mark.parametrize("feature", [False, True])
 def test_an_answer_that_came_while_the_client_stood_still_is_taken(feature: bool) -> None:
-    """A process that was stopped finds its time over and its answers in the socket."""
+    """A process that was stopped finds its deadline over and its answers in the socket."""
     with scripted([1], wait_timeout=SHORT) as (cluster, storage):
         node = cluster.storages[1]
         storage._session.storages.channel(1)
@@ -182,7 +182,7 @@ def test_a_vote_waits_as_long_as_it_takes() -> None:
 
         def answer() -> None:
             node.wait_for(AskStoreTransaction)
-            time.sleep(5 * SHORT)  # longer than a store waits
+            time.sleep(5 * SHORT)  # longer than the timeout of a store
             node.answer_last(AskStoreTransaction, AnswerStoreTransaction())
 
         thread = threading.Thread(target=answer)
@@ -194,7 +194,7 @@ def test_a_vote_waits_as_long_as_it_takes() -> None:
 
 
 def test_a_request_that_waits_only_since_a_moment_gets_its_time() -> None:
-    """The node counts: of two requests the second may be delayed only when the first is answered."""
+    """The node's count decides: a request may be delayed only after the one before it was answered."""
     with scripted([1], wait_timeout=SHORT) as (cluster, storage):
         node = cluster.storages[1]
         node.answers[AskStoreObject] = lambda m: None
@@ -301,7 +301,7 @@ def test_who_waits_for_a_lock_when_it_is_ended_hears_it() -> None:
 
 
 def test_a_vote_that_is_refused_first_says_why_the_node_does_not_know_it() -> None:
-    """The reason comes by the master's connection, and may be read later than the refusal."""
+    """The reason comes on the master's connection, and may be read after the refusal."""
     with scripted([1]) as (cluster, storage):
         node = cluster.storages[1]
 

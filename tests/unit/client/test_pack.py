@@ -52,7 +52,7 @@ def answer_information(m: AskTransactionInformation) -> Message:
 
 
 def test_connections_of_the_client_that_packs_hear_of_the_objects_that_it_deletes() -> None:
-    """The master tells the other clients."""
+    """Let the master tell the other clients."""
     with scripted([1], cache_size=0) as (cluster, storage):
         cluster.storages[1].answers |= {
             AskObject: answer_object,
@@ -63,7 +63,7 @@ def test_connections_of_the_client_that_packs_hear_of_the_objects_that_it_delete
         cluster.next_tid = 1 << 41
         cluster.last_tid = CREATED
         cluster.master.peer.close()
-        storage.sync()  # joins again, and learns of the last transaction
+        storage.sync()  # the client joins again, and learns of the last transaction
         db = DB()
         storage.registerDB(db)
         storage.pack(time_from_tid(CREATED) + 1, lambda data: [])
@@ -77,9 +77,10 @@ TAKEN_BACK = p64(1 << 41)
 
 
 class Database:
-    """One storage node. ``references``: of objects that were created at CREATED and are garbage, the end
-    of a chain before its head. When a transaction has voted, another one makes the root refer to HEAD,
-    if ``taken_back``; if ``taken_back_late``, nobody hears of that before the first one is finished."""
+    """One storage node. ``references``: of garbage objects created at CREATED, the end of a chain
+    before its head. When a transaction has voted, another one makes the root refer to HEAD if
+    ``taken_back``. If ``taken_back_late``, the client learns of that only after the first one is
+    finished."""
 
     def __init__(self, cluster: Scripted, references: dict[bytes, list[bytes]]) -> None:
         self.taken_back = self.taken_back_late = False
@@ -109,11 +110,11 @@ class Database:
         cluster.master.peer.close()
 
     def pack(self, storage: NEOStorage) -> None:
-        storage.sync()  # joins again, and learns of the last transaction
+        storage.sync()  # the client joins again, and learns of the last transaction
         storage.pack(time_from_tid(CREATED) + 1, self._referred)
 
     def deleted(self) -> list[list[bytes]]:
-        """The objects of transactions that were finished."""
+        """Return the objects of finished transactions."""
         return [sorted(m.stored_list) for m in self._cluster.master.asked(AskFinishTransaction)]
 
     def _record(self, m: AskObject) -> Message:
@@ -142,7 +143,7 @@ class Database:
 
 
 def unreadable(storage: NEOStorage, oid: bytes) -> None:
-    """Pack with the record of this object being no pickle."""
+    """Pack while the record of this object is no pickle."""
 
     def references(data: bytes) -> list[bytes]:
         if data[:8] == oid:
@@ -174,7 +175,7 @@ def test_an_object_in_use_that_cannot_be_read_stops_the_pack_before_anything_is_
 
 
 def test_nothing_is_deleted_before_what_refers_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its head may come back into use between the two, and whoever does that looks at nothing else."""
+    """An application may use the head of a chain again between the two, and checks nothing else."""
     monkeypatch.setattr(neo.client.pack, "DELETED_TOGETHER", 1)
     with scripted([1], cache_size=0) as (cluster, storage):
         database = Database(cluster, {END: [], HEAD: [END]})
@@ -219,7 +220,7 @@ def test_a_deletion_or_its_undo_that_is_interrupted_in_tpc_begin_is_aborted(
 def test_what_hangs_on_garbage_that_was_brought_back_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """OTHER is deleted together with HEAD, and brought back together with it."""
+    """OTHER is deleted together with HEAD, and restored together with it."""
     monkeypatch.setattr(neo.client.pack, "DELETED_TOGETHER", 2)
     with scripted([1], cache_size=0) as (cluster, storage):
         database = Database(cluster, {END: [], HEAD: [], OTHER: [END]})
@@ -229,7 +230,7 @@ def test_what_hangs_on_garbage_that_was_brought_back_is_kept(
 
 
 def test_what_was_committed_meanwhile_is_read_before_objects_are_locked() -> None:
-    """With busy writers that is much: locks are held only while what is left is read."""
+    """Busy writers commit much: locks are held only while the rest is read."""
     with scripted([1], cache_size=0) as (cluster, storage):
         database = Database(cluster, {END: [], OTHER: []})
         node = cluster.storages[1]

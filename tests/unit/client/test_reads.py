@@ -1,4 +1,4 @@
-"""Reads of a client, from whichever replica answers."""
+"""Reads of a client, from any replica."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_partition_comes_back() -> None:
 
 
 def test_the_log_for_undo_waits_for_nodes_that_are_away() -> None:
-    """Without them it would lack their transactions, and nobody would notice."""
+    """An iterator without them would lack their transactions silently."""
     with scripted([1], [2]) as (cluster, storage):
         for nid, node in cluster.storages.items():
             node.answers[AskTIDs] = lambda m, nid=nid: AnswerTIDs([p64(50 + nid)])
@@ -107,7 +107,7 @@ def _information(m: AskTransactionInformation) -> Message:
 
 
 def test_a_node_that_is_not_ready_for_us_yet_is_asked_again() -> None:
-    """The answer to the identification, when the master's news of us are late."""
+    """The answer to an identification whose announcement by the master is late."""
     with scripted([1]) as (cluster, storage):
         refusals = [ErrorCode.NOT_READY, ErrorCode.NOT_READY]
 
@@ -122,7 +122,7 @@ def test_a_node_that_is_not_ready_for_us_yet_is_asked_again() -> None:
 
 
 def test_two_walks_through_the_records_do_not_disturb_each_other() -> None:
-    """One goes on from the same place while the other loads, as two threads may."""
+    """One walk goes on from the same place while the other loads, as two threads may."""
     with scripted([1]) as (cluster, storage):
         oids = [p64(n) for n in range(10)]
         cluster.storages[1].answers |= {
@@ -235,7 +235,7 @@ def test_concurrent_loads_get_their_own_objects() -> None:
 
 
 def _packed(cluster: Scripted, *listed: int) -> None:
-    """``listed``: the revisions since the pack. It kept 40."""
+    """Let the node list the revisions since a pack, ``listed``. The pack kept the revision at 40."""
     answers = cluster.storages[1].answers
     answers[AskTransactionInformation] = refuse(ErrorCode.TID_NOT_FOUND)
 
@@ -256,7 +256,7 @@ def _packed(cluster: Scripted, *listed: int) -> None:
 
 @pytest.mark.parametrize("listed", [(60, 50), ()])
 def test_the_revision_that_a_pack_kept_belongs_to_the_history(listed: tuple[int, ...]) -> None:
-    """No storage node lists it."""
+    """No storage node lists the revision."""
     with scripted([1]) as (cluster, storage):
         _packed(cluster, *listed)
         found = [(item["tid"], item["size"]) for item in storage.history(OID, 10)]

@@ -1,4 +1,4 @@
-"""A client finds the primary master, loses it, and finds it again; what is closed, what is forked."""
+"""A client finds the primary master, loses it, and finds it again; close and fork."""
 
 from __future__ import annotations
 
@@ -352,7 +352,8 @@ def test_a_new_master_is_asked_for_other_oids() -> None:
         assert [storage.new_oid(), storage.new_oid()] == [p64(1), p64(2)]
         cluster.master.peer.close()
         storage.sync()
-        # It gives them again, since they are not committed; but objects of ours have the first two.
+        # The new master allocates them again, since they are not committed; but this client's objects
+        # have the first two.
         assert storage.new_oid() == p64(3)
         assert len(cluster.master.asked(AskNewOIDs)) == 2
 
@@ -368,7 +369,7 @@ def test_a_client_that_is_ahead_of_a_new_master_asks_for_as_many_oids_as_are_mis
 
 
 def _from_the_beginning() -> Callable[[AskNewOIDs], Message]:
-    """What a master does that knows nothing of what another one gave."""
+    """Return the oids that a master without knowledge of its predecessor allocates."""
     oids = OidGenerator()
     return lambda m: AnswerNewOIDs(oids.take(m.num_oids))
 
@@ -397,7 +398,7 @@ def test_a_closed_storage_leaves_no_thread_and_no_descriptor() -> None:
 
 
 class Ordered(list[Any]):
-    """Instead of a weak set."""
+    """Stands for a weak set, in a fixed order."""
 
     discard = list.remove
 
@@ -408,7 +409,7 @@ def test_a_forked_child_makes_its_own_connections(
 ) -> None:
     with scripted([1], cache_size=0) as (cluster, storage):
         if another == "a broken one":
-            # Whichever comes first in the set.
+            # The broken storages may come first or last in the set.
             broken = [Mock(forked=Mock(side_effect=OSError("broken"))) for _ in range(8)]
             monkeypatch.setattr(neo.client.storage, "_storages", Ordered([*broken, storage]))
         cluster.storages[1].answers[AskObject] = answer(b"x")
@@ -421,7 +422,7 @@ def test_a_forked_child_makes_its_own_connections(
             finally:
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        # The parent's connections are those of before.
+        # The parent still uses its connections.
         assert storage.load(OID)[0] == b"x"
         assert len(cluster.master.asked(RequestIdentification)) == 2
         assert len(cluster.storages[1].asked(RequestIdentification)) == 2

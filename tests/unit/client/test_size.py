@@ -1,4 +1,5 @@
-"""``getSize()`` and ``len()``: what storage nodes say, each partition counted once, kept for a while."""
+"""``getSize()`` and ``len()``: sizes of storage nodes, each partition counted once, kept for some
+seconds."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ MEGA = 1_000_000
 def sized(
     *cells: Sequence[int], answers: dict[int, Any], features: Sequence[str] = (FEATURE_SIZE,)
 ) -> Iterator[tuple[Scripted, NEOStorage]]:
-    """A client that is connected to these nodes, which answer so."""
+    """Yield a client that is connected to these nodes, which give these answers."""
     with scripted(*cells) as (cluster, storage):
         for nid, answer in answers.items():
             storage._session.storages.channel(nid)
@@ -47,11 +48,11 @@ def says(*numbers: int) -> Any:
     ("readable", "answers", "found"),
     [
         ([[1], [2]], {1: (5 * MEGA, 1, 10, 1), 2: (7 * MEGA, 1, 20, 1)}, (12 * MEGA, 30)),
-        # With a replica each partition is on both nodes, and counts once.
+        # With a replica both nodes have each partition, which counts once.
         ([[1, 2], [1, 2]], {1: (8 * MEGA, 2, 10, 2), 2: (8 * MEGA, 2, 10, 2)}, (8 * MEGA, 10)),
-        # A cell that is being filled takes its share of the database, and cannot be read.
+        # A cell that is being filled has its share of the database, and is not readable.
         ([[1], [1]], {1: (9 * MEGA, 3, 10, 2)}, (6 * MEGA, 10)),
-        # Nothing is known of the second node: its partition is taken for as large as the others.
+        # The second node did not answer: its partition counts as the mean of the others.
         ([[1], [2], [1]], {1: (8 * MEGA, 2, 20, 2)}, (12 * MEGA, 30)),
         ([[1], []], {1: (4 * MEGA, 1, 10, 1)}, (8 * MEGA, 20)),
         ([[1]], {1: (4 * MEGA, 0, 0, 0)}, (4 * MEGA, 0)),
@@ -128,7 +129,7 @@ def test_a_node_that_does_not_answer_is_waited_for_a_moment(
     with sized([1], [2], answers=answers) as (cluster, storage):
         cluster.storages[1].answers[silent] = lambda m: None
         began = time.monotonic()
-        assert storage.getSize() == 10 * MEGA  # as if both were equal
+        assert storage.getSize() == 10 * MEGA  # the two partitions count alike
         assert time.monotonic() - began < 1.0
-        # The connection goes on.
+        # The connection stays open.
         assert storage._session.storages.channel(1).lost is None

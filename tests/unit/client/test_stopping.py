@@ -1,4 +1,4 @@
-"""What a client does when the cluster stops, and when its logs are to be flushed."""
+"""A client of a cluster that stops, or that flushes its logs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def aborts(cluster: Scripted) -> list[Message]:
 
 
 def test_a_transaction_in_its_first_phase_is_aborted_without_the_application() -> None:
-    """Which may compute for a long time before its next call."""
+    """The application may compute for a long time before its next call."""
     with scripted([1], [2]) as (cluster, storage):
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)
@@ -48,7 +48,7 @@ def test_a_transaction_in_its_first_phase_is_aborted_without_the_application() -
 
 
 def test_a_transaction_that_has_only_begun_is_aborted() -> None:
-    """Nobody has waited for the answer to tpc_begin yet."""
+    """No thread has waited for the answer to tpc_begin."""
     with scripted([1]) as (cluster, storage):
         t = begin(storage)
         storage.sync()
@@ -82,7 +82,7 @@ def test_a_voted_transaction_is_finished() -> None:
 
 
 def test_a_transaction_that_the_news_overtake_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They arrive before the application's thread has noted the transaction that it began."""
+    """Both messages arrive before the application's thread has registered its transaction."""
     with scripted([1]) as (cluster, storage):
         master = storage._session.master.channel()
         ask = master.ask
@@ -102,7 +102,7 @@ def test_a_transaction_that_the_news_overtake_is_aborted(monkeypatch: pytest.Mon
 
 
 def test_the_log_of_a_client_is_opened_again(tmp_path: Path) -> None:
-    """FlushLog, after the file was moved away. The application's own handlers are its own."""
+    """FlushLog arrives after the file was moved away. Handlers of the application stay."""
     client, path = logging.getLogger("neo.client"), tmp_path / "client.log"
     log_to(str(path))
     own = logging.FileHandler(tmp_path / "own.log")

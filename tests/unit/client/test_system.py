@@ -16,7 +16,7 @@ from tests.support.tls_peer import SECONDS, TlsPeer
 
 
 def test_what_is_sent_while_the_handshake_ends_leaves_after_it(tmp_path: Path) -> None:
-    """One thread has just decrypted the server's part when another one sends."""
+    """One thread has decrypted the server's part of the handshake when another thread sends."""
     files = Authority(tmp_path).node()
     system = System(SECONDS)
 
@@ -47,7 +47,8 @@ def test_what_is_sent_while_the_handshake_ends_leaves_after_it(tmp_path: Path) -
     [(("b..example", 7000), "cannot connect to b..example:7000: "), (("127.0.0.1", 2**64), None)],
 )
 def test_an_address_that_is_none_cannot_be_reached(address: tuple[str, int], text: str | None) -> None:
-    """It came from another node; there may be others. Of a port, the error depends on the Python."""
+    """Another node announced the address. For a wrong port, the error depends on the version of
+    Python."""
     with pytest.raises(OSError, match=text):
         System(SECONDS).connect(address, None)
 

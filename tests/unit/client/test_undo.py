@@ -1,4 +1,4 @@
-"""Undo, as the client does it."""
+"""Undo by a client."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_undone_is_an_undo_error(serials: dict[bytes, Any], packe
 
 
 def test_an_undo_whose_data_is_packed_away_meanwhile_is_an_undo_error() -> None:
-    """The pack comes after the storage node named the revision to go back to."""
+    """The pack begins after the storage node named the revision to go back to."""
     with scripted([1]) as (cluster, storage):
         undo_script(cluster, {OID: (p64(50), p64(40), True)})
         cluster.storages[1].answers[AskStoreObject] = refuse(ErrorCode.OID_NOT_FOUND)
