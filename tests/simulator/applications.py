@@ -24,7 +24,7 @@ from tests.simulator.workloads.base import EXPECTED, Context, Workload, close
 if TYPE_CHECKING:
     from tests.simulator.run import Run
 
-#: The thread that commits when progress is demanded, whatever the workloads do.
+#: The thread that commits when progress is checked, independent of the workloads.
 PROBE = "progress"
 
 

@@ -1,4 +1,4 @@
-"""The world of a simulated client process: streams, sleeping threads and a clock for the real code.
+"""The host of a simulated client process: streams, sleeping threads and a clock for the real code.
 
 :class:`SimHost` implements :class:`neo.net.host.Host`, the only environment of the client.
 """
@@ -26,7 +26,7 @@ SWEEP_SECONDS = 0.5
 
 
 class ClientProcess:
-    """A process of an application: some threads, and the streams of its storage."""
+    """A process of an application: threads, and the streams of its storage."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class SimWire:
 
 
 class SimPresence:
-    """A lock that is never waited for."""
+    """A lock on which no thread blocks."""
 
     def __init__(self, host: SimHost) -> None:
         self._host = host
@@ -294,7 +294,7 @@ class SimWatch:
         self._host.point()
 
     def check(self) -> None:
-        """Give the stream to the watcher if there is something to read."""
+        """Pass the stream to the watcher if it has bytes to read."""
         if self._armed and self._wire.readable:
             self._armed = False
             self._host.serve(self.served)

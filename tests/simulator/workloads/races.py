@@ -58,7 +58,7 @@ class _Pair(Workload):
 
 
 class Increments(_Pair):
-    """Both objects are increased in one transaction: they are equal."""
+    """One transaction increases both objects: they are equal."""
 
     name = "increments"
     threads = 3

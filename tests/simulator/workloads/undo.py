@@ -1,7 +1,7 @@
 """Undo of recent transactions while others write: of one, of several at once, of undos.
 
-A group of objects always holds one number, whatever was undone; steps of a counter, whose conflicts
-are resolved, can be undone in any order.
+A group of objects always holds one number, whatever was undone. Steps of a counter, whose conflicts are
+resolved, can be undone in any order.
 """
 
 from __future__ import annotations
