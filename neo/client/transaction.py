@@ -518,9 +518,9 @@ class ClientTransaction:
 
     def _lose_storage(self, site: FaultSite) -> None:
         """Close a connection if the fault site fires."""
-        channels = list(self._participants.alive().values())
-        if channels and self._connections.host.fault(site):
-            channels[0].close("disconnected on purpose")
+        if self._connections.host.fault(site):
+            for channel in list(self._participants.alive().values())[:1]:
+                channel.close("disconnected on purpose")
 
     def _oids(self, stored: bool) -> Iterable[bytes]:
         return (
@@ -529,11 +529,11 @@ class ClientTransaction:
 
     def _check_nodes(self, keepers: Iterable[int]) -> None:
         """Check that the remaining nodes suffice if some were lost, or stored without locks."""
-        alive = frozenset(self._participants.alive())
-        reasons = "; ".join(self._participants.reasons())
+        participants = self._participants
+        alive, failed = frozenset(participants.alive()), participants.lost()
         if alive.isdisjoint(keepers):
+            reasons = "; ".join(participants.reasons())
             raise TransactionLostError(f"no storage node has the transaction's metadata: {reasons}")
-        failed = self._participants.lost()
         if not failed and not self._lockless:
             return
         view = self._primary.view()
@@ -542,6 +542,7 @@ class ClientTransaction:
             partition = view.partition(oid)
             complete[partition] = complete.get(partition, alive) & change.locked
         if not all(complete.values()):
+            reasons = "; ".join(participants.reasons())
             raise TransactionLostError(
                 f"storage nodes {format_nids(failed)} were lost, and no other one "
                 f"has locked all objects of a partition: {reasons}"
