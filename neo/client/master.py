@@ -21,7 +21,6 @@ from neo.net.channel import Channel, Ticket
 from neo.net.sockets import format_address
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
-from neo.protocol.ids import partition_of
 from neo.protocol.packets import (
     FEATURE_LOCKS,
     FEATURE_OIDS,
@@ -66,7 +65,7 @@ class View(NamedTuple):
     addresses: dict[int, Address]
 
     def partition(self, id_: bytes) -> int:
-        return partition_of(id_, len(self.readable))
+        return int.from_bytes(id_, "big") % len(self.readable)
 
 
 class Transactions(Protocol):

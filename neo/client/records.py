@@ -68,7 +68,7 @@ def data_of(answer: AnswerObject) -> bytes | None:
     """Return the object's data; None if its creation was undone. Raise CorruptedError."""
     if answer.compression is None:
         return None
-    return unpack_data(answer.compression, answer.data)
+    return unpack_data(answer.compression, answer.data) if answer.compression else answer.data
 
 
 def inflate(data: bytes, limit: int) -> tuple[int, bytes | None]:

@@ -74,12 +74,29 @@ class Replicas:
     def read(self, partition: int, message: Request[A]) -> A:
         """Ask a node with a readable cell of a partition. Raise ErrorAnswer if it answers with an Error;
         UnavailableError after ``wait_timeout``; CorruptedError if no node has sound data."""
-        return self.collect(partition, message, self.ask(partition, message))
+        nids = self._master.view().readable[partition]
+        if nids:
+            nid = nids[0] if len(nids) == 1 else self._connections.host.choose(nids)
+            try:
+                channel = self._storages.channel(nid)
+            except (*LOST, ErrorAnswer):
+                return self._read_patiently(partition, message)
+            try:
+                answer = channel.call(message)
+                if not isinstance(answer, AnswerObject) or sound(answer):
+                    return answer
+            except ConnectionLost:
+                pass  # tried again below
+            except ErrorAnswer as e:
+                if e.code not in NOT_HERE:
+                    raise
+                # Learn from the master which cells changed, so as to ask another node.
+                self._master.barrier()
+        return self._read_patiently(partition, message)
 
     def read_id(self, id_: bytes, message: Request[A]) -> A:
         """Do the same as read() for the partition of an oid or tid."""
-        partition = self._master.view().partition(id_)
-        return self.collect(partition, message, self.ask(partition, message))
+        return self.read(self._master.view().partition(id_), message)
 
     def ask(self, partition: int, message: Request[A]) -> Question[A]:
         """Ask a node with a readable cell of a partition. Return None if none can be asked now."""

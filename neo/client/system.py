@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 
 from neo.net.fault_sites import FaultSite
 from neo.net.host import Lock, Served, Watch, Wire
@@ -222,13 +223,10 @@ class EpollWatch:
         self._watcher = watcher
         self._fd = fd
         watcher.add(fd, served)
-
-    def arm(self) -> None:
-        self._watcher.epoll.modify(self._fd, select.EPOLLIN | select.EPOLLONESHOT)
-
-    def disarm(self) -> None:
+        modify = watcher.epoll.modify
+        self.arm = partial(modify, fd, select.EPOLLIN | select.EPOLLONESHOT)
         # epoll always reports a hangup; with this flag it does so only once.
-        self._watcher.epoll.modify(self._fd, select.EPOLLONESHOT)
+        self.disarm = partial(modify, fd, select.EPOLLONESHOT)
 
     def forget(self) -> None:
         self._watcher.remove(self._fd)

@@ -502,14 +502,14 @@ class ClientTransaction:
         for nid, channel in nodes.items():
             if nid in keepers:
                 message: Request[Any] = AskStoreTransaction(
-                    self.ttid,
+                    ttid,
                     metadata.user,
                     metadata.description,
                     metadata.extension_bytes,
-                    list(self._oids(stored=True)),
+                    self._oids(stored=True),
                 )
             else:
-                message = AskVoteTransaction(self.ttid)
+                message = AskVoteTransaction(ttid)
             self._participants.ask(message, Asked(nid, channel))
         self.settle(0)
         self._check_master()
@@ -522,10 +522,10 @@ class ClientTransaction:
             for channel in list(self._participants.alive().values())[:1]:
                 channel.close("disconnected on purpose")
 
-    def _oids(self, stored: bool) -> Iterable[bytes]:
-        return (
+    def _oids(self, stored: bool) -> list[bytes]:
+        return [
             oid for oid, change in self.changes.items() if (change.kind is not Kind.CHECK) is stored
-        )
+        ]
 
     def _check_nodes(self, keepers: Iterable[int]) -> None:
         """Check that the remaining nodes suffice if some were lost, or stored without locks."""
@@ -573,7 +573,8 @@ class ClientTransaction:
         stored: dict[bytes, bytes | None] = {
             oid: self._cached.get(oid) for oid in self._oids(stored=True)
         }
-        message = AskFinishTransaction(self.ttid, list(stored), list(self._oids(stored=False)))
+        ttid = self.ttid
+        message = AskFinishTransaction(ttid, list(stored), self._oids(stored=False))
         master, ticket = self._master, self._finish
         try:
             with master.presence(ticket):
@@ -592,7 +593,7 @@ class ClientTransaction:
             raise
         finally:
             if self.ended:
-                self._registry.remove(self.ttid, self)
+                self._registry.remove(ttid, self)
 
     def _finished(
         self,
@@ -609,7 +610,7 @@ class ClientTransaction:
         Called by the leading thread, maybe twice, or after _finished().
         """
         if isinstance(answer, AnswerTransactionFinished):
-            self._invalidations.invalidate(answer.tid, list(self._oids(stored=True)), self._master)
+            self._invalidations.invalidate(answer.tid, self._oids(stored=True), self._master)
 
     def _recover(
         self, stored: dict[bytes, bytes | None], callback: Callable[[bytes], object]

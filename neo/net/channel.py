@@ -165,12 +165,19 @@ class Channel:
             self._awaited.add(ticket)
             if self._armed:
                 with self._mutex:
-                    self._disarm()
+                    if self._armed:
+                        self._armed = False
+                        self._watch.disarm()
+            broken = None
             with self._sending:
                 if self._connection.closed:
                     raise ConnectionLost(f"{self.name}: {self.lost or 'closing'}")
                 self._connection.ask(message, ticket, ticket)
-                broken = self._flush()
+                if self.lost is None:
+                    try:
+                        self._wire.send(self._outgoing)
+                    except (OSError, HandshakeError) as e:
+                        broken = _reason(e)
         except BaseException:
             self.forget(ticket)
             raise
@@ -189,13 +196,17 @@ class Channel:
             self._end(broken)
 
     def call(self, message: Request[A]) -> A:
-        """ask() and wait()."""
-        ticket = self.ask(message)
-        try:
-            return self.wait(ticket)
-        except BaseException:
-            self.forget(ticket)
-            raise
+        """Ask, and return the answer. Raises as ask() and wait()."""
+        ticket: Ticket[A] = Ticket()
+        ticket.presence = presence = self._presence()
+        with presence:
+            try:
+                self.ask(message, ticket)
+                self._wait(ticket, None)
+            except BaseException:
+                self.forget(ticket)
+                raise
+        return ticket.result()
 
     def _flush(self) -> str | None:
         """With the send lock. Returns why the connection is broken."""
@@ -267,7 +278,8 @@ class Channel:
                 leader = self._leader
                 if leader is None or leader is ticket or not leader.present:
                     self._leader = ticket
-                    self._disarm()
+                    if self._armed:
+                        self._disarm()
                 else:
                     ticket.waker = waker = self._host.waker()
                     self._followers[ticket] = None
@@ -322,10 +334,12 @@ class Channel:
         ticket whose owner has to go on, if there is one. This thread still has the lead."""
         self._heard = self._host.now()
         self._pinged = False
+        inbox, watching = self._inbox, ticket is self._watching
         while True:
-            owner = self._deliver()
-            if owner is not None:
-                return owner
+            if inbox.portions or inbox.current is not None:
+                owner = self._deliver()
+                if owner is not None:
+                    return owner
             if self._outgoing:
                 self._flush_left()
             if self._followers and self._host.fault(FaultSite.LEAD_HANDED_OVER):
@@ -335,14 +349,14 @@ class Channel:
             # Also when messages for others keep coming: all that is here was delivered.
             if deadline is not None and self._host.now() > deadline:
                 raise TimeoutError(f"no answer from {self.name}")
-            if not self._read(ticket is not self._watching):
+            if not self._read(not watching):
                 return None
 
     def _deliver(self) -> Ticket[Any] | None:
         """All that is here, or up to an answer that its owner must handle alone."""
         inbox = self._inbox
         try:
-            while (received := inbox.first()) is not None:
+            while (inbox.portions or inbox.current is not None) and (received := inbox.first()):
                 question = received.question
                 if question is not None:
                     ticket: Ticket[Any] = question.context
@@ -420,7 +434,7 @@ class Channel:
             if ticket.sink is not None:
                 ticket.sink.append(ticket)
             self._awaited.discard(ticket)
-            if not ticket.exclusive:
+            if not ticket.exclusive and ticket.waker is not None:
                 self._wake(ticket)
             ticket.done = True
 
@@ -439,8 +453,11 @@ class Channel:
             self._leader = next_leader
             if next_leader is not None:
                 self._wake(next_leader)
-            else:
+            elif self.lost is not None:
                 self._rest()
+            elif not self._awaited and not self._armed:
+                self._watch.arm()
+                self._armed = True
 
     def _wake(self, follower: Ticket[Any]) -> None:
         """With the mutex. It may get the lead and its answer before it runs."""

@@ -95,7 +95,10 @@ class Connection:
         self.decoder = Decoder(LIMIT_STRANGER if server else LIMIT_PEER)
         self._next_id = 0
         self._last_received_id: int | None = None
-        self._questions: dict[int, Question] = {}
+        #: The questions that wait for their answers, by message id.
+        self.questions: dict[int | None, Question] = {}
+        #: Whether there are received bytes that are in no message that was taken.
+        self.more = False
         # Received bytes that the decoder does not have yet.
         self._unread: deque[bytes] = deque()
         self._outgoing: list[bytes] = [HANDSHAKE]
@@ -109,11 +112,6 @@ class Connection:
 
     # -- sending -------------------------------------------------------------------------------
 
-    def _take_id(self) -> int:
-        message_id = self._next_id
-        self._next_id = (message_id + 1) & MAX_ID
-        return message_id
-
     @property
     def outgoing(self) -> list[bytes]:
         """The messages to send, in their order, always in the same list: delete what is sent."""
@@ -125,7 +123,10 @@ class Connection:
         """Queue a notification; ``message_id`` only for those that belong to a question. ``mark`` is set
         if, and only if, the message is queued."""
         if not self.closed:
-            packed = encode(self._take_id() if message_id is None else message_id, message)
+            if message_id is None:
+                message_id = self._next_id
+                self._next_id = (message_id + 1) & MAX_ID
+            packed = encode(message_id, message)
             outgoing, size = self._outgoing, len(packed)
             # Nothing is called between these lines, so that an exception from outside comes before
             # all of them or after (see neo.net.channel).
@@ -138,10 +139,11 @@ class Connection:
         """Queue a request; ``context`` comes back with the answer. Returns the id of the message.
         ``mark``: as in :meth:`send`."""
         assert not self.closed
-        message_id = self._take_id()
+        message_id = self._next_id
+        self._next_id = (message_id + 1) & MAX_ID
         packed = encode(message_id, message)
         question = Question(ANSWERS[type(message)], context)
-        outgoing, questions, size = self._outgoing, self._questions, len(packed)
+        outgoing, questions, size = self._outgoing, self.questions, len(packed)
         # Nothing is called between these lines: see send().
         questions[message_id] = question
         outgoing += (packed,)
@@ -152,7 +154,7 @@ class Connection:
 
     @property
     def awaits_answer(self) -> bool:
-        return bool(self._questions)
+        return bool(self.questions)
 
     def answer(self, message_id: int | None, message: Message) -> None:
         """Queue the answer to the request that came with ``message_id``."""
@@ -204,6 +206,7 @@ class Connection:
             self._handshake = None if len(begin) == len(HANDSHAKE) else begin
         if data:
             self._unread.append(data)
+            self.more = True
 
     def take(self) -> Received | None:
         """Return the next whole message; None if more bytes are needed, or if the connection is closed.
@@ -215,9 +218,10 @@ class Connection:
         while not self.closed:
             packet = decoder.take() if decoder.incomplete else None
             if packet is not None:
+                self.more = bool(decoder.incomplete or self._unread)
                 received = self.match(packet)
                 if received.question is not None:
-                    self.answered(received)
+                    self.questions.pop(received.message_id, None)
                 return received
             if not self._unread:
                 return None
@@ -229,13 +233,13 @@ class Connection:
         return None
 
     def match(self, packet: Packet) -> Received:
-        """Return the message with the question that it answers, which stays open until
-        :meth:`answered`. Raises PeerError, LastWords."""
+        """Return the message with the question that it answers, which stays in :attr:`questions`. Raises
+        PeerError, LastWords."""
         message_id, message = packet
         if not isinstance(message, Answer):
             self._last_received_id = message_id
             return Received(message_id, message, None)
-        question = None if message_id is None else self._questions.get(message_id)
+        question = None if message_id is None else self.questions.get(message_id)
         if message_id is None or question is None:
             if type(message) is Error:
                 raise LastWords(message.message)
@@ -244,11 +248,6 @@ class Connection:
             # The question stays: its asker is told when the connection is closed.
             raise PeerError(f"{question.answer.__name__} expected, got {type(message).__name__}")
         return Received(message_id, message, question)
-
-    def answered(self, received: Received) -> None:
-        """Forget the question of a message from :meth:`match`. Idempotent."""
-        if received.message_id is not None:
-            self._questions.pop(received.message_id, None)
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -262,7 +261,7 @@ class Connection:
 
     def open_questions(self) -> list[Question]:
         """The questions without an answer, which stay open."""
-        return list(self._questions.values())
+        return list(self.questions.values())
 
     def close(self) -> list[Question]:
         """No message in or out any more. Returns the questions that will never be answered."""
@@ -272,6 +271,6 @@ class Connection:
         return self.abandoned()
 
     def abandoned(self) -> list[Question]:
-        questions = list(self._questions.values())
-        self._questions.clear()
+        questions = list(self.questions.values())
+        self.questions.clear()
         return questions

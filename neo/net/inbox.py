@@ -39,13 +39,14 @@ class Inbox:
         # that are not kept.
         self._skip = 0
         self._torn = False  # an exception came while something was decoded
-        self._current: Received | None = None
+        #: The first message, from :meth:`first` to :meth:`drop`.
+        self.current: Received | None = None
         self._tries = 0
 
     @property
     def pending(self) -> bool:
         """Whether something was received and not looked at."""
-        return self._current is not None or self._torn or self._fed < len(self.portions)
+        return self.current is not None or self._torn or self._fed < len(self.portions)
 
     def first(self) -> Received | None:
         """Return the first message that was not dropped, None if it did not come yet.
@@ -53,16 +54,27 @@ class Inbox:
         Raises PeerError, HandshakeError; ConnectionLost when it failed too often, or is too long
         to be decoded once more.
         """
-        if self._current is not None:
+        if self.current is not None:
             self._try_again()
-            return self._current
+            return self.current
         if self._torn:
             self._try_again()
             self._rewind()
         if not self.portions:
             return None
         self._torn = True
-        received = self._decode()
+        received = None
+        if self._greeted or self._greet():
+            decoder = self._decoder
+            packet = decoder.take() if decoder.incomplete else None
+            while packet is None and self._fed < len(self.portions):
+                portion = self.portions[self._fed]
+                decoder.feed(portion)
+                self._given += len(portion)
+                self._fed += 1
+                packet = decoder.take()
+            if packet is not None:
+                received = self._connection.match(packet)
         position = self._decoder.position
         if received is None:
             self._trim(position)
@@ -72,46 +84,31 @@ class Inbox:
             self._fed = self._skip = 0
             self._trimmed = position
         # Nothing is called between these lines: see neo.net.channel.
-        self._current = received
+        self.current = received
         self._position = position
         self._torn = False
         return received
 
     def drop(self) -> None:
         """The first message took effect."""
-        received = self._current
+        received = self.current
         if received is not None:
             if received.question is not None:
-                self._connection.answered(received)
-            self._current = None
+                self._connection.questions.pop(received.message_id, None)
+            self.current = None
             self._tries = 0
 
     def drop_with(self, outgoing: list[bytes], packed: bytes) -> None:
         """The effect of the first message, which is no answer, is that ``packed`` is queued."""
         # Nothing is called between these lines: see neo.net.channel.
         outgoing += (packed,)
-        self._current = None
+        self.current = None
         self._tries = 0
 
     def _try_again(self) -> None:
         self._tries += 1
         if self._tries > TRIES:
             raise ConnectionLost("a message could not be handled, see the exceptions before")
-
-    def _decode(self) -> Received | None:
-        if not self._greeted and not self._greet():
-            return None
-        decoder = self._decoder
-        while True:
-            packet = decoder.take()
-            if packet is not None:
-                return self._connection.match(packet)
-            if self._fed == len(self.portions):
-                return None
-            portion = self.portions[self._fed]
-            decoder.feed(portion)
-            self._given += len(portion)
-            self._fed += 1
 
     def _greet(self) -> bool:
         data = b"".join(self.portions)

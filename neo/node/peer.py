@@ -216,7 +216,8 @@ class Peer:
         """Execute the received messages as far as flow control allows (:mod:`neo.node.backlog`)."""
         self._heard = True
         self._execute(data)
-        self.core.flush()
+        if self.core.touched:
+            self.core.flush()
 
     def _execute(self, data: bytes) -> None:
         """Feed ``data``, then execute messages until the turn is over or a request must wait."""
@@ -225,7 +226,7 @@ class Peer:
         began = 0.0
         try:
             connection.feed(data)
-            while not self._held:
+            while not self._held and (connection.more or self._front):
                 received = self._front.popleft() if self._front else connection.take()
                 if received is None:
                     break
@@ -239,7 +240,10 @@ class Peer:
                 executed += 1
                 if received.question is not None:
                     _complete(received.question, received.message)
-                elif not (self._aside or self.must_wait):
+                elif not self._aside and (
+                    not (self._jobs or self._slow or connection.queued > SLOW_BYTES)
+                    or not self.must_wait
+                ):
                     self._dispatch(received.message_id, received.message)
                 elif not self.both_ways:
                     self._hold(received)
@@ -289,8 +293,7 @@ class Peer:
     @property
     def must_wait(self) -> bool:
         """Whether a request of the peer must wait before it is executed."""
-        queued = self._slow or self.connection.queued > SLOW_BYTES
-        return self._jobs >= JOBS_MAX or (queued and self.full)
+        return self._jobs >= JOBS_MAX or self.full
 
     def put_off(self, read: Callable[[], None]) -> None:
         """Call ``read``, which answers an earlier request, once the peer is no longer full."""

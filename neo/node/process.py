@@ -101,8 +101,9 @@ class ProcessHost:
     def from_thread(self, callback: Callable[..., None], *args: object) -> object:
         def run() -> None:
             callback(*args)
-            if self._core is not None:
-                self._core.flush()
+            core = self._core
+            if core is not None and core.touched:
+                core.flush()
 
         # The loop's own thread need not wake the loop through the kernel.
         here = threading.get_ident() == self._thread

@@ -225,27 +225,6 @@ def _extension(number: int, data: bytes) -> Enum:
     return item
 
 
-def parse(packet: Any) -> Packet:
-    """Check a decoded packet against the table. Raises PeerError naming message and argument."""
-    if type(packet) is not list or len(packet) != 3:
-        raise PeerError(f"not a NEO packet (an array of 3 is expected): {_short(packet)}")
-    message_id, code, arguments = packet
-    if type(code) is not int or type(arguments) is not list:
-        raise PeerError(f"not a NEO packet (id, code, arguments): {_short(packet)}")
-    known = _READERS.get(code)
-    if known is None:
-        raise PeerError(f"unknown message code {code:#x}")
-    cls, translate = known
-    if type(message_id) is not int and not (message_id is None and code == 0x8000):
-        raise PeerError(f"{cls.__name__}: message id is {_short(message_id)}")
-    try:
-        return Packet(
-            message_id, convert(arguments if translate is None else translate(arguments), cls)
-        )
-    except (ValidationError, TypeError, ValueError, RecursionError) as e:
-        raise PeerError(f"{cls.__name__}: {_refusal(cls, arguments, str(e))}") from None
-
-
 def _refusal(cls: type[Message], arguments: list[Any], problem: str) -> str:
     """Return what is wrong with the arguments of a message: the name of the first wrong one, its place
     there, and its value."""
@@ -344,7 +323,8 @@ class Decoder:
             raise PeerError(f"message of more than {self._limit} bytes") from None
 
     def take(self) -> Packet | None:
-        """Return the next whole message; None when more bytes are needed."""
+        """Return the next whole message; None when more bytes are needed. Raises PeerError that names the
+        message and the argument, if it is about one."""
         if not self.incomplete:
             return None
         try:
@@ -366,7 +346,23 @@ class Decoder:
             self._head.clear()
             if self._later:
                 self.raise_limit(self._later)
-        return parse(packet)
+        if type(packet) is not list or len(packet) != 3:
+            raise PeerError(f"not a NEO packet (an array of 3 is expected): {_short(packet)}")
+        message_id, code, arguments = packet
+        if type(code) is not int or type(arguments) is not list:
+            raise PeerError(f"not a NEO packet (id, code, arguments): {_short(packet)}")
+        known = _READERS.get(code)
+        if known is None:
+            raise PeerError(f"unknown message code {code:#x}")
+        cls, translate = known
+        if type(message_id) is not int and not (message_id is None and code == 0x8000):
+            raise PeerError(f"{cls.__name__}: message id is {_short(message_id)}")
+        try:
+            return Packet(
+                message_id, convert(arguments if translate is None else translate(arguments), cls)
+            )
+        except (ValidationError, TypeError, ValueError, RecursionError) as e:
+            raise PeerError(f"{cls.__name__}: {_refusal(cls, arguments, str(e))}") from None
 
     def _check_incomplete(self) -> None:
         """The unpacker bounds its buffer, but not what it has already made of a message."""

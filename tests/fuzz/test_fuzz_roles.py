@@ -156,11 +156,11 @@ def attack(node: Node, random: Random, sent: list[str], only: type[Message] | No
         message = extremes.message(
             only or (random.choice(handled) if random.random() < 0.7 else None)
         )
-        questions = list(peer.connection._questions)
-        message_id = random.choice((0, 5, 2**32 - 1))
+        questions = list(peer.connection.questions)
+        message_id: int | None = random.choice((0, 5, 2**32 - 1))
         if questions and random.random() < 0.4:
             message_id = random.choice(questions)
-            cls = peer.connection._questions[message_id].answer
+            cls = peer.connection.questions[message_id].answer
             message = extremes.message(cls if random.random() < 0.9 else None)
         sent.append(f"{who} ({type(peer.handler).__name__}), id {message_id}: {message!r:.1000}")
         peer.received(encode(message_id, message))

@@ -253,8 +253,8 @@ def test_reads_that_were_put_off_go_on_when_the_peer_reads(remotes: Remotes) -> 
         done.append(number)
         remote.peer.answer(number, AnswerObject(ID, ID, None, 0, bytes(20), bytes(5 * MB), None))
 
-    remote.connection._questions[7] = remote.connection._questions[8] = (
-        remote.connection._questions[0]
+    remote.connection.questions[7] = remote.connection.questions[8] = (
+        remote.connection.questions[0]
     )
     for number in (7, 8):
         remote.peer.put_off(lambda number=number: read(number))
@@ -281,7 +281,7 @@ def test_two_that_ask_each_other_do_not_wait_for_each_other(remotes: Remotes) ->
     assert remotes.handler.loaded == [5 * MB]
     # It does not read, but it answers, and tells something.
     remotes.turn()
-    question = next(iter(remote.peer.connection._questions))
+    question = next(iter(remote.peer.connection.questions))
     remote.connection.answer(question, AnswerLastTransaction(ID))
     remote.connection.send(NotifyReady())
     remote.load(3)
