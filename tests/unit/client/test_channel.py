@@ -434,7 +434,8 @@ def test_a_handler_of_a_signal_may_raise_what_looks_like_a_lost_connection() -> 
     alarms: list[bool] = []
     with channel_to(echo, wire=Alarmed) as (channel, _, _, _):
         with pytest.raises(TimeoutError, match="of the application"):
-            channel.call(AskNewOIDs(1))
+            while not alarms:  # the watcher, woken by the handshake, may read the first answer
+                channel.call(AskNewOIDs(1))
         assert channel.call(AskNewOIDs(2)) == AnswerNewOIDs([p64(2)])
 
 
@@ -477,9 +478,16 @@ def leave_the_lead_behind(channel: Channel) -> None:
     gone: Ticket[Any] = Ticket()
     with channel.presence(gone):
         pass
-    with channel._mutex:
-        channel._disarm()
-        channel._leader = gone
+
+    def left() -> bool:
+        with channel._mutex:
+            if channel._leader is not None:
+                return False  # the watcher reads the handshake
+            channel._disarm()
+            channel._leader = gone
+            return True
+
+    wait_until(left)
 
 
 def test_a_leader_that_is_gone_is_replaced_by_a_thread_that_waits(
