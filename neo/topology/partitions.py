@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from neo.protocol.enums import CellState, NodeState
-from neo.protocol.ids import partition_of
 from neo.protocol.packets import CellChange, CellRow
 from neo.topology.balance import Path, balance
 from neo.topology.nodes import NodeTable
@@ -72,7 +71,7 @@ class PartitionTable:
         return None if nid is None else row.get(nid)
 
     def partition(self, id_: bytes) -> int:
-        return partition_of(id_, len(self.rows))
+        return int.from_bytes(id_, "big") % len(self.rows)
 
     def state(self, partition: int, nid: int | None) -> CellState | None:
         return self.rows[partition].get(nid) if nid is not None else None

@@ -142,7 +142,7 @@ class ServeClient(Handler):
         table = self._cluster.partitions
         partitions = {table.partition(oid) for oid in (*m.stored_list, *m.checked_list)}
         partitions.add(table.partition(m.ttid))
-        return all(nodes.intersection(table.readable(p)) for p in partitions)
+        return not [p for p in partitions if nodes.isdisjoint(table.readable(p))]
 
     @on(AskFinalTID)
     def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> Message | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -93,8 +93,8 @@ class Transaction:
             return "voted"
         return "waiting" if self.delayed else "storing"
 
-    def stored(self) -> Iterator[Stored]:
-        return (change.stored for change in self.changes.values() if change.stored is not None)
+    def stored(self) -> list[Stored]:
+        return [change.stored for change in self.changes.values() if change.stored is not None]
 
     def undoes(self, concerned: Callable[[bytes], bool], blindly: bool) -> bool:
         """See :meth:`Locks.undoing`."""

@@ -215,7 +215,7 @@ class WriteLocks:
 
     def _release(self, transaction: Transaction, oid: bytes) -> None:
         transaction.held.remove(oid)
-        others = tuple(other for other in self.holders[oid] if other is not transaction)
+        others = tuple([other for other in self.holders[oid] if other is not transaction])
         if not others:
             del self.holders[oid]
             self.freed.add(oid)

@@ -285,8 +285,10 @@ class SQLite:
         return self._db
 
     def _execute(self, sql: str, *args: Any) -> list[Any]:
+        if self._failure is not None or self._db is None:
+            self._connection()
         try:
-            return self._connection().execute(sql, args).fetchall()
+            return self._db.execute(sql, args).fetchall()  # type: ignore[union-attr]
         except sqlite3.Error as error:
             self._fail(error)
 
@@ -362,12 +364,14 @@ class SQLite:
         self._connection()
 
     def executed(self, done: Done) -> None:
-        self._connection()
+        if self._failure is not None or self._db is None:
+            self._connection()
         self._schedule(done)
 
     def stored(self, done: Done) -> None:
         syncer = self._syncer
-        self._connection()
+        if self._failure is not None or self._db is None:
+            self._connection()
         self._waiting.append(done)
         if syncer is not None and not syncer.busy:
             self._commit()
@@ -388,13 +392,14 @@ class SQLite:
         """Commit all writes and start a sync for all waiting callbacks."""
         assert self._syncer is not None
         covered, self._waiting = self._waiting, []
-        if self._connection().total_changes == self._changes:
+        db = self._connection()
+        if db.total_changes == self._changes:
             # The last commit is already synced, because the syncer is idle.
             for done in covered:
                 self._schedule(done)
             return
         self._end_transaction()
-        changes = self._changes = self._connection().total_changes
+        changes = self._changes = db.total_changes
         if self._log_bytes > LOG_BYTES_MAX:
             self._execute("PRAGMA wal_checkpoint(PASSIVE)")
             self._mark.copied()

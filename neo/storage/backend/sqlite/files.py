@@ -31,7 +31,8 @@ class Files:
         for suffix, known in self._known.items():
             what = "is another file than the one in use"
             try:
-                if _identity(self._path + suffix) == known:
+                stat = os.stat(self._path + suffix)
+                if (stat.st_dev, stat.st_ino) == known:
                     continue
             except FileNotFoundError:
                 what = "is gone"
