@@ -1,8 +1,7 @@
 """A blocking connection to an admin node: one question, one answer.
 
 ``neoctl``, ``neosimple`` and tests use it in the caller's thread. It does not identify itself: any
-process that reaches the port of an admin node administers the cluster (specification, *Link
-Establishment*).
+process that reaches the port of an admin node administers the cluster (specification 17.2).
 """
 
 from __future__ import annotations

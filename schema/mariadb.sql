@@ -1,4 +1,4 @@
--- Tables of a storage node in MariaDB, format version 3 (specification, "Storage Backends").
+-- Tables of a storage node in MariaDB, format version 3 (specification 14).
 -- This file is what the node executes, with the engine set by default_storage_engine.
 
 -- Metadata of the database: name, nid, ptid, replicas, version, truncate_tid, backup_tid, _pack_tid.

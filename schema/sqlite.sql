@@ -1,4 +1,4 @@
--- Tables of a storage node in SQLite, format version 3 (specification, "Storage Backends").
+-- Tables of a storage node in SQLite, format version 3 (specification 14).
 -- This file is what the node executes. Oids, tids and ttids are 64-bit integers below 2^63.
 
 -- Metadata of the database: name, nid, ptid, replicas, version, truncate_tid, backup_tid, _pack_tid.

@@ -201,7 +201,7 @@ class ControlHandler(Handler):
     @on(AskRecovery)
     def recovery(self, peer: Peer, message_id: int, message: AskRecovery) -> Message | None:
         """Forward, except to a master of another implementation in RECOVERING, which would crash if it
-        recovers a backup (FACTS 10). Then answer from the mirror."""
+        recovers a backup (specification 2.28). Then answer from the mirror."""
         primary = self._link.primary
         if primary is None or primary.features or primary.state is not ClusterState.RECOVERING:
             self.question(peer, message_id, message)

@@ -4,8 +4,8 @@ Theory of operation
 -------------------
 :class:`PrimaryLink` keeps the node connected to the primary master, whose tables it mirrors. Questions
 about these are answered from the mirror. Commands are forwarded with new message ids, and their
-answers, including refusals, are copied back (FACTS 6.1). Without a primary, every question is refused
-and its connection closed, so that no peer reads a stale mirror.
+answers, including refusals, are copied back (specification 17.3). Without a primary, every question is
+refused and its connection closed, so that no peer reads a stale mirror.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Report the health of a backup cluster to the admin of its upstream cluster (FACTS 9.4).
+"""Report the health of a backup cluster to the admin of its upstream cluster (specification 17.23,
+17.24).
 
 The master sends the address of that admin (NotifyUpstreamAdmin). The first report is complete, later ones
 contain the changes. Questions of that admin about tids are forwarded to the primary master.
@@ -108,7 +109,7 @@ class _UpstreamAdmin(Handler):
 
     @on(AskRecovery, AskLastTransaction)
     def question(self, peer: Peer, message_id: int, message: Request[Answer]) -> None:
-        """Forward to the primary master (FACTS 9.4)."""
+        """Forward to the primary master (specification 17.23, 17.24)."""
         primary = self._link.primary
         if primary is None:
             peer.refuse(message_id, ErrorCode.NOT_READY, "Not connected to a primary master.")

@@ -1,4 +1,4 @@
-"""Monitor the backups of this cluster through their admin nodes (specification, *Admin*; FACTS 9.4).
+"""Monitor the backups of this cluster through their admin nodes (specification 17.23, 17.24).
 
 The admin of a backup connects, reports changes of its cluster, and answers questions about its last tid.
 """
@@ -63,8 +63,8 @@ class Watching:
 
     def refresh(self) -> list[Future[None]]:
         """Ask each backup for its last tid. The futures never fail. AskRecovery is sent only to a
-        backup in BACKINGUP, because a recovering master of another implementation crashes on it (FACTS
-        10)."""
+        backup in BACKINGUP, because a recovering master of another implementation crashes on it
+        (specification 2.28)."""
         futures = []
         for watched in self.backups.values():
             if watched.peer is not None:

@@ -178,8 +178,8 @@ class Invalidations:
             db.invalidate(tid, oids)
 
     def joined(self, tid: bytes, of: object) -> None:
-        """Switch to a new connection to a master, ``of``, whose last transaction is ``tid`` (*Joining a
-        Cluster*). After an exception from outside the client joins again."""
+        """Switch to a new connection to a master, ``of``, whose last transaction is ``tid``
+        (specification 16.2). After an exception from outside the client joins again."""
         with self._lock:
             self._mend()
             before, self._of = self._of, of

@@ -21,7 +21,7 @@ except ImportError:
 SMALLEST_COMPRESSED_BYTES = 40
 #: An object must fit in one message, with room for the rest of the message.
 LARGEST_BYTES = LIMIT_PEER - 4096
-#: A node of another implementation does not survive a message of 64 MiB (FACTS 1.7).
+#: A node of another implementation does not survive a message of 64 MiB (specification 2.39).
 FOREIGN_LARGEST_BYTES = (64 << 20) - 4096
 #: Bytes that zlib can make of one byte, at most.
 ZLIB_RATIO = 1032

@@ -1,7 +1,7 @@
 """Scans of the whole database, partition by partition: for pipelines, not for applications.
 
 Storage nodes that know AskRevisions answer with pages. For other nodes, each revision is requested with
-the messages of the specification. If a node is lost, the scan continues on another node after the last
+the messages of protocol version 1. If a node is lost, the scan continues on another node after the last
 revision that it got. So it yields each revision exactly once.
 """
 

@@ -1,4 +1,4 @@
-"""A transaction of this client (specification, *Commit*, *Abort*).
+"""A transaction of this client (specification 7).
 
 First phase: stores are sent to every writable cell without waiting. The thread that reads an answer
 puts it in a queue (``sink`` of the tickets). The committing thread handles the queue when too many bytes

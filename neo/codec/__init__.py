@@ -1,4 +1,4 @@
-"""Read ZODB records without importing the application's classes (DESIGN, *Spark*).
+"""Read ZODB records without importing the application's classes (docs/spark.md).
 
 * ``record``: bytes → class name, references, state, or an error text
 * ``state``: the state → JSON, within a budget

@@ -1,4 +1,5 @@
-"""``neoexport``: write a database as Parquet files for Spark, without access to the storage (SPARK).
+"""``neoexport``: write a database as Parquet files for Spark, without access to the storage
+(docs/spark.md).
 
 * ``command``: the command line; ``exporting``: one export from plan to publication
 * ``plan``: which transactions an export takes, and why it may be refused

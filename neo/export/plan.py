@@ -19,7 +19,7 @@ from neo.spark.tables import TABLES, columns_of
 GROUPS = 16
 #: Partitions of a storage that has none, for queries that prune by the column.
 PARTITIONS = 16
-#: Bound of values in a signed column (SPARK, *Schemas*).
+#: Bound of values in a signed column (docs/spark.md, *Tables*).
 LIMIT = 1 << 63
 
 #: Columns of revisions that each export has.

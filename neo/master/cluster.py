@@ -299,8 +299,8 @@ class Cluster:
 
     def lost_cells(self, unaware: Container[tuple[int, int]] = ()) -> list[CellChange]:
         """Return the changes for readable cells of nodes that do not run, where another readable cell
-        runs (FACTS 5.6). ``unaware``: (partition, nid) of cells that count as lost though their nodes
-        run."""
+        runs (specification 9.9). ``unaware``: (partition, nid) of cells that count as lost though their
+        nodes run."""
         running = self.running_storages()
         changes: list[CellChange] = []
         for partition, row in enumerate(self.partitions.rows):

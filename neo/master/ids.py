@@ -1,4 +1,4 @@
-"""Generators of tids and oids, PURE (specification, *tpc_begin*)."""
+"""Generators of tids and oids, PURE (specification 15.6, 15.7)."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ class PrimaryMaster(Core):
             self._shut_down()
 
     def _shut_down(self) -> None:
-        """Tell each storage node to stop, and end this process (specification, *STOPPING*)."""
+        """Tell each storage node to stop, and end this process (specification 4.34)."""
         for peer in self.cluster.storages():
             node = peer.node
             assert node is not None

@@ -1,4 +1,4 @@
-"""The states of a cluster and what leads from one to another (specification, *Cluster State*).
+"""The states of a cluster and what leads from one to another (specification 4.9).
 
 A transition that is absent from the table is a programming error.
 """
@@ -64,7 +64,7 @@ ADMITTED: dict[ClusterState, frozenset[NodeType]] = {
     STOPPING_BACKUP: frozenset({NodeType.ADMIN}),
 }
 
-#: For each type of node, the types of nodes that it is told of (specification, notification matrix).
+#: For each type of node, the types of nodes that it is told of (specification 4.4).
 HEARS_OF: dict[NodeType, frozenset[NodeType]] = {
     NodeType.ADMIN: frozenset({NodeType.MASTER, NodeType.STORAGE, NodeType.CLIENT}),
     NodeType.STORAGE: frozenset({NodeType.MASTER, NodeType.STORAGE, NodeType.CLIENT}),

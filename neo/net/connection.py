@@ -1,4 +1,4 @@
-"""One connection between two nodes, without IO (specification, *Network Layer*).
+"""One connection between two nodes, without IO (specification 2).
 
 Theory of operation
 -------------------
@@ -10,7 +10,7 @@ drive the same class. Its life is a line::
 
 * The handshake is compared byte by byte, as soon as bytes come, before anything is decoded.
 * Message ids count from 0 for requests and notifications together, per direction; an answer reuses
-  the id of its question (FACTS 2).
+  the id of its question (specification 2.18 to 2.23).
 * Each question remembers what answers it; an answer that nobody waits for is the peer's error.
 * *Close* drops what was not sent yet; *abort* sends it first, and takes no more messages.
 

@@ -1,4 +1,4 @@
-"""Find the primary master and identify to it (specification, *Joining a Cluster*)."""
+"""Find the primary master and identify to it (specification 4.35 to 4.41)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Base of the four roles: a node without IO, clock, randomness or threads (DESIGN, *Cores and shells*).
+"""Base of the four roles: a node without IO, clock, randomness or threads (docs/architecture.md, *Cores
+and shells*).
 
 A core is called with what happened: bytes came, a connection ended, a time has come, a write is durable.
 It queues messages, starts timers and dials through its :class:`~neo.node.host.Host`. After each event the

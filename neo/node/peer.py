@@ -454,7 +454,7 @@ class Peer:
                 self.link.close()
 
     def close(self) -> None:
-        """Send what is queued, then disconnect (the specification's *abort*).
+        """Send what is queued, then disconnect (specification 2.27).
 
         Incoming messages are ignored from now on. The handler is not told.
         """
@@ -465,7 +465,7 @@ class Peer:
 
 def _complete(question: Question, message: Message) -> None:
     if type(message) is Error:
-        # ACK is the regular answer of requests that have no other (FACTS 1.5).
+        # ACK is the regular answer of requests that have no other (specification 2.15).
         if question.answer is Error and message.code == ErrorCode.ACK.value:
             question.context.resolve(message)
             return

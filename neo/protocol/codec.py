@@ -1,4 +1,4 @@
-"""Messages to bytes and back, checked against the table of messages (specification, *Messages*).
+"""Messages to bytes and back, checked against the table of messages (specification 2).
 
 A packet is the MessagePack array ``[message id, code, arguments]``; packets follow each other without
 a length prefix. :class:`Decoder` takes bytes in any portions and returns whole messages. Whatever the
@@ -176,7 +176,8 @@ def _texts_to_bytes(value: Any) -> Any:
 
 
 def encode(message_id: int | None, message: Message) -> bytes:
-    """Return the bytes of one packet: texts become *bin*, enumerations extensions (FACTS 1). Any thread.
+    """Return the bytes of one packet: texts become *bin*, enumerations extensions (specification 2). Any
+    thread.
 
     ``message_id`` is None only in an Error that answers no message.
     """
@@ -205,7 +206,7 @@ _PLAIN = frozenset(cls for cls in CODES if not _mention(_hints(cls), (str, Any, 
 
 
 class Packet(NamedTuple):
-    """``message_id`` is None only in an Error that answers no message at all (FACTS 2.5)."""
+    """``message_id`` is None only in an Error that answers no message at all (specification 2.23)."""
 
     message_id: int | None
     message: Message
@@ -282,7 +283,7 @@ class Decoder:
         self._limit = limit
         self._later = 0  # the limit that is wanted, after a message of which the beginning is read
         self._unpacker = msgpack.Unpacker(
-            raw=True,  # the reference reads str and bin alike
+            raw=True,  # specification 2.6
             strict_map_key=False,
             ext_hook=_extension,
             max_buffer_size=limit,

@@ -1,8 +1,8 @@
-"""The five enumerations of the protocol (specification, *Enum Types*).
+"""The five enumerations of the protocol (specification 2.8).
 
 On the wire an item is a MessagePack extension: its type is the number of the enumeration, counted
-from 0, its data the item's own number, counted from 0 (FACTS 1.4). They are not integers in Python,
-so that no plain number passes for one by accident.
+from 0, its data the item's own number, counted from 0 (specification 2.8). They are not integers in
+Python, so that no plain number passes for one by accident.
 """
 
 from __future__ import annotations

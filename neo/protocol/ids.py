@@ -1,6 +1,6 @@
 """Identifiers: oids, tids and ttids (8 bytes), node ids (32-bit integers), partitions.
 
-The constants and the namespaces of node ids are those of the specification (*Other Constants*).
+The constants and the namespaces of node ids are those of specification 15.3, 15.12.
 """
 
 from __future__ import annotations

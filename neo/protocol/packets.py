@@ -6,11 +6,11 @@ with the high bit set. ``@notification`` declares the code of a message without 
 are the types on the wire, with lengths and ranges: :mod:`neo.protocol.codec` encodes, decodes and checks
 from them. Texts (names, host names, error messages) are UTF-8 ``str`` here and MessagePack *bin* there.
 
-Links, from the specification: M primary master, SM secondary master, S storage, C client, A admin,
+Links (specification 1.3, 1.4): M primary master, SM secondary master, S storage, C client, A admin,
 ctl the command line. ``M ⇄ S`` is a request of M to S, ``M → S`` a notification.
 
 Messages from 0x4000 up are extensions: used only between nodes that both announced the feature in the
-``extra`` properties of RequestIdentification (DESIGN, *Fixed*).
+``extra`` properties of RequestIdentification (specification 21).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Compression = Annotated[int, Meta(ge=0, le=255)]
 #: (IP literal without brackets, port)
 Address = tuple[str, Annotated[int, Meta(ge=0, le=65535)]]
-#: Keys are texts; values depend on the key, see *Extra Node Properties*.
+#: Keys are texts; values depend on the key: specification 3.3, 21.8.
 Extra = dict[str, Any]
 
 NodeRow = tuple[NodeType, Address | None, Nid | None, NodeState, Finite | None]
@@ -54,7 +54,7 @@ StoredData = tuple[Compression, Checksum, bytes]
 Conflict = tuple[Tid, Tid, StoredData | None]
 
 RESPONSE = 0x8000
-#: First code of messages that are not in the specification.
+#: First code of messages that are not in protocol version 1.
 EXTENSION = 0x4000
 
 

@@ -1,4 +1,4 @@
-"""Read a NEO database with Spark, or as Parquet (DESIGN, *Spark*).
+"""Read a NEO database with Spark, or as Parquet (docs/spark.md).
 
 * ``tables``: tables and their columns; ``options``: options of a load
 * ``rows``: revisions → Arrow batches; ``reading``: one partition of one table

@@ -1,4 +1,4 @@
-"""The batch source of ``spark.read.format("neo")`` for PySpark 4 (SPARK, *Python Data Source API*).
+"""The batch source of ``spark.read.format("neo")`` for PySpark 4 (docs/spark.md).
 
 The driver asks the cluster once per ``load()``, in ``__init__``: number of partitions and one tid. Each
 task joins the cluster as a read-only client and asks storage nodes directly.

@@ -1,9 +1,9 @@
-"""Connections between storage nodes (specification, *Simultaneous Connection between 2 Nodes*).
+"""Connections between storage nodes (specification 3.29 to 3.36).
 
 Two storage nodes share one connection for the requests of both, whichever node dialed. When both dial
 at once, the node with the smaller id accepts the other's connection and drops its own; the other node
-refuses (FACTS 3.9), and the refused node waits for the other's connection. A node without further
-requests sends CloseClient; its peer closes the connection unless it has requests of its own.
+refuses (specification 3.30), and the refused node waits for the other's connection. A node without
+further requests sends CloseClient; its peer closes the connection unless it has requests of its own.
 
 The specification leaves three cases open (its *XXX*). A Ping decides each:
 

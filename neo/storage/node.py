@@ -8,8 +8,8 @@ This module creates the parts, each with the neighbours that it uses, and tells 
 command imports it.
 
 A handler writes into the open database transaction; the backend's callback sends an answer that promises
-durability (DESIGN, *Storage node*). When the database fails, the state in memory is worthless: the core
-ends, the process makes another core, and that joins the cluster anew.
+durability (docs/architecture.md, *Group commit*). When the database fails, the state in memory is
+worthless: the core ends, the process makes another core, and that joins the cluster anew.
 """
 
 from __future__ import annotations
@@ -264,7 +264,8 @@ class StorageNode(Core):
         self.shell.stop(code)
 
     def erase(self) -> None:
-        """Erase the database and stop: the operator removed this node from the cluster (FACTS 6.3)."""
+        """Erase the database and stop: the operator removed this node from the cluster (specification
+        4.7)."""
         logger.warning("this node was dropped from the cluster: its database is erased")
         self._end()
         self._close_backend()

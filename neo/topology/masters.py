@@ -1,4 +1,4 @@
-"""Order in which masters are tried to find the primary (specification, *Joining a Cluster*)."""
+"""Order in which masters are tried to find the primary (specification 4.35 to 4.41)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neo.protocol.packets import Address, NotPrimaryMaster
 #: A silent master is skipped this often. The other masters are tried for longer than an election takes.
 PASSED_OVER = 8
 #: Pause before the same master is tried again, so that a cluster without a primary is not flooded
-#: (FACTS 3.10).
+#: (specification 2.33).
 RETRY_SECONDS = 1.0
 #: First pause among several masters; it doubles.
 FIRST_RETRY_SECONDS = 0.05

@@ -1,4 +1,4 @@
-"""Table of the nodes of a cluster and their states (specification, *Operating Data*, *Nodes*)."""
+"""Table of the nodes of a cluster and their states (specification 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table of the cells: which node has which partition (specification, *Partition Table*)."""
+"""Table of the cells: which node has which partition (specification 9)."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def tweak(
 
     ``nodes``: topology path by id of each node that may have cells. ``keep``: ids of nodes whose
     cells must not change, even if they are in ``nodes``. All other nodes are emptied. If no node may have
-    cells, nothing changes. (specification, *Cell States*, *Partition Table Tweak*)
+    cells, nothing changes. (specification 9.2, 9.19 to 9.25)
     """
     nodes = {nid: path for nid, path in nodes.items() if nid not in keep}
     if not nodes:

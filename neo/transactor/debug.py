@@ -1,4 +1,4 @@
-"""Debug flags: names and bits of the manual page, and the destination of debug messages."""
+"""Debug flags (specification 20.51), and the destination of debug messages."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ NAMES = (
     *("pl_connection", "pl_queueing", "pl_sendreceive", "pl_readwrite", "pl_status"),
     *("pl_listeninfo", "pl_nosupperrors", "pl_packets"),
 )
-#: Flags without output: the event loop is a library's, messages have no slots, and the manual page
-#: gives the last one no meaning.
+#: Flags without output: the event loop is a library's, messages have no slots, and the last one has no
+#: meaning.
 WITHOUT_OUTPUT = ("select", "slot", "pl_nosupperrors")
 FLAGS = {name: 1 << bit for bit, name in enumerate(NAMES)}
 ALL = (1 << len(NAMES)) - 1

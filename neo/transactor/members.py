@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from neo.transactor.codec import pack, unpack
 
-#: The limit of the manual page. Indices have 16 bits, and are never reused.
+#: The limit of specification 20.16. Indices have 16 bits, and are never reused.
 INDEX_MAX = 16000
 
 Address = tuple[str, int]

@@ -23,7 +23,7 @@ from neo.transactor.text import LATER, Command, SyntaxFault, number, response, s
 FEED_BYTES = 256 * 1024
 #: Transactions read from the log at once for a subscriber.
 FEED_COUNT = 100
-#: Maximum number of application servers of one node; the manual page thinks of one.
+#: Maximum number of application servers of one node.
 SESSIONS_MAX = 1000
 #: Maximum of unauthenticated clients of the admin port, and ticks for each to authenticate (10 s).
 STRANGERS_MAX = 20

@@ -11,7 +11,7 @@ from neo.transactor.messages import Sid
 
 #: Maximum length of a line, C-style strings included. Longer data is sent with its size.
 LINE_MAX = 1024 * 1024
-#: Maximum size of a specification; the manual page calls 4 MB the practical limit.
+#: Maximum size of a specification (specification 20.38); some megabytes are practical.
 DATA_MAX = 64 * 1024 * 1024
 #: Maximum length of a line of an unauthenticated client.
 STRANGER_LINE_MAX = 1024

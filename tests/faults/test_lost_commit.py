@@ -1,7 +1,7 @@
 """The order of losses after which an older partition table would hide an acknowledged commit.
 
 Two copies: the first node is lost, a transaction commits on the second alone, which is lost too; then
-the first one comes back, with a table in which its cells are up to date (wire facts 5.5).
+the first one comes back, with a table in which its cells are up to date (specification 4.16).
 """
 
 from __future__ import annotations

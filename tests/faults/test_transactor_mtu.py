@@ -22,7 +22,7 @@ NAMES = ("a", "b")
 
 
 def test_the_largest_size_that_passes_a_narrow_path_is_found(tmp_path: Path) -> None:
-    """Of the page, section Path MTU."""
+    """The sizes of specification 20.35."""
     script = [sys.executable, "-m", "tests.faults.test_transactor_mtu", str(tmp_path)]
     assert "both are right" in passes(isolated(script), LIMIT_SECONDS)
 

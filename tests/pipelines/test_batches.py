@@ -1,4 +1,4 @@
-"""Records of a few bytes that become large make no large batches (SPARK, *Memory*)."""
+"""Records of a few bytes that become large make no large batches (docs/spark.md, *What may go wrong*)."""
 
 from __future__ import annotations
 

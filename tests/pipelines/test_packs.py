@@ -1,5 +1,5 @@
 """What readers see of a database that is packed: what is left, or a clear error, and never less without a
-word (SPARK, *Streaming*, *Snapshot semantics*). Without Spark, but through what it calls."""
+word (docs/spark.md, *Changes as a stream*). Without Spark, but through what it calls."""
 
 from __future__ import annotations
 

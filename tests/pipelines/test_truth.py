@@ -1,5 +1,5 @@
 """What Spark reads is what is in the tables of the storage nodes, and what ZODB loads; also from nodes
-that know nothing but the specification."""
+that know nothing but protocol version 1."""
 
 from __future__ import annotations
 

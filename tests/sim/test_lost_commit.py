@@ -1,4 +1,5 @@
-"""One copy is lost after the other, and the first comes back alone (wire facts 5.5), at any moment."""
+"""One copy is lost after the other, and the first comes back alone (specification 4.16), at any
+moment."""
 
 from __future__ import annotations
 

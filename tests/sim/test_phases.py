@@ -1,5 +1,5 @@
-"""A node is lost before or after the delivery of each message of a commit, and comes back (specification,
-*Commit*): what was acknowledged stays, what was not is there as a whole or not at all."""
+"""A node is lost before or after the delivery of each message of a commit, and comes back (specification
+7): what was acknowledged stays, what was not is there as a whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Oracle: the tables of a storage node are consistent (specification, *Storage Backends*).
+"""Oracle: the tables of a storage node are consistent (specification 14).
 
 Rows are those of ``schema/sqlite.sql`` for all kinds of disks. A cell that is out of date may lack any
 rows, so that only readable cells must be complete.

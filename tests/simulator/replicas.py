@@ -24,7 +24,7 @@ _CORRUPTED = CellState.CORRUPTED
 
 #: Pairs of the states of a cell before and after a change; None: no cell.
 Transitions = frozenset[tuple[CellState | None, CellState | None]]
-#: Transitions of the specification, *Partition Table* and *Cell States*.
+#: Transitions of specification 9.2.
 SPECIFIED: Transitions = frozenset(
     {
         (None, _OUT),

@@ -1,4 +1,4 @@
-"""Oracle: all changes of partition tables are legal (specification, *Partition Table*; decision 6).
+"""Oracle: all changes of partition tables are legal (specification 9; decision 6).
 
 On the master, storage nodes, the admin node and clients, each change leads to the next version of the
 table, and takes each cell to a state that may follow.

@@ -77,7 +77,7 @@ class Fleet:
     """A process for clusters. ``backend``: 'sqlite' or 'mariadb'. start() gives an empty cluster, also
     in place of another.
 
-    ``foreign``: the storage nodes know only the messages of the specification.
+    ``foreign``: the storage nodes know only the messages of protocol version 1.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A cluster that is a backup of another one (specification, *Backup*): the part of its master.
+"""A cluster that is a backup of another one (specification 13): the part of its master.
 
 =============  ==========================================================================================
 ``mode``       enters and leaves backup mode

@@ -1,4 +1,4 @@
-"""STARTING_BACKUP and BACKINGUP: this cluster follows another one (specification, *Backup*).
+"""STARTING_BACKUP and BACKINGUP: this cluster follows another one (specification 13).
 
 Theory of operation
 -------------------

@@ -1,4 +1,5 @@
-"""Backup mode: how it is entered and left, and the stay in it if there is one (FACTS 6.3, 9)."""
+"""Backup mode: how it is entered and left, and the stay in it if there is one (specification 17.13,
+13)."""
 
 from __future__ import annotations
 
@@ -154,7 +155,7 @@ class BackupMode:
     def stop(self) -> None:
         """Go through STOPPING_BACKUP and RECOVERING, where everything is deleted that is not complete, to
         RUNNING. The truncation makes storage nodes forget that they were a backup: until all of them
-        remember it durably, the backup can go on (*RECOVERING*)."""
+        remember it durably, the backup can go on (specification 4.21)."""
         assert self.current is not None
         self._cluster.change_state(Event.STOP_BACKUP)
         tid = self._cluster.truncate_tid = self.current.leave()

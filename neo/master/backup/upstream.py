@@ -1,7 +1,7 @@
 """The connection of a backup cluster's master to the primary master of the upstream cluster.
 
 The master joins as a client that announces itself as a backup. It is told of commits by invalidations, of
-storage nodes by the tables, and of the admin node that watches over the backup (specification, *Backup*).
+storage nodes by the tables, and of the admin node that watches over the backup (specification 13).
 A :class:`Follower` is told of everything in the order of arrival. That makes sources trustworthy: when a
 transaction is announced, a node that missed it is known to be out of date already.
 """

@@ -1,4 +1,4 @@
-"""Coordinator of two-phase commit (FACTS 7)."""
+"""Coordinator of two-phase commit (specification 7)."""
 
 from __future__ import annotations
 
@@ -164,8 +164,8 @@ class Coordinator:
         storage.ask(AskLockInformation(ttid, tid)).then(locked)
 
     def finish(self) -> None:
-        """Finish all transactions whose turn it is (FACTS 7.2), unless a master that knows an older
-        partition table could start without them."""
+        """Finish all transactions whose turn it is (specification 7.33), unless a master that knows an
+        older partition table could start without them."""
         while self._cluster.published.complete:
             transaction = self.transactions.pop_finished()
             if transaction is None:

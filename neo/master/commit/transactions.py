@@ -1,4 +1,4 @@
-"""States of the transactions that the master coordinates, PURE (specification, *Commit*).
+"""States of the transactions that the master coordinates, PURE (specification 7).
 
 Theory of operation
 -------------------

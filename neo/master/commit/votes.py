@@ -1,4 +1,4 @@
-"""FailedVote: storage nodes that failed to vote (specification, *tpc_vote*; FACTS 7.13).
+"""FailedVote: storage nodes that failed to vote (specification 7.23, 7.24).
 
 When a transaction is finished, the storage nodes that failed to vote are disconnected, because they
 miss it. The master promises beforehand that this is possible. Promises to two transactions may exclude

@@ -1,4 +1,4 @@
-"""Comparison and repair of replicas, as the master leads it (specification, messages 50 to 54).
+"""Comparison and repair of replicas, as the master leads it (specification 11).
 
 For each partition one storage node compares all readable cells and reports those that are wrong. The
 master makes these CORRUPTED, which takes them out of service. It never does so with the last readable

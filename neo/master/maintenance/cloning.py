@@ -1,5 +1,4 @@
-"""Cloning: a copy of a storage node's database gets an id and cells (specification, *Cloning a Storage
-Node*; the capture *clone*)."""
+"""Cloning: a copy of a storage node's database gets an id and cells (specification 18)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages for storage nodes that replicate (specification, *Synchronous Replication*; FACTS 8.4).
+"""Messages for storage nodes that replicate (specification 10.15, 10.16).
 
 A storage node asks for the unfinished transactions. Clients send it the data of all transactions that
 begin later. So it waits for the end of each unfinished one, and then fetches what it missed of these.

@@ -1,4 +1,4 @@
-"""Preconditions of a truncation, which deletes data on all nodes (specification, *RECOVERING*)."""
+"""Preconditions of a truncation, which deletes data on all nodes (specification 4)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """RECOVERING: find the newest partition table, and wait until it is safe to start.
 
-The conditions are those of the specification, *RECOVERING*, plus two. A table older than the last one
-that this master served with is never taken, because its nodes may have missed commits (FACTS 5.5). And
-the cluster does not start before the nodes that could later start without the others have the current
-table (:mod:`neo.master.published_tables`). The log and ``neoctl`` name the nodes that are awaited.
+The conditions are those of specification 4.16 to 4.19, plus two. A table older than the last one
+that this master served with is never taken, because its nodes may have missed commits (specification
+4.16). And the cluster does not start before the nodes that could later start without the others have the
+current table (:mod:`neo.master.published_tables`). The log and ``neoctl`` name the nodes that are
+awaited.
 """
 
 from __future__ import annotations

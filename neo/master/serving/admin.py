@@ -1,4 +1,4 @@
-"""Commands of operators, which an admin node relays (FACTS 6)."""
+"""Commands of operators, which an admin node relays (specification 17)."""
 
 from __future__ import annotations
 
@@ -123,14 +123,14 @@ class ServeAdmin(Handler):
 
     @on(AskLastTransaction)
     def last_transaction(self, peer: Peer, message_id: int, m: AskLastTransaction) -> Message:
-        """Return that of the upstream cluster if this is a backup (FACTS 5.8); AskRecovery returns the
-        tid that the backup has reached."""
+        """Return that of the upstream cluster if this is a backup (specification 17.16); AskRecovery
+        returns the tid that the backup has reached."""
         backup = self._backup.current
         return AnswerLastTransaction(backup.cells.last if backup else self._cluster.last_tid)
 
     @on(AskLastIDs)
     def last_ids(self, peer: Peer, message_id: int, m: AskLastIDs) -> Message:
-        """Return the last ids that were allocated in the database as it is (FACTS 5.8)."""
+        """Return the last ids that were allocated in the database as it is (specification 17.15)."""
         return AnswerLastIDs(self._cluster.oids.last, self._cluster.tids.given)
 
     @on(AskRecovery)

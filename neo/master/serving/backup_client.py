@@ -1,4 +1,4 @@
-"""Clients of a backup, which read only and are told of new transactions (FACTS 9.3)."""
+"""Clients of a backup, which read only and are told of new transactions (specification 13.27)."""
 
 from __future__ import annotations
 

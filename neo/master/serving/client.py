@@ -1,4 +1,4 @@
-"""Clients in service: ids, and the steps of their commits (specification, *Commit*)."""
+"""Clients in service: ids, and the steps of their commits (specification 7)."""
 
 from __future__ import annotations
 
@@ -128,8 +128,8 @@ class ServeClient(Handler):
         self._coordinator.ask_locks(transaction, tid)
 
     def _involved(self, m: AskFinishTransaction) -> set[int]:
-        """Return the connected storage nodes with cells of the partitions of the transaction (FACTS
-        7.3)."""
+        """Return the connected storage nodes with cells of the partitions of the transaction
+        (specification 7.26)."""
         table = self._cluster.partitions
         partitions = {table.partition(oid) for oid in (*m.stored_list, *m.checked_list)}
         partitions.add(table.partition(m.ttid))
@@ -146,8 +146,8 @@ class ServeClient(Handler):
 
     @on(AskFinalTID)
     def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> Message | None:
-        """Tell a client that lost its connection in tpc_finish the outcome of the transaction (FACTS
-        7.4)."""
+        """Tell a client that lost its connection in tpc_finish the outcome of the transaction
+        (specification 7.38)."""
         cluster = self._cluster
         if m.ttid > cluster.tids.last:
             return AnswerFinalTID(None)

@@ -1,4 +1,4 @@
-"""How nodes join the cluster (specification, *Identification to the Primary Master*)."""
+"""How nodes join the cluster (specification 3.10 to 3.23)."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ class Identification(Handler):
 
     def _state(self, node: Node, request: RequestIdentification) -> NodeState:
         """Return the state of a node that joins. A storage node that an operator added, and that was
-        lost before it got a cell, is RUNNING again (FACTS 5.6)."""
+        lost before it got a cell, is RUNNING again (specification 3.17)."""
         if node.type is not NodeType.STORAGE:
             return NodeState.RUNNING
         if self._cluster.state is ClusterState.RECOVERING:
@@ -223,7 +223,7 @@ class Identification(Handler):
         return NodeState.PENDING
 
     def _introduce(self, peer: Peer, node: Node) -> None:
-        """Send the tables to a node that joined; its own row is the first (FACTS 3.7)."""
+        """Send the tables to a node that joined; its own row is the first (specification 3.20)."""
         cluster = self._cluster
         others = [n.row() for n in cluster.nodes if n is not node and hears_of(node, n)]
         peer.send(NotifyNodeInformation(cluster.stamp(), [node.row(), *others]))

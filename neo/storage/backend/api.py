@@ -1,4 +1,4 @@
-"""The interface between a storage node and its database (specification, *Storage Backends*).
+"""The interface between a storage node and its database (specification 14).
 
 Theory of operation
 -------------------
@@ -200,7 +200,7 @@ class Backend(Protocol):
         """Write (partition, nid, state) changes, ptid and replicas.
 
         ``replace``: the changes are a whole table. Own cells that become OUT_OF_DATE keep the tid up
-        to which they are complete (TABLES.md, *Loss of readability*). DISCARDED removes the row of
+        to which they are complete (specification 14.13). DISCARDED removes the row of
         ``pt``, but no data; ``drop_partition`` does that.
         """
 
@@ -235,7 +235,8 @@ class Backend(Protocol):
     def undo_serial(
         self, oid: bytes, max_tid: bytes, undone_tid: bytes, pending: Stored | None
     ) -> tuple[bytes, bytes | None, bool] | None:
-        """Return (current_serial, undo_serial, is_current) as in AnswerObjectUndoSerial (FACTS 7.8).
+        """Return (current_serial, undo_serial, is_current) as in AnswerObjectUndoSerial (specification
+        6.21).
 
         ``pending``: the change that the same transaction already stored for this oid, if it undoes
         several. Return None if ``undone_tid`` did not change the oid. Raise KeyError if a pack has
@@ -340,7 +341,7 @@ class Backend(Protocol):
     def drop_unfinished(self) -> None:
         """Delete all rows of ``ttrans`` and ``tobj`` and unreferenced data when operation starts."""
 
-    # -- replication (specification, *Replication*): committed rows of cells that are out of date ---
+    # -- replication (specification 10): committed rows of cells that are out of date ---
 
     def objects_ascending(
         self, partition: int, min_tid: bytes, min_oid: bytes, max_tid: bytes, length: int

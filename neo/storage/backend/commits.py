@@ -1,4 +1,4 @@
-"""The two phases of a commit (specification, *Commit*; TABLES.md, *Life of a transaction*)."""
+"""The two phases of a commit (specification 7, 14.21)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of revisions for bulk readers (DESIGN, *Spark*)."""
+"""Pages of revisions for bulk readers (docs/spark.md)."""
 
 from __future__ import annotations
 

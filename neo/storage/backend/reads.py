@@ -1,4 +1,4 @@
-"""Reads of committed data (specification, *Read*)."""
+"""Reads of committed data (specification 6)."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ class Reads:
             user,
             description,
             extension,
-            # NEO leaves the column at 0 (TABLES.md).
+            # NEO leaves the column at 0 (specification 14.9).
             bool(packed) or t <= (self._tables.config_tid("_pack_tid") or 0),
             [oids[i : i + 8] for i in range(0, len(oids), 8)],
             to_bytes(ttid),

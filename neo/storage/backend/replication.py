@@ -1,4 +1,4 @@
-"""Writes of rows that were fetched from a replica (specification, *Replication*)."""
+"""Writes of rows that were fetched from a replica (specification 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables: ``schema/*.sql`` is what is executed (specification, *Storage Backends*)."""
+"""The tables: ``schema/*.sql`` is what is executed (specification 14)."""
 
 from __future__ import annotations
 

@@ -53,7 +53,8 @@ class Tables:
             self._write("REPLACE INTO config (name, value) VALUES (?, ?)", name, value)
 
     def config_tid(self, name: str) -> int | None:
-        """Return a tid of ``config``: ``_pack_tid`` is decimal, others are hexadecimal (TABLES.md)."""
+        """Return a tid of ``config``: ``_pack_tid`` is decimal, others are hexadecimal (specification
+        14.9)."""
         value = self._config.get(name)
         if value is None:
             return None
@@ -105,7 +106,8 @@ class Tables:
         self.set_config("replicas", str(replicas))
 
     def _tid_when_outdated(self, partition: int, nid: int) -> int:
-        """Return the tid up to which an own cell is complete when it becomes OUT_OF_DATE (TABLES.md)."""
+        """Return the tid up to which an own cell is complete when it becomes OUT_OF_DATE (specification
+        14.13)."""
         tid = self._cells.get((partition, nid))
         if tid is None or tid == -CellState.CORRUPTED.value:
             return 0

@@ -1,4 +1,4 @@
-"""Locks on objects while transactions commit (specification, *Commit* to *Deadlock avoidance*).
+"""Locks on objects while transactions commit (specification 7, 8).
 
 PURE: no IO, no randomness; the clock decides nothing. Each method runs on the thread of the event loop
 and takes effect at once. It may call ``answer``, ``discard`` and ``deadlock`` before it returns; these
@@ -22,8 +22,7 @@ request of another transaction for it is *delayed*, unless the wait could close 
   cascades of deadlocks.
 * A store on top of an old serial is answered with the conflict, and holds the object: the client
   stores again or aborts. Else all transactions that waited for the object would resolve the same
-  conflict at once, all but one in vain (specification, *Deadlock*: "take the lock before the second
-  attempt").
+  conflict at once, all but one in vain (specification 8.8).
 
 A cell that is out of date cannot detect conflicts: it accepts stores **lockless**, without a lock. When
 the cell is complete, all transactions with lockless stores of an object hold it together (**shared**),

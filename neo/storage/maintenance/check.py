@@ -1,4 +1,4 @@
-"""CheckPartition: compare the readable cells of a partition (specification, messages 50 to 54).
+"""CheckPartition: compare the readable cells of a partition (specification 11).
 
 Theory of operation
 -------------------

@@ -1,4 +1,4 @@
-"""A copy of another node's database becomes a node of its own (specification, *Cloning a Storage Node*).
+"""A copy of another node's database becomes a node of its own (specification 18).
 
 To copy a disk or a snapshot takes less time than to replicate a large database. The copy is opened once
 with ``--new-nid``: it asks the master for a node id and for OUT_OF_DATE cells of its partitions, stores

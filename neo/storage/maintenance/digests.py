@@ -1,4 +1,4 @@
-"""Digests of the rows of a cell, by which replicas are compared (FACTS 6.8).
+"""Digests of the rows of a cell, by which replicas are compared (specification 11.4 to 11.6).
 
 A digest covers the first ``length`` rows of a range of tids: their number, the SHA-1 of their tids (and
 of their oids) as decimal integers with commas between, and the last ids. Rows are read in steps, between

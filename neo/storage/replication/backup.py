@@ -1,4 +1,4 @@
-"""How the cells of a backup cluster follow their upstream (specification, *Backup*).
+"""How the cells of a backup cluster follow their upstream (specification 13).
 
 Theory of operation
 -------------------

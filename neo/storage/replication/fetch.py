@@ -1,4 +1,4 @@
-"""Make a range of tids of one cell equal to that of a source (specification, *Replication*).
+"""Make a range of tids of one cell equal to that of a source (specification 10).
 
 Transactions are fetched first, then objects, in chunks. The destination lists its rows of a range, and
 the source sends the others. The list is complete: if it would be longer than LENGTH, the range ends

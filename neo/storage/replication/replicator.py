@@ -1,4 +1,4 @@
-"""Replication of own cells that are OUT_OF_DATE (specification, *Synchronous Replication*).
+"""Replication of own cells that are OUT_OF_DATE (specification 10).
 
 Theory of operation
 -------------------

@@ -1,5 +1,4 @@
-"""Requests of clients: reads, commits, undo, pages (specification, *Read*, *Commit* to *Deadlock
-avoidance*; DESIGN, *Spark*)."""
+"""Requests of clients: reads, commits, undo, pages (specification 6, 7, 8; docs/spark.md)."""
 
 from __future__ import annotations
 
@@ -143,7 +142,7 @@ class Service:
 
 class ServeClient(StorageHandler):
     """The handler of an identified client. Reads see whole transactions: they wait for locked ones, of
-    which the client may know already (FACTS 7.2)."""
+    which the client may know already (specification 6.6, 6.7)."""
 
     def __init__(self, service: Service, client: Client) -> None:
         """``client``: the connection to which its transactions belong."""

@@ -1,4 +1,4 @@
-"""Identification of peers (specification, *Identification to Other Nodes*; FACTS 3.6)."""
+"""Identification of peers (specification 3.24 to 3.28)."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Identification(StorageHandler, Part):
         if not cluster.operational:
             raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
         if request.node_type is NodeType.STORAGE and request.nid is None:
-            # A node of a backup cluster only fetches: the name is enough (FACTS 8.6).
+            # A node of a backup cluster only fetches: the name is enough (specification 3.28).
             return Node(NodeType.STORAGE, None, request.address, NodeState.RUNNING)
         types = (NodeType.CLIENT, NodeType.STORAGE)
         if request.node_type not in types or request.nid is None:

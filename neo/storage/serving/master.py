@@ -1,4 +1,4 @@
-"""Requests and orders of the primary master (specification, *Start & Stop*, *Commit*)."""
+"""Requests and orders of the primary master (specification 4, 7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of other storage nodes: replication and checks (specification, *Replication*).
+"""Requests of other storage nodes: replication and checks (specification 10).
 
 The source sends the rows that the destination lacks, then answers with those to delete. A chunk ends at
 the requested number of items, or after CHUNK_BYTES. Between steps of BUFFER_BYTES, or of STEP_LENGTH

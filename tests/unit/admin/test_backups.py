@@ -147,7 +147,8 @@ def test_severities(
 def test_only_a_backup_at_work_is_asked_how_far_it_is(
     watch: Watch, state: ClusterState | None
 ) -> None:
-    """A master of another implementation that recovers does not survive the question (FACTS 10)."""
+    """A master of another implementation that recovers does not survive the question (specification
+    2.28)."""
     backup = watch.backup()
     if state is not None:
         backup.send(NotifyMonitorInformation(INFO | {"cluster_state": state}))

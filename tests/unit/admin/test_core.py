@@ -186,7 +186,7 @@ def test_questions_to_the_master_come_back_answered(
 def test_a_master_of_another_implementation_is_not_asked_what_it_recovers(
     world: World, ours: bool
 ) -> None:
-    """While it recovers a backup, it does not survive the question (FACTS 10)."""
+    """While it recovers a backup, it does not survive the question (specification 2.28)."""
     master = world.accept(ClusterState.RECOVERING)
     if ours:
         master.send(NotifyFeatures([FEATURE_MAINTENANCE]))

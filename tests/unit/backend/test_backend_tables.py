@@ -1,4 +1,4 @@
-"""The tables of a new database, against the specification (*Storage Backends*) column by column.
+"""The tables of a new database, against specification 14, column by column.
 
 What is expected is written here a second time, on purpose: other programs read these databases.
 SQLite has the types of the databases that exist already; MariaDB those of the specification, and

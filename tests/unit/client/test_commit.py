@@ -1,4 +1,4 @@
-"""A commit from begin to finish, without interference (specification, *Transaction*)."""
+"""A commit from begin to finish, without interference (specification 7)."""
 
 from __future__ import annotations
 

@@ -319,7 +319,8 @@ def test_an_abort_before_the_answer_to_the_first_request() -> None:
 def test_a_node_of_another_implementation_is_not_sent_what_it_cannot_take(
     foreign: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A foreign node would end (FACTS 1.7). This implementation's nodes announce their features."""
+    """A foreign node would end (specification 2.39). This implementation's nodes announce their
+    features."""
     monkeypatch.setattr("neo.client.transaction.FOREIGN_LARGEST_BYTES", 1000)
     with scripted([1], compress=False) as (cluster, storage):
         storage._session.storages.channel(1)

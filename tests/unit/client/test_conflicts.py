@@ -1,4 +1,4 @@
-"""Conflicts and deadlocks (specification, *Conflict Resolution*, *Deadlock Avoidance*)."""
+"""Conflicts and deadlocks (specification 8.7 to 8.9, 16.14, 8.14 to 8.23)."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Storage:
 
 
 def late(storage: Storage, tid: int, callback: Callable[[], object] = int) -> None:
-    """The outcome of a transaction is known after newer ones were applied (*Commit*, tpc_finish)."""
+    """The outcome of a transaction is known after newer ones were applied (specification 16.7)."""
 
     def finished(tid: bytes) -> None:
         storage.invalidations.distribute(tid, [p64(1)])
@@ -151,7 +151,7 @@ def test_an_invalidation_that_is_behind_a_reconnection_does_not_take_effect_agai
 
 
 def test_what_a_connection_still_says_when_another_one_was_joined_is_over() -> None:
-    """The database was truncated (*Joining a Cluster*): later transactions never existed. Connections
+    """The database was truncated (specification 16.2): later transactions never existed. Connections
     of ZODB drop their data, that of this client's own transaction included."""
     storage = Storage()
     invalidations = storage.invalidations
@@ -177,7 +177,7 @@ def test_what_a_connection_still_says_when_another_one_was_joined_is_over() -> N
 
 
 def test_a_callback_that_joins_the_cluster_again_does_not_bring_it_back() -> None:
-    """The callback may load, and so dial (*Commit*, tpc_finish)."""
+    """The callback may load, and so dial (specification 16.7)."""
     invalidations = Storage().invalidations
     invalidations.joined(p64(1), "before")
     invalidations.committed(p64(5), {}, lambda tid: invalidations.joined(p64(8), HERE), "before")

@@ -1,4 +1,4 @@
-"""Commands of operators, and refusals (FACTS 6)."""
+"""Commands of operators, and refusals (specification 17)."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_questions_about_the_cluster(world: MasterWorld) -> None:
 
 
 def test_add_starts_the_node_first_and_then_tells_all(world: MasterWorld) -> None:
-    """FACTS 6.4."""
+    """Specification 17.12."""
     world.running(1)
     spare = world.join(NodeType.STORAGE, port=9102)
     spare.received.clear()
@@ -144,7 +144,7 @@ def test_tweak_of_a_balanced_table_changes_nothing(world: MasterWorld) -> None:
 
 
 def test_kill_with_a_replica_disconnects_the_node() -> None:
-    """FACTS 6.3."""
+    """Specification 17.13."""
     world = MasterWorld(replicas=1)
     first, second = world.running(2)
     ack(world, SetNodeState(1, DOWN))
@@ -205,7 +205,7 @@ def test_repair_is_passed_to_the_named_storages(world: MasterWorld) -> None:
 def test_a_node_without_cells_that_was_added_is_running_when_it_comes_back(
     world: MasterWorld,
 ) -> None:
-    """FACTS 5.6. With another database it is another node, which was not added."""
+    """Specification 3.17. With another database it is another node, which was not added."""
     world.running(1)
     storage = world.join(NodeType.STORAGE, port=9102)
     ack(world, AddPendingNodes([2]))
@@ -229,7 +229,7 @@ def test_flush_log_goes_to_everybody_else(world: MasterWorld) -> None:
 
 
 def test_stopping_tells_each_storage_that_it_is_down(world: MasterWorld) -> None:
-    """FACTS 5.7."""
+    """Specification 4.34."""
     (storage,) = world.running(1)
     ack(world, SetClusterState(ClusterState.STOPPING))
     row = storage.take(NotifyNodeInformation).node_list[0]

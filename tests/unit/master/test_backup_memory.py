@@ -1,4 +1,4 @@
-"""A backup starts again with what its storage nodes remember (specification, *Backup*)."""
+"""A backup starts again with what its storage nodes remember (specification 13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The master gives a clone its id and cells (specification, *Cloning a Storage Node*)."""
+"""The master gives a clone its id and cells (specification 18)."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_refused(world: MasterWorld, new_nid: Any, changes: dict[str, Any], text
 
 
 def test_not_ready_unless_the_cluster_runs(world: MasterWorld) -> None:
-    """FACTS 3.6."""
+    """Specification 18.3."""
     storage = world.storage(1)
     assert error_of(ask(world, [0])[1]).code is ErrorCode.NOT_READY
     world.admin().ask(SetClusterState(ClusterState.VERIFYING)).result()

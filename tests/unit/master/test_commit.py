@@ -1,4 +1,4 @@
-"""The coordinator of two-phase commit (specification, *Commit*; FACTS 7)."""
+"""The coordinator of two-phase commit (specification 7)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_only_storages_of_the_touched_partitions_are_locked(world: MasterWorld) 
 
 
 def test_order_of_the_end_of_a_commit(world: MasterWorld) -> None:
-    """FACTS 7.2: clients are told before the storage nodes unlock."""
+    """Specification 7.33: clients are told before the storage nodes unlock."""
     (storage,) = world.running(1)
     client, other = world.client(), world.client()
     other.received.clear()
@@ -189,7 +189,7 @@ def test_abort_of_an_unknown_transaction_disconnects(world: MasterWorld) -> None
 
 
 def test_deadlock_gives_a_new_locking_tid_once(world: MasterWorld) -> None:
-    """FACTS 7.14."""
+    """Specification 8.15."""
     (storage,) = world.running(1)
     client = world.client()
     ttid = begin(client)
@@ -218,7 +218,7 @@ def test_unreasonable_number_of_oids_is_refused(world: MasterWorld) -> None:
 
 
 def test_pack_is_done_when_all_storages_are(world: MasterWorld) -> None:
-    """FACTS 7.11."""
+    """Specification 12.4."""
     first, second = world.running(2)
     client = world.client()
     answer = client.ask(AskPack(tid(7)))

@@ -48,7 +48,7 @@ def test_client_lost_during_finish_is_committed(world: MasterWorld) -> None:
 
 
 def test_final_tid_of_what_the_master_does_not_know(world: MasterWorld) -> None:
-    """FACTS 7.4."""
+    """Specification 7.38."""
     world.running(1)
     client = world.client()
     ttid = begin(client)
@@ -117,7 +117,7 @@ def excluding_votes() -> tuple[MasterWorld, list[Remote], Remote, list[bytes], A
 
 
 def test_a_failed_vote_waits_for_one_that_excludes_it_and_is_refused_when_that_finishes() -> None:
-    """FACTS 7.13."""
+    """Specification 7.23, 7.24."""
     world, storages, client, ttids, second = excluding_votes()
     client.ask(AskFinishTransaction(ttids[0], [oid_of(world, 0)], []))
     lock(storages[1])

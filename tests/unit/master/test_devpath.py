@@ -1,4 +1,4 @@
-"""Copies of a partition are kept on different machines (specification, *devpath*)."""
+"""Copies of a partition are kept on different machines (specification 3.6, 9.20)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Identification to the primary master (specification; FACTS 3)."""
+"""Identification to the primary master (specification 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generators of tids and oids (specification, *tpc_begin*)."""
+"""Generators of tids and oids (specification 15.6, 15.7)."""
 
 from __future__ import annotations
 

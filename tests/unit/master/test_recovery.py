@@ -1,4 +1,4 @@
-"""RECOVERING and VERIFYING of the specification, and FACTS 5."""
+"""RECOVERING and VERIFYING (specification 4, 5)."""
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ def test_the_cluster_comes_back_by_itself(world: MasterWorld) -> None:
 
 
 def test_a_table_older_than_the_one_in_use_is_refused() -> None:
-    """FACTS 5.5: with it an acknowledged commit would be lost."""
+    """Specification 4.16: with it an acknowledged commit would be lost."""
     world = MasterWorld(replicas=1)
     first, second = world.running()
     rows = world.master.partitions.row_list()

@@ -1,4 +1,4 @@
-"""Messages for storage nodes that replicate (specification, *Synchronous Replication*; FACTS 8.4)."""
+"""Messages for storage nodes that replicate (specification 10.15, 10.16)."""
 
 from __future__ import annotations
 

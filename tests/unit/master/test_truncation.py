@@ -1,4 +1,4 @@
-"""Truncation is done on all nodes or on none, whatever is lost meanwhile (*RECOVERING*)."""
+"""Truncation is done on all nodes or on none, whatever is lost meanwhile (specification 4.21)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a connection, without IO: FACTS 2 and 3."""
+"""The life of a connection, without IO (specification 2)."""
 
 from __future__ import annotations
 

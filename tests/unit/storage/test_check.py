@@ -1,4 +1,4 @@
-"""Comparison of replicas by a storage node, and what it answers others (FACTS 6.8)."""
+"""Comparison of replicas by a storage node, and what it answers others (specification 11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A copy of a database becomes a node of its own (specification, *Cloning a Storage Node*)."""
+"""A copy of a database becomes a node of its own (specification 18)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deadlocks and rebases, example by example (specification, *Deadlock avoidance*)."""
+"""Deadlocks and rebases, example by example (specification 8)."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_conflict_found_by_a_rebase_is_reported_by_the_next_rebase_object(
 
 
 def test_rebasing_an_object_that_conflicted_meanwhile_is_nothing_to_do(node: LockNode) -> None:
-    """The case in which the specification says *nothing to do*: two rebases of one object."""
+    """Two rebases of one object: the second has nothing to do (specification 8.22)."""
     node.do("A1", "B2", "A3")
     node.do("B1")
     assert node.take_deadlocks() == [(tid(1), tid(1))]
@@ -125,7 +125,7 @@ def test_rebasing_an_object_that_conflicted_meanwhile_is_nothing_to_do(node: Loc
 
 
 def test_cascaded_deadlocks(node: LockNode) -> None:
-    """The listing of the specification, steps 1 to 9."""
+    """The steps of specification 8.14 to 8.17."""
     # locking tids: t1 < t2 < t3
     assert node.do("A2") == {"A2": None}
     assert node.do("B1", "c2") == {"B1": None, "c2": None}
@@ -155,7 +155,7 @@ def test_cascaded_deadlocks(node: LockNode) -> None:
 
 
 def test_the_order_of_delayed_stores_prevents_a_permutation_of_locks() -> None:
-    """3 replicas of one object, as in the overview that ends the specification's chapter."""
+    """3 replicas of one object: no endless cascade (specification 8.5)."""
     s1, s2, s3 = LockNode(), LockNode(), LockNode()
     s1.do("A1", "A3", "A2")
     s2.do("A1", "A3", "A2")

@@ -1,4 +1,4 @@
-"""Peers that a storage node accepts (specification, *Identification to Other Nodes*)."""
+"""Peers that a storage node accepts (specification 3.24 to 3.28)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections between storage nodes (specification, *Simultaneous Connection between 2 Nodes*)."""
+"""Connections between storage nodes (specification 3.29 to 3.36)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def master(world: World) -> End:
 
 
 def test_who_has_the_smaller_id_accepts_a_crossed_connection(world: World) -> None:
-    """FACTS 3.9."""
+    """Specification 3.30."""
     node = Destination(world)
     node.unfinished(12)
     dialed = world.take_dial()
@@ -69,7 +69,7 @@ def test_who_has_the_greater_id_refuses_a_crossed_connection(world: World) -> No
 
 
 def test_who_is_refused_waits_for_the_others_connection(world: World) -> None:
-    """FACTS 3.9: the other dials us, or it would not refuse."""
+    """Specification 3.30: the other dials us, or it would not refuse."""
     node = Destination(world)
     node.unfinished(12)
     refuse(world.take_dial())

@@ -1,4 +1,4 @@
-"""Writes to cells that are out of date, or taken from the node (specification, *Replication*)."""
+"""Writes to cells that are out of date, or taken from the node (specification 8.10 to 8.13)."""
 
 from __future__ import annotations
 

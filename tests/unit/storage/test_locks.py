@@ -1,4 +1,4 @@
-"""Object locks, example by example (specification, *Commit*): waits, conflicts, votes, aborts."""
+"""Object locks, example by example (specification 7): waits, conflicts, votes, aborts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A storage node as destination of replication (specification, *Replication*)."""
+"""A storage node as destination of replication (specification 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verification, as a storage node answers it (specification, *Verification*)."""
+"""Verification, as a storage node answers it (specification 5)."""
 
 from __future__ import annotations
 

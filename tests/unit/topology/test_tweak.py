@@ -110,7 +110,7 @@ def test_topology_is_stronger_than_balance() -> None:
 
 
 def test_a_node_that_joins_gets_outdated_cells() -> None:
-    """As captured from the reference: one replica more, one node more."""
+    """As another implementation does: one replica more, one node more."""
     table = loaded([{1: UP}] * 4, 1)
     assert tweak(table, {1: ("host", "1"), 2: ("host", "2")}, 1) == [
         (partition, 2, OUT) for partition in range(4)
@@ -118,7 +118,7 @@ def test_a_node_that_joins_gets_outdated_cells() -> None:
 
 
 def test_cells_of_kept_nodes_stay_when_no_replica_is_wanted() -> None:
-    """As captured from the reference: the operator lists the node that will be dropped."""
+    """As another implementation does: the operator lists the node that will be dropped."""
     table = loaded([{1: UP, 2: UP}] * 4, 0)
     assert tweak(table, {2: ()}, 0, keep={1}) == []
 

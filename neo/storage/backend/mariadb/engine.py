@@ -4,7 +4,7 @@ Reads run on the loop's thread, on a connection of their own with READ UNCOMMITT
 writes, committed or not. Executed writes that a crash loses were never acknowledged as stored, and
 verification repeats them. Writes are queued to :class:`~.writer.Writer`.
 
-Values of 16 MiB and more are split into pieces of 8 MiB in table ``bigdata`` (TABLES.md).
+Values of 16 MiB and more are split into pieces of 8 MiB in table ``bigdata`` (specification 14.4).
 """
 
 from __future__ import annotations
