@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.layers import EXCEPTIONS, MAY_IMPORT, SHELLS, WORLD
+from tools.circles import circles, graph, product, type_checking_blocks
 
 ROOT = Path(__file__).parent.parent
 #: ``neo/schema`` is a link to the folder of the contracts; links are not followed from above.
@@ -112,6 +113,15 @@ def test_no_test_is_a_library_of_another(path: Path) -> None:
     assert borrowed(path.read_text()) == []
 
 
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """A module never imports the module that composes it, for types neither."""
+    assert circles(graph(product())) == []
+
+
+def test_no_import_is_for_type_checkers_only() -> None:
+    assert [name for name, source in product().items() if type_checking_blocks(source)] == []
+
+
 def test_every_package_of_the_table_exists() -> None:
     names = {module_name(path) for path in SOURCES}
     assert all(any(within(name, {package}) for name in names) for package in MAY_IMPORT)
@@ -119,6 +129,10 @@ def test_every_package_of_the_table_exists() -> None:
 
 
 def test_the_checks_see_what_is_wrong() -> None:
+    guarded = "if TYPE_CHECKING:\n    from neo.b import B"
+    sources = {"neo.a": guarded, "neo.b": "import neo.c", "neo.c": "from neo import a", "neo.d": ""}
+    assert circles(graph(sources)) == [["neo.a", "neo.b", "neo.c"]]
+    assert type_checking_blocks(guarded) == 1
     assert layer_violations("neo.master.primary", "from neo.storage.node import x") == [
         "neo.storage.node.x"
     ]
