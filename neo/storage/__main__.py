@@ -100,7 +100,7 @@ def make_core(shell: ProcessHost, acknowledged: Acknowledged | None = None) -> S
             shell.bind,
             tuple(settings.devpath or _devpath(settings)),
             drop_partitions=not settings.disable_drop_partitions,
-            is_clone=settings.new_nid,
+            is_clone=bool(settings.new_nid),
         )
         masters = MasterCandidates([*settings.masters, *remembered.addresses])
         core = StorageNode(shell, node, masters, backend, remembered.save)
