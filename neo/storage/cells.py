@@ -51,11 +51,10 @@ class Cells:
 
     def mode(self, oid: bytes) -> CellMode:
         """Return how a store of this object is treated."""
-        partition = self.partitions.partition(oid)
-        state = self.partitions.state(partition, self._cluster.nid)
+        state = self.partitions.state_of(oid, self._cluster.nid)
         if state is None or not state.writable:
             return CellMode.ABSENT
-        if state.readable or partition in self.complete:
+        if state.readable or self.partitions.partition(oid) in self.complete:
             return CellMode.NORMAL
         return CellMode.LOCKLESS
 

@@ -62,12 +62,13 @@ class Database:
         peer: Peer,
         message_id: int,
         answer: Message,
-        before: Callable[[], None] = _nothing,
+        before: Callable[[], None] | None = None,
     ) -> None:
         """Answer when everything that was written until now is durable; call ``before`` first."""
 
         def answer_now() -> None:
-            before()
+            if before is not None:
+                before()
             peer.answer(message_id, answer)
 
         send = self.guard(answer_now)
