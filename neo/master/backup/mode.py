@@ -9,12 +9,12 @@ from neo.master.backup.following import Backup, Known
 from neo.master.backup.memory import Memory
 from neo.master.cluster import Cluster
 from neo.master.commit.transactions import Transactions
+from neo.master.denial import denied
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
 from neo.master.maintenance.truncation import check_all_there
 from neo.master.parts import Operation
 from neo.master.phases.service import begin_service
-from neo.master.serving.denial import denied
 from neo.master.settings import MasterSettings
 from neo.master.states import Event
 from neo.node.core import Core

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from neo.master.cluster import Cluster
 from neo.master.commit.transactions import Transaction, Transactions
-from neo.master.serving.denial import denied
+from neo.master.denial import denied
 from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Future, first

@@ -9,11 +9,11 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from neo.master.denial import PRIMARY_STAYS, denied
 from neo.master.election.epochs import Forget, encode
 from neo.master.election.links import MasterLinks
 from neo.master.election.log import MasterLog
 from neo.master.election.member import LogMember
-from neo.master.serving.denial import PRIMARY_STAYS, denied
 from neo.node.host import Host as NodeHost
 from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.ids import format_nid

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from neo.master.cluster import Cluster
+from neo.master.denial import denied
 from neo.master.election.leadership import Tenure
 from neo.master.election.membership import Membership
-from neo.master.serving.denial import denied
 from neo.node.core import Core
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer

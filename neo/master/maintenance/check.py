@@ -25,8 +25,8 @@ from enum import Enum
 from typing import Protocol
 
 from neo.master.cluster import Cluster
+from neo.master.denial import denied
 from neo.master.maintenance.pack import Packs
-from neo.master.serving.denial import denied
 from neo.protocol.enums import CellState, NodeState
 from neo.protocol.ids import ZERO_TID, format_nid, format_nids
 from neo.protocol.packets import (

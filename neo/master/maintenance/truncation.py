@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from neo.master.cluster import Cluster
+from neo.master.denial import denied
 from neo.master.maintenance.pack import Packs
-from neo.master.serving.denial import denied
 from neo.protocol.ids import format_nids, tid_from_time
 
 #: No ZODB is older. A smaller tid was meant to be a number of seconds, or lost some digits.

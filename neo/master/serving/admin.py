@@ -9,6 +9,7 @@ from typing import Protocol
 from neo.master.backup.mode import BackupMode
 from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
+from neo.master.denial import PRIMARY_STAYS, denied
 from neo.master.election.serve_masters import ServeMasters, done
 from neo.master.maintenance.check import Checks
 from neo.master.maintenance.pack import Packs
@@ -17,7 +18,6 @@ from neo.master.maintenance.truncation import check_all_there, check_tid
 from neo.master.parts import Operation
 from neo.master.phases.recovery import Recovery
 from neo.master.phases.service import start_storage
-from neo.master.serving.denial import PRIMARY_STAYS, denied
 from neo.master.states import SERVING
 from neo.node.core import Core
 from neo.node.handler import Handler, on
