@@ -264,8 +264,8 @@ class ProcessHost:
         logger.info("listening on %s", format_address(self.bind))
         if self._server_tls is None and not is_loopback(self.bind):
             logger.warning(
-                "no TLS on %s, which other machines may reach: whoever does can stop the cluster, read"
-                " and change all data; set ca, cert and key, or close the port to strangers",
+                "no TLS on %s, which other machines may reach: any of them can stop the cluster, read"
+                " and change all data; set ca, cert and key, or close the port to others",
                 format_address(self.bind),
             )
 
