@@ -37,7 +37,7 @@ class Gate:
         (self.folder / "closed").unlink()
 
     def wait_for_somebody(self, check: Callable[[], object] = lambda: None) -> None:
-        """``check`` raises if nobody will come."""
+        """Wait until a task waits at the gate. ``check`` raises if none can come."""
 
         def is_there() -> bool:
             check()

@@ -12,7 +12,7 @@ from persistent.wref import WeakRef
 from ZODB.Connection import TransactionMetaData
 from ZODB.utils import p64, u64
 
-#: Oids that nobody makes: references to them are broken.
+#: Oids of objects that are never created: references to them are broken.
 MISSING = 10**9
 
 

@@ -1,4 +1,4 @@
-"""All tables are as of one transaction whenever somebody reads, also after a kill at any step."""
+"""All tables are as of one transaction at each read, also after a kill at any step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_reader_of_a_snapshot_keeps_it_while_the_next_one_is_made(
         change(storage, 0)
     export(copied, out)
     assert {table: exported(kept, table) for table in TABLES} == before
-    # Who listed the files before and opens them now finds none of another snapshot.
+    # A reader that listed the files earlier and opens them now finds none of another snapshot.
     assert not any((out / "history" / name).exists() for name in names)
     with closing(FileStorage(str(copied))) as storage:
         change(storage, 1)

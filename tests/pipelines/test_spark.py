@@ -180,7 +180,7 @@ def test_wrong_options_are_told(load: Reader, options: dict[str, str], reason: s
         load(**{"table": "objects", **options}).count()
 
 
-#: A session of its own, in which nobody calls register().
+#: A session of its own, without a call of register().
 _UNREGISTERED = """
 import sys
 from pyspark.sql import SparkSession

@@ -39,7 +39,7 @@ def test_a_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 @contextmanager
 def nobody() -> Iterator[None]:
-    """Without the rights of root, who may write anywhere."""
+    """Drop the rights of root during the block, which include writing to any file."""
     if os.geteuid() != 0:
         yield
         return

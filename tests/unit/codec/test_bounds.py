@@ -287,7 +287,7 @@ PROGRAM = st.tuples(
     st.lists(OPCODE, max_size=8).map(b"".join),
     st.lists(OPCODE, min_size=1, max_size=8).map(b"".join),
 ).filter(
-    # Tuples that share tuples take time to hash, which nobody has promised.
+    # Tuples that share tuples take time to hash; the time is not bounded.
     lambda p: not (set(p[1]) & set(b"2ghj") and set(p[0] + p[1]) & set(b"t\x85\x86\x87"))
 )
 #: In the memo: a text and a tuple, to be copied.
