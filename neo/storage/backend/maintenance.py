@@ -8,7 +8,7 @@ from itertools import groupby
 
 from neo.storage.backend import revisions
 from neo.storage.backend.revisions import Revision
-from neo.storage.backend.sql import Engine, Row, bound, to_bytes
+from neo.storage.backend.sql import SET_VALUE_TID, Engine, Row, bound, to_bytes
 from neo.storage.backend.tables import Tables
 from neo.storage.backend.values import Values
 
@@ -73,13 +73,7 @@ class Maintenance:
                 )
                 released += [r.data_id for r in removed if r.data_id is not None]
             for serial, value_tid in changed:
-                self._write(
-                    "UPDATE obj SET value_tid=? WHERE `partition`=? AND oid=? AND tid=?",
-                    value_tid,
-                    partition,
-                    oid,
-                    serial,
-                )
+                self._write(SET_VALUE_TID, value_tid, partition, oid, serial)
         self._values.collect(released)
 
     def _is_last(self, partition: int, oid: int, tid: int) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from neo.storage.backend import revisions
 from neo.storage.backend.api import Record, Transaction
 from neo.storage.backend.reads import Reads
-from neo.storage.backend.sql import Engine, bound, storable, to_bytes, to_int
+from neo.storage.backend.sql import SET_VALUE_TID, Engine, bound, storable, to_bytes, to_int
 from neo.storage.backend.tables import Tables
 from neo.storage.backend.values import Values
 
@@ -20,6 +20,7 @@ _ADD_TRANSACTION = (
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _ADD_OBJECT = "REPLACE INTO obj (`partition`, oid, tid, data_id, value_tid) VALUES (?, ?, ?, ?, ?)"
+_SET_DATA = "UPDATE obj SET data_id=? WHERE `partition`=? AND oid=? AND tid=?"
 # Rows of lockless undos. The undo of a creation has NULL in ``value_tid`` too.
 _UNLINKED = (
     "SELECT oid, tid, value_tid FROM obj"
@@ -97,25 +98,14 @@ class Replication:
     def _repoint(self, objects: list[tuple[bytes, bytes]]) -> None:
         for o, tids in revisions.by_oid(objects).items():
             for t, value_tid in revisions.repoint(self._reads.revisions_of(o), tids):
-                self._write(
-                    "UPDATE obj SET value_tid=? WHERE `partition`=? AND oid=? AND tid=?",
-                    value_tid,
-                    o % self._tables.modulo,
-                    o,
-                    t,
-                )
+                self._write(SET_VALUE_TID, value_tid, o % self._tables.modulo, o, t)
 
     def unlink_undone(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
         self._engine.drain()
         released: list[int] = []
         for o, tids in revisions.by_oid(objects).items():
             for revision in revisions.pointing(self._reads.revisions_of(o), tids):
-                self._write(
-                    "UPDATE obj SET data_id=NULL WHERE `partition`=? AND oid=? AND tid=?",
-                    o % self._tables.modulo,
-                    o,
-                    revision.tid,
-                )
+                self._write(_SET_DATA, None, o % self._tables.modulo, o, revision.tid)
                 released += [] if revision.data_id is None else [revision.data_id]
         self._values.collect(released)
 
@@ -140,11 +130,5 @@ class Replication:
                 lacking.append((to_bytes(tid), to_bytes(oid)))
             else:
                 linked[oid, tid] = data_id
-                self._write(
-                    "UPDATE obj SET data_id=? WHERE `partition`=? AND oid=? AND tid=?",
-                    data_id,
-                    partition,
-                    oid,
-                    tid,
-                )
+                self._write(_SET_DATA, data_id, partition, oid, tid)
         return sorted(lacking)

@@ -25,6 +25,8 @@ to_bytes = Struct(">Q").pack
 
 Row = Sequence[Any]
 
+SET_VALUE_TID = "UPDATE obj SET value_tid=? WHERE `partition`=? AND oid=? AND tid=?"
+
 
 def to_int(value: bytes) -> int:
     """Return the integer of an oid or tid; above MAX_TID it is negative, hence in no table."""
