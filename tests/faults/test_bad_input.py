@@ -99,7 +99,7 @@ def test_who_does_not_speak_neo_is_sent_away(
         (b"\x93\x00\xcd\x12\x34\x90", "unknown message code 0x1234"),
         (b"\x93\x00\x01\x91\xc0", "RequestIdentification: 6 arguments expected, got 1"),
         (b"\x93\x00\x02\x91\xc0", "Ping: 0 arguments expected, got 1"),
-        (REQUEST.replace(b"\xc4\x03lab", b"\x07"), "wrong argument: expected str, got 7"),
+        (REQUEST.replace(b"\xc4\x03lab", b"\x07"), "wrong argument: name: expected str, got 7"),
         (REQUEST[:-1] + b"\xc0", "RequestIdentification: wrong argument: extra: expected map, got None"),
         (encode(0, Pong()), "answer to no question: Pong"),
         (encode(0, AskVoteTransaction(ZERO)), "unexpected AskVoteTransaction"),

@@ -129,7 +129,7 @@ def test_a_table_that_is_told_again_with_other_rows_is_found(watched: Watched) -
 
 def test_a_change_that_leaves_nobody_to_read_from_is_found(watched: Watched) -> None:
     watched.master.cluster.change_partitions([(0, 1, OUT), (0, 2, OUT)])
-    violated(watched, "in which nobody has partition 0")
+    violated(watched, "in which no node has partition 0")
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_a_table_that_no_master_told_is_found(watched: Watched) -> None:
     table = watched.master.cluster.table()
     row = [(1, UP), (2, FEEDING)]
     watched.send(replace(table, row_list=[row, *table.row_list[1:]]))
-    violated(watched, "that no master told")
+    violated(watched, "that no master sent")
 
 
 def test_a_client_that_takes_an_older_table_is_found(watched: Watched) -> None:
@@ -171,9 +171,9 @@ def test_the_rest_of_a_lost_connection_is_no_step_back(watched: Watched) -> None
     (storage,) = storages
     process.spawn(storage.sync)
     watched.world.run(1.0)
-    channel = storage.session._master
-    channel.close("on purpose")
-    channel._handler.notified(channel, watched.older)
+    joined = storage._session.master.current
+    joined.channel.close("on purpose")
+    joined.handler.notified(joined.channel, watched.older)
     watched.world.run(1.0)
 
 
