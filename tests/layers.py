@@ -34,8 +34,8 @@ WORLD = {
     *("select", "signal", "smtplib", "socket", "sqlite3", "ssl", "subprocess", "threading"),
     *("time", "uvloop"),
 }
-#: The shells, which may.
-SHELLS = (
+#: Implementations of hosts, and command lines, which may.
+HOSTS = (
     "neo.admin.smtp",
     "neo.client",
     "neo.demo",

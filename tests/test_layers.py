@@ -1,4 +1,4 @@
-"""The source held to the layers of the architecture: imports go down only, IO stays in the shells."""
+"""The source held to the layers of the architecture: imports go down only, IO stays in the hosts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.layers import EXCEPTIONS, MAY_IMPORT, SHELLS, WORLD
+from tests.layers import EXCEPTIONS, HOSTS, MAY_IMPORT, WORLD
 from tools.circles import circles, graph, product, type_checking_blocks
 
 ROOT = Path(__file__).parent.parent
@@ -65,7 +65,7 @@ def layer_violations(name: str, source: str) -> list[str]:
 
 
 def world_violations(name: str, source: str) -> list[str]:
-    if within(name, SHELLS) or name.endswith(".__main__"):
+    if within(name, HOSTS) or name.endswith(".__main__"):
         return []
     return [
         imported
@@ -80,7 +80,7 @@ def test_imports_go_down_only(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_name)
-def test_only_shells_touch_the_world(path: Path) -> None:
+def test_only_hosts_touch_the_world(path: Path) -> None:
     assert world_violations(module_name(path), path.read_text()) == []
 
 

@@ -58,7 +58,7 @@ def _check_mail(settings: argparse.Namespace) -> None:
         raise ConfigError("setting 'smtp_login': user:password expected")
 
 
-def _mailer(shell: ProcessHost, settings: argparse.Namespace) -> Smtp | None:
+def _mailer(host: ProcessHost, settings: argparse.Namespace) -> Smtp | None:
     if not settings.smtp:
         return None
     user, _, password = (settings.smtp_login or "").partition(":")
@@ -68,24 +68,24 @@ def _mailer(shell: ProcessHost, settings: argparse.Namespace) -> Smtp | None:
         tuple(settings.smtp_to),
         bool(settings.smtp_tls),
         (user, password) if user else None,
-        shell.from_thread,
+        host.from_thread,
     )
 
 
-def make_core(shell: ProcessHost) -> AdminCore:
+def make_core(host: ProcessHost) -> AdminCore:
     """Return the core of the node. Raises ConfigError if the list of masters cannot be used."""
-    settings = shell.settings
+    settings = host.settings
     remembered = RememberedMasters(settings.dynamic_master_list)
-    assert shell.bind is not None
+    assert host.bind is not None
     return AdminCore(
-        shell,
+        host,
         settings.cluster,
         MasterCandidates([*settings.masters, *remembered.addresses]),
-        shell.bind,
+        host.bind,
         remembered.save,
         settings.monitor_backup or (),
         settings.monitor_maxlag,
-        _mailer(shell, settings),
+        _mailer(host, settings),
     )
 
 

@@ -230,6 +230,6 @@ class ControlHandler(Handler):
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, message: FlushLog) -> None:
         """Reopen the logs of all nodes. Not answered."""
-        self._node.shell.reopen_logs()
+        self._node.host.reopen_logs()
         if self._link.primary is not None:
             self._link.primary.peer.send(message)

@@ -41,7 +41,7 @@ class AdminCore(Core):
 
     def __init__(
         self,
-        shell: Host,
+        host: Host,
         cluster: str,
         masters: MasterCandidates,
         bind: Address,
@@ -50,7 +50,7 @@ class AdminCore(Core):
         max_lag: float = MAX_LAG_SECONDS,
         mailer: Mailer | None = None,
     ) -> None:
-        super().__init__(shell)
+        super().__init__(host)
         self.cluster = cluster
         self._masters = masters
         self._remember = remember
@@ -83,4 +83,4 @@ class AdminCore(Core):
         self._reporter.upstream(address)
 
     def flush_log(self) -> None:
-        self.shell.reopen_logs()
+        self.host.reopen_logs()

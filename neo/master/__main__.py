@@ -117,10 +117,10 @@ def master_settings(settings: argparse.Namespace) -> MasterSettings:
     )
 
 
-def make_core(shell: ProcessHost) -> Core:
+def make_core(host: ProcessHost) -> Core:
     """Return the core of this process. Raise StartFailure if the log cannot be used, ConfigError for a
     wrong list of masters."""
-    options, bind = shell.settings, shell.bind
+    options, bind = host.settings, host.bind
     assert bind is not None
     settings = master_settings(options)
     remembered = RememberedMasters(options.dynamic_master_list)
@@ -131,17 +131,17 @@ def make_core(shell: ProcessHost) -> Core:
                 "'masters' has no others: name them all; or, if they will never run again, move the "
                 "folder elsewhere"
             )
-        return PrimaryMaster(shell, settings, bind)
+        return PrimaryMaster(host, settings, bind)
 
-    def make_primary(shell: Host, tenure: Tenure) -> PrimaryMaster:
-        return PrimaryMaster(shell, settings, bind, tenure)
+    def make_primary(host: Host, tenure: Tenure) -> PrimaryMaster:
+        return PrimaryMaster(host, settings, bind, tenure)
 
     try:
         genesis = genesis_of(settings.masters)
         path, name = options.election_log, format_address(bind)
-        folder = LogFolder(path, name, genesis, shell.from_thread, logger.warning)
+        folder = LogFolder(path, name, genesis, host.from_thread, logger.warning)
         return MasterNode(
-            *(shell, settings.cluster, settings.masters, bind, folder, make_primary, remembered)
+            *(host, settings.cluster, settings.masters, bind, folder, make_primary, remembered)
         )
     except LogFailure as e:
         raise StartFailure(str(e)) from None

@@ -21,7 +21,7 @@ async def watch_clock(cluster: Cluster, core: Core) -> None:
     once until it is right again, which may take days. Never returns."""
     warned = False
     while True:
-        behind = time_from_tid(cluster.last_tid) - core.shell.time()
+        behind = time_from_tid(cluster.last_tid) - core.host.time()
         if behind > BEHIND_SECONDS and not warned:
             logger.warning(
                 "the clock of this machine is %.0f s behind the last transaction, %s: new ones get the"

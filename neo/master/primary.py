@@ -57,13 +57,13 @@ class PrimaryMaster(Core):
 
     def __init__(
         self,
-        shell: Host,
+        host: Host,
         settings: MasterSettings,
         bind: Address,
         tenure: Tenure | None = None,
     ) -> None:
         """``tenure``: None if this master is alone."""
-        super().__init__(shell)
+        super().__init__(host)
         self.settings = settings
         self.tenure = tenure
         self.cluster = cluster = self._make_cluster(bind)
@@ -91,7 +91,7 @@ class PrimaryMaster(Core):
         self.checks = Checks(cluster, self.packs, self.backup)
         self.comparison = Comparison(cluster, self.checks, self)
         self.scrub = Scrub(
-            cluster, self.checks, self.packs, shell, settings.scrub_days * DAY_SECONDS
+            cluster, self.checks, self.packs, host, settings.scrub_days * DAY_SECONDS
         )
         #: Parts in the order in which they are told of events. The coordinator is before replication,
         #: which may change the table when it was confirmed: transactions would wait for that change.
@@ -114,7 +114,7 @@ class PrimaryMaster(Core):
             nid = tenure.nid
         node = self.nodes.add(Node(NodeType.MASTER, nid, bind, NodeState.RUNNING, identified=True))
         cluster = self.cluster_type(
-            settings.cluster, node, self.nodes, self.partitions, self.shell.time, self, tenure
+            settings.cluster, node, self.nodes, self.partitions, self.host.time, self, tenure
         )
         if tenure is not None:
             # What earlier primaries published.

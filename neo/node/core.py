@@ -1,5 +1,5 @@
 """Base of the four roles: a node without IO, clock, randomness or threads (docs/architecture.md, *Cores
-and shells*).
+and hosts*).
 
 A core is called with what happened: bytes came, a connection ended, a time has come, a write is durable.
 It queues messages, starts timers and dials through its :class:`~neo.node.host.Host`. After each event the
@@ -33,8 +33,8 @@ WATCH_SECONDS = STRANGER_SECONDS / 4
 class Core:
     """State that every role has: peers, node table, partition table."""
 
-    def __init__(self, shell: Host) -> None:
-        self.shell = shell
+    def __init__(self, host: Host) -> None:
+        self.host = host
         # Dictionaries, not sets: iteration must not depend on memory addresses.
         self.peers: dict[Peer, None] = {}
         #: Peers that dialed this node and are not trusted; the oldest first.
@@ -43,7 +43,7 @@ class Core:
         self.nodes = NodeTable()
         self.partitions = PartitionTable()
         self.stopped = False
-        self.noise = Noise(shell.monotonic)
+        self.noise = Noise(host.monotonic)
         #: Peers for which something is queued.
         self.touched: dict[Peer, None] = {}
         self._tasks: dict[Task[Any], None] = {}
@@ -114,7 +114,7 @@ class Core:
     def dial(self, address: Address, handler: Handler) -> Peer:
         """Return a new outgoing peer. Messages can be queued for it at once."""
         peer = Peer(self, handler, address, server=False)
-        self.shell.dial(peer)
+        self.host.dial(peer)
         return peer
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
@@ -123,7 +123,7 @@ class Core:
                 callback()
                 self.flush()
 
-        return self.shell.call_later(delay, run)
+        return self.host.call_later(delay, run)
 
     def sleep(self, seconds: float) -> Future[None]:
         future: Future[None] = Future()
@@ -157,7 +157,7 @@ class Core:
         for peer in list(self.peers):
             peer.close()
         self.flush()
-        self.shell.stop(code)
+        self.host.stop(code)
 
     def abandon(self) -> None:
         """Drop every connection and all queued messages, without notice. The core is dead afterwards."""
@@ -171,7 +171,7 @@ class Core:
         self.touched.clear()
 
     def _watch_peers(self) -> None:
-        limit = self.shell.monotonic() - STRANGER_SECONDS
+        limit = self.host.monotonic() - STRANGER_SECONDS
         for peer in list(self.peers):
             if peer.server and peer.node is None and peer.since < limit and self.must_identify:
                 logger.warning("%r did not identify itself in time", peer)

@@ -95,7 +95,7 @@ class PeerOwner(Protocol):
     noise: Noise
 
     @property
-    def shell(self) -> Clock: ...
+    def host(self) -> Clock: ...
 
     def output(self, link: Link, data: bytes, close: bool) -> None: ...
 
@@ -118,7 +118,7 @@ class Peer:
         self.address = address  # the remote address
         self.server = server  # the peer dialed this node
         self.node: Node | None = None
-        self.since = core.shell.monotonic()
+        self.since = core.host.monotonic()
         #: Requests go both ways. Answers and notifications are then processed while requests wait,
         #: because two nodes that wait for each other to read would wait forever.
         self.both_ways = False
@@ -231,7 +231,7 @@ class Peer:
                 if received is None:
                     break
                 if executed:
-                    now = self.core.shell.monotonic()
+                    now = self.core.host.monotonic()
                     if executed == 1:
                         began = now
                     if connection.queued > TURN_BYTES or now - began > TURN_SECONDS:

@@ -286,15 +286,15 @@ class ProcessHost:
 class _Accepted:
     """First owner of an accepted transport, until its remote address is known and its peer is made."""
 
-    def __init__(self, shell: ProcessHost) -> None:
-        self._shell = shell
+    def __init__(self, host: ProcessHost) -> None:
+        self._host = host
         #: Set if the connection was turned away.
         self._transport: Transport | None = None
 
     def connected(self, transport: Transport, address: Address) -> None:
-        peer = self._shell.peer_for(address)
+        peer = self._host.peer_for(address)
         if peer is None:
-            self._shell.turn_away(transport)
+            self._host.turn_away(transport)
             self._transport = transport
             return
         peer.link = transport

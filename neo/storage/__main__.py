@@ -78,12 +78,12 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
     return settings
 
 
-def make_core(shell: ProcessHost, acknowledged: Acknowledged | None = None) -> StorageNode:
+def make_core(host: ProcessHost, acknowledged: Acknowledged | None = None) -> StorageNode:
     """Return a core with its database open. ``acknowledged``: by earlier cores of this process.
 
     Raises StartFailure when the database cannot be used, ConfigError when a setting is wrong.
     """
-    settings = shell.settings
+    settings = host.settings
     remembered = RememberedMasters(settings.dynamic_master_list)
     cores: list[StorageNode] = []  # empty while the backend is being opened
 
@@ -91,19 +91,19 @@ def make_core(shell: ProcessHost, acknowledged: Acknowledged | None = None) -> S
         for core in cores:
             core.backend_failed(failure)
 
-    assert shell.bind is not None
+    assert host.bind is not None
     backend = None
     try:
-        backend = _open(shell, settings, failed, acknowledged)
+        backend = _open(host, settings, failed, acknowledged)
         node = NodeSettings(
             settings.cluster,
-            shell.bind,
+            host.bind,
             tuple(settings.devpath or _devpath(settings)),
             drop_partitions=not settings.disable_drop_partitions,
             is_clone=bool(settings.new_nid),
         )
         masters = MasterCandidates([*settings.masters, *remembered.addresses])
-        core = StorageNode(shell, node, masters, backend, remembered.save)
+        core = StorageNode(host, node, masters, backend, remembered.save)
     except (ValueError, OSError, BackendFailure) as e:
         if backend is not None:
             _close(backend)
@@ -114,7 +114,7 @@ def make_core(shell: ProcessHost, acknowledged: Acknowledged | None = None) -> S
 
 
 def _open(
-    shell: ProcessHost,
+    host: ProcessHost,
     settings: argparse.Namespace,
     failed: Callable[[BackendFailure], None],
     acknowledged: Acknowledged | None,
@@ -124,7 +124,7 @@ def _open(
             settings.adapter,
             settings.database,
             settings.engine,
-            shell.from_thread,
+            host.from_thread,
             failed,
             settings.dedup,
             acknowledged,

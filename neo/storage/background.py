@@ -39,7 +39,7 @@ class Background(Part):
 
     def __init__(self, core: Core, database: Database, locks: Locks) -> None:
         self._core = core
-        self._shell = core.shell
+        self._host = core.host
         self._database = database
         self._locks = locks
         self.jobs: dict[Task[None], None] = {}
@@ -64,18 +64,18 @@ class Background(Part):
 
     def monotonic(self) -> float:
         """Return seconds that never jump."""
-        return self._shell.monotonic()
+        return self._host.monotonic()
 
     # -- pauses ----------------------------------------------------------------------------------
 
     def asked(self) -> None:
         """Note a request of a client."""
-        self._asked = self._shell.monotonic()
+        self._asked = self._host.monotonic()
 
     @property
     def busy(self) -> bool:
         """Whether clients are active."""
-        return bool(self._locks) or self._shell.monotonic() - self._asked < BUSY_SECONDS
+        return bool(self._locks) or self._host.monotonic() - self._asked < BUSY_SECONDS
 
     def rows(self, idle: int) -> int:
         """Return the number of rows of the next step, ``idle`` if no client is active."""
@@ -85,7 +85,7 @@ class Background(Part):
         """Pause after a step that began at this time of :meth:`monotonic`."""
         pause = 0.0
         if self.busy:
-            self._owed += self._shell.monotonic() - began
+            self._owed += self._host.monotonic() - began
             if self._owed >= PAUSE_SECONDS_MIN:
                 pause, self._owed = min(self._owed, PAUSE_SECONDS_MAX), 0.0
         await self._core.sleep(pause)

@@ -72,7 +72,7 @@ class Database:
             peer.answer(message_id, answer)
 
         send = self.guard(answer_now)
-        if self._core.shell.fault(FaultSite.STORED_ANSWER_LATE):
+        if self._core.host.fault(FaultSite.STORED_ANSWER_LATE):
             self.backend.stored(lambda: self._late(send))
         else:
             self.backend.stored(send)

@@ -82,7 +82,7 @@ class NodeSettings:
 class StorageNode(Core):
     def __init__(
         self,
-        shell: StorageHost,
+        host: StorageHost,
         settings: NodeSettings,
         masters: MasterCandidates,
         backend: Backend,
@@ -90,8 +90,8 @@ class StorageNode(Core):
     ) -> None:
         """``backend`` is open; this core closes it. ``remember`` stores the addresses of known masters.
         Raises ValueError if the database is of another cluster."""
-        super().__init__(shell)
-        self.shell: StorageHost = shell
+        super().__init__(host)
+        self.host: StorageHost = host
         self.settings = settings
         self.masters = masters
         self._lost: Future[str] = Future()
@@ -99,16 +99,16 @@ class StorageNode(Core):
         self.database = database = Database(self, backend)
         self.cluster = cluster = Cluster(settings.cluster, settings.address, backend)
         self.cells = cells = Cells(database, cluster)
-        self.participant = Participant(database, cluster, cells, shell.monotonic)
+        self.participant = Participant(database, cluster, cells, host.monotonic)
         self.locks = locks = self.participant.locks
         self.background = background = Background(self, database, locks)
         self.links = links = Links(self, cluster, self._storage_handler)
-        self.packer = packer = Packer(shell, database, cells, locks, background)
+        self.packer = packer = Packer(host, database, cells, locks, background)
         self.eraser = Eraser(database, cells, background, settings.drop_partitions)
         receiver = Receiver(database, cells, locks, background)
         upstream = UpstreamLinks(self, cluster, receiver)
         self.replicator = Replicator(
-            shell, database, cluster, cells, locks, background, links, receiver, packer
+            host, database, cluster, cells, locks, background, links, receiver, packer
         )
         self.backup = BackupReplicator(
             database, cluster, cells, background, links, upstream, receiver, packer
@@ -121,8 +121,8 @@ class StorageNode(Core):
         self._serve_storage = ServeStorage(
             database, cells, locks, background, links, downstream, receiver, packer, digests
         )
-        clients, sizes = Clients(), Sizes(shell, backend, cells)
-        service = Service(shell, database, cells, locks, background, clients, packer, sizes)
+        clients, sizes = Clients(), Sizes(host, backend, cells)
+        service = Service(host, database, cells, locks, background, clients, packer, sizes)
         self._identification = Identification(
             database, cluster, service, links, downstream, self._storage_handler
         )
@@ -141,7 +141,7 @@ class StorageNode(Core):
         return ServeMaster(
             self.database,
             self,
-            self.shell,
+            self.host,
             self.masters,
             remember,
             self.cluster,
@@ -175,13 +175,13 @@ class StorageNode(Core):
             peer, accepted = await find_primary(
                 self, self.masters, self._request(), self._serve_master
             )
-            joined = self.shell.monotonic()
+            joined = self.host.monotonic()
             self._joined(peer, accepted)
             reason = await self._lost
             logger.warning("lost the primary master %r: %s", peer, reason)
             self.cluster.master = None
             self.stop_operation()
-            if self.shell.monotonic() - joined < RETRY_SECONDS:
+            if self.host.monotonic() - joined < RETRY_SECONDS:
                 await self.sleep(RETRY_SECONDS)
 
     def _request(self) -> RequestIdentification:
@@ -223,7 +223,7 @@ class StorageNode(Core):
         self.cells.backup.start(backup, self.cluster.nid)
         if was_operational:
             return
-        self.shell.healthy()
+        self.host.healthy()
         for part in self.parts:
             part.operation_started()
 
@@ -261,7 +261,7 @@ class StorageNode(Core):
         except BackendFailure as e:
             logger.error("data of interrupted transactions is left in the database: %s", e)
         self._close_backend()
-        self.shell.stop(code)
+        self.host.stop(code)
 
     def erase(self) -> None:
         """Erase the database and stop: the operator removed this node from the cluster (specification
@@ -274,7 +274,7 @@ class StorageNode(Core):
         except BackendFailure as e:
             logger.critical("the database of this dropped node could not be erased: %s", e)
         self._close_backend()
-        self.shell.stop(0)
+        self.host.stop(0)
 
     def backend_failed(self, failure: BackendFailure) -> None:
         """Leave the cluster, and have the process make another core; stop if that would begin with an
@@ -286,9 +286,9 @@ class StorageNode(Core):
         self._end(why)
         self._close_backend()
         if isinstance(failure, DatabaseGone):
-            self.shell.stop(1)
+            self.host.stop(1)
         else:
-            self.shell.restart(why)
+            self.host.restart(why)
 
     def _end(self, why: str | None = None) -> None:
         """Cancel all workflows and close all connections. With ``why``, tell identified peers first why

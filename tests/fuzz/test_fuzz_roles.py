@@ -49,13 +49,13 @@ class Node:
     def __init__(
         self,
         core: Core,
-        shell: Any,
+        host: Any,
         known: dict[str, Peer],
         again: dict[str, Connect],
         close: Callable[[], None] = lambda: None,
     ) -> None:
         self.core = core
-        self.shell = shell
+        self.host = host
         self.close = close
         self._known = known
         self._again = {**again, "stranger": self._stranger}
@@ -100,13 +100,13 @@ def a_master(random: Random, folder: Path) -> Node:
         "client": lambda: world.client().peer,
         "admin": lambda: world.join(NodeType.ADMIN, port=9001).peer,
     }
-    return Node(world.master, world.shell, known, again)
+    return Node(world.master, world.host, known, again)
 
 
 def an_admin(random: Random, folder: Path) -> Node:
     world = AdminWorld()
     master = world.accept() if random.random() < 0.8 else world.master
-    return Node(world.core, world.shell, {"master": master.peer}, {})
+    return Node(world.core, world.host, {"master": master.peer}, {})
 
 
 def a_storage(random: Random, folder: Path) -> Node:
@@ -131,7 +131,7 @@ def a_storage(random: Random, folder: Path) -> Node:
         world.notify(master, world.client_row(C1 + 5))
         again["client"] = identified(world.core, client)
         known["storage"] = replicas.storage(world, master, 3).peer
-    return Node(world.core, world.shell, known, again, world.close)
+    return Node(world.core, world.host, known, again, world.close)
 
 
 class Failures(logging.Handler):
@@ -165,7 +165,7 @@ def attack(node: Node, random: Random, sent: list[str], only: type[Message] | No
         sent.append(f"{who} ({type(peer.handler).__name__}), id {message_id}: {message!r:.1000}")
         peer.received(encode(message_id, message))
         node.core.flush()
-        node.shell.advance(random.choice((0.0, 0.0, 1.1)))
+        node.host.advance(random.choice((0.0, 0.0, 1.1)))
         node.core.flush()
         if node.core.stopped:
             break
@@ -194,7 +194,7 @@ def fuzz(
                     who = attack(node, random, sent, only)
                     assert not failures.found, failures.found[0]
                     # The master may send a table with which a node must end.
-                    assert node.shell.exit_code in (None, 0) or who == "master"
+                    assert node.host.exit_code in (None, 0) or who == "master"
                     if node.core.stopped:
                         break
                     assert node.serves()

@@ -8,7 +8,7 @@ from neo.node.peer import Peer
 from neo.protocol.packets import Message, Ping, Pong
 from neo.storage.backend.api import BackendFailure
 from tests.simulator.network import Network
-from tests.simulator.process import RESTART_SECONDS, Process, SimShell
+from tests.simulator.process import RESTART_SECONDS, Process, SimNodeHost
 from tests.simulator.world import World
 
 
@@ -27,8 +27,8 @@ class Answering(Handler):
 class Node(Core):
     must_identify = False
 
-    def __init__(self, shell: SimShell) -> None:
-        super().__init__(shell)
+    def __init__(self, host: SimNodeHost) -> None:
+        super().__init__(host)
         self.handler = Answering()
 
     def stranger_handler(self) -> Handler:
@@ -119,7 +119,7 @@ def test_connections_to_a_stopped_process_wait_in_the_kernel() -> None:
 def test_clocks_differ_by_process_and_timers_do_not_care() -> None:
     pair, fired = Pair(), list[float]()
     pair.b.clock_skew = -5000.0
-    a, b = pair.node(pair.a).shell, pair.node(pair.b).shell
+    a, b = pair.node(pair.a).host, pair.node(pair.b).host
     assert a.time() - b.time() == 5000.0
     assert a.monotonic() == b.monotonic()
     pair.node(pair.b).call_later(2.0, lambda: fired.append(pair.world.now))
@@ -131,10 +131,10 @@ def test_clocks_differ_by_process_and_timers_do_not_care() -> None:
 def test_a_core_that_cannot_be_made_is_made_again_later() -> None:
     world, failures = World(0), [BackendFailure("disk full")]
 
-    def make(shell: SimShell) -> Node:
+    def make(host: SimNodeHost) -> Node:
         if failures:
             raise failures.pop()
-        return Node(shell)
+        return Node(host)
 
     process = Process(world, Network(world), "a", ("127.0.0.1", 1), make)
     process.start()

@@ -16,7 +16,7 @@ from neo.storage.node import StorageNode
 from tests.simulator.cluster import Cluster
 from tests.simulator.disk import SimDisk
 from tests.simulator.disk_check import Rows
-from tests.simulator.process import Process, SimShell
+from tests.simulator.process import Process, SimNodeHost
 
 #: Most clones of one run, because each has all data of another node.
 CLONES_MAX = 2
@@ -37,8 +37,8 @@ class Clone(Process):
         self._disk = disk = original.copy(name)
         self.joined = False
 
-        def make(shell: SimShell) -> StorageNode:
-            return cluster.storage_core(shell, address, disk, is_clone=not self.joined)
+        def make(host: SimNodeHost) -> StorageNode:
+            return cluster.storage_core(host, address, disk, is_clone=not self.joined)
 
         super().__init__(cluster.world, cluster.network, name, address, make, disk, cluster.faults)
         # A clone ends with an error when it loses the master before it has the partition table.
@@ -47,13 +47,13 @@ class Clone(Process):
             cluster.clocks.give(self)
         cluster.joining.append(self)
 
-    def ended(self, shell: SimShell, code: int) -> None:
-        if shell is self._shell and code == 0 and not self.joined:
+    def ended(self, host: SimNodeHost, code: int) -> None:
+        if host is self._host and code == 0 and not self.joined:
             self.joined = True
             self._cluster.joining.remove(self)
             self._cluster.storages.append(self)
             self._cluster.disks[self.name] = self._disk
-        super().ended(shell, code)
+        super().ended(host, code)
 
 
 class Cloning:

@@ -20,7 +20,7 @@ from tests.simulator.clock import Clocks
 from tests.simulator.disk import SimDisk
 from tests.simulator.masters import Masters
 from tests.simulator.network import Network
-from tests.simulator.process import Process, SimShell
+from tests.simulator.process import Process, SimNodeHost
 from tests.simulator.tables import Tables, join_tables
 from tests.simulator.threads import Threads
 from tests.simulator.world import World
@@ -137,8 +137,8 @@ class Cluster:
         mount = Mount(disk, self._make_disk)
         self.mounts.append(mount)
 
-        def make(shell: SimShell) -> StorageNode:
-            return self.storage_core(shell, address, mount.used)
+        def make(host: SimNodeHost) -> StorageNode:
+            return self.storage_core(host, address, mount.used)
 
         mount.process = Process(self.world, self.network, name, address, make, mount, self.faults)
         return mount.process
@@ -149,7 +149,7 @@ class Cluster:
         return any(mount.used is not mount.disk for mount in self.mounts)
 
     def storage_core(
-        self, shell: SimShell, address: Address, disk: SimDisk, is_clone: bool = False
+        self, host: SimNodeHost, address: Address, disk: SimDisk, is_clone: bool = False
     ) -> StorageNode:
         core: StorageNode
 
@@ -157,16 +157,16 @@ class Cluster:
             core.backend_failed(failure)
 
         core = StorageNode(
-            shell,
+            host,
             NodeSettings(self.site.cluster, address, is_clone=is_clone),
             MasterCandidates(self.masters.addresses),
-            disk.open_backend(shell, failed),
+            disk.open_backend(host, failed),
         )
         return core
 
-    def _admin(self, shell: SimShell) -> AdminCore:
+    def _admin(self, host: SimNodeHost) -> AdminCore:
         return AdminCore(
-            shell,
+            host,
             self.site.cluster,
             MasterCandidates(self.masters.addresses),
             self.site.address(ADMIN_PORT),

@@ -23,8 +23,8 @@ READ_FAILS_CHANCE = 0.05
 DEDUP_CHANCE = 0.2
 
 
-class DiskShell(Protocol):
-    """The part of a process's shell that a disk uses."""
+class DiskHost(Protocol):
+    """The part of a process's host that a disk uses."""
 
     def from_thread(self, callback: Callable[..., None], *args: object) -> object: ...
 
@@ -115,17 +115,17 @@ class SimDisk(ABC):
     def break_promise(self, random: Random) -> None:  # noqa: B027 - not all disks have what can break
         """Lose durable data at the next crash; see :mod:`tests.simulator.broken_promises`."""
 
-    def open_backend(self, shell: DiskShell, failed: OnFailure | None = None) -> Backend:
+    def open_backend(self, host: DiskHost, failed: OnFailure | None = None) -> Backend:
         """Return an open backend of this disk. Raise BackendFailure while the disk is full or failing.
         ``failed`` runs on the loop's thread when a sync fails; by default that ends the world."""
-        backend = self.make_backend(shell, self.world.fail if failed is None else failed)
+        backend = self.make_backend(host, self.world.fail if failed is None else failed)
         backend.open()
         self._orphans = orphans(self.tables())
         return backend
 
     @abstractmethod
     def make_backend(
-        self, shell: DiskShell, failed: OnFailure, dedup: bool | None = None
+        self, host: DiskHost, failed: OnFailure, dedup: bool | None = None
     ) -> Backend:
         """Return a backend that is not open yet. ``dedup`` overrides the one of this disk."""
 

@@ -115,4 +115,4 @@ def _may_act(process: Process) -> int | None:
     lease, tenure = core.election.lease, core.tenure
     if lease is None or tenure.over or lease.epoch != tenure.epoch:
         return None
-    return tenure.epoch if lease.left(core.shell.monotonic()) > 0 else None
+    return tenure.epoch if lease.left(core.host.monotonic()) > 0 else None

@@ -23,7 +23,7 @@ ROLES = {
         )
     ),
 }
-#: Shells, and backends that need a server.
+#: Hosts, and backends that need a server.
 OMITTED = (
     "*/__main__.py",
     "neo/master/election/folder.py",

@@ -19,7 +19,7 @@ from tests.simulator.clock import Clock
 from tests.simulator.leadership import Reigns
 from tests.simulator.log_disk import LogPlatter, SimLogDisk
 from tests.simulator.log_watch import LogWatch
-from tests.simulator.process import Process, SimShell
+from tests.simulator.process import Process, SimNodeHost
 from tests.simulator.replicas import check_changes
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Masters:
         self,
         name: str,
         address: Address,
-        make: Callable[[SimShell], PrimaryMaster | MasterNode],
+        make: Callable[[SimNodeHost], PrimaryMaster | MasterNode],
         platter: LogPlatter | None = None,
     ) -> Process:
         cluster = self._cluster
@@ -91,17 +91,17 @@ class Masters:
         self.platters[name] = platter
         clock = Clock(world, random)
 
-        def make(shell: SimShell) -> MasterNode:
+        def make(host: SimNodeHost) -> MasterNode:
             settings = self._settings(list(dict.fromkeys([*self.addresses, address])))
-            disk = SimLogDisk(platter, shell.call_later)
+            disk = SimLogDisk(platter, host.call_later)
 
-            def make_primary(shell: Host, tenure: Tenure) -> PrimaryMaster:
-                primary = WatchedPrimary(shell, settings, address, tenure)
+            def make_primary(host: Host, tenure: Tenure) -> PrimaryMaster:
+                primary = WatchedPrimary(host, settings, address, tenure)
                 self._new(process, primary)
                 return primary
 
             return MasterNode(
-                shell, settings.cluster, settings.masters, address, disk, make_primary
+                host, settings.cluster, settings.masters, address, disk, make_primary
             )
 
         process = self._process(name, address, make, platter)
@@ -110,8 +110,8 @@ class Masters:
         process.writes = lambda peer: self.reigns.writes(process, peer)
         return process
 
-    def _alone(self, shell: SimShell) -> PrimaryMaster:
-        primary = WatchedPrimary(shell, self._settings(self.addresses), self.addresses[0])
+    def _alone(self, host: SimNodeHost) -> PrimaryMaster:
+        primary = WatchedPrimary(host, self._settings(self.addresses), self.addresses[0])
         primary.watch(self._cluster.damaged)
         self.primaries += 1
         return primary

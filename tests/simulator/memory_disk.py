@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from neo.storage.backend.api import BackendFailure
-from tests.simulator.disk_base import DiskShell, OnFailure, SimDisk, Sync
+from tests.simulator.disk_base import DiskHost, OnFailure, SimDisk, Sync
 from tests.simulator.disk_check import Rows
 from tests.simulator.memory import MemoryBackend
 from tests.simulator.memory_tables import NAMES, Changes, Image, apply, empty_image
@@ -29,10 +29,10 @@ class MemoryDisk(SimDisk):
         self._commit: tuple[Changes, Callable[[], object], OnFailure] | None = None
 
     def make_backend(
-        self, shell: DiskShell, failed: OnFailure, dedup: bool | None = None
+        self, host: DiskHost, failed: OnFailure, dedup: bool | None = None
     ) -> MemoryBackend:
         dedup = self.dedup if dedup is None else dedup
-        return MemoryBackend(self, shell.from_thread, failed, dedup, self._lag)
+        return MemoryBackend(self, host.from_thread, failed, dedup, self._lag)
 
     # -- for the backend --------------------------------------------------------------------------
 

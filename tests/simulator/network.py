@@ -17,7 +17,7 @@ from tests.simulator.world import World
 LATENCY_SECONDS = 0.0003
 #: A stream that is held for longer than the keep-alive time (neo.net.sockets) is lost.
 HELD_SECONDS_MAX = 90.0
-#: A dial to a host that cannot be reached fails after the timeout of the shells.
+#: A dial to a host that cannot be reached fails after the timeout of the hosts.
 DIAL_SECONDS = 10.0
 #: Time until a dialing process learns that no process listens, or a peer that its process died.
 RESET_SECONDS = 0.0005

@@ -1,4 +1,4 @@
-"""Simulated processes: a core with a virtual shell, which can be killed, paused and started again."""
+"""Simulated processes: a core with a virtual host, which can be killed, paused and started again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Machine(Protocol):
         """Lose all data that was not synced."""
 
 
-class SimShell:
+class SimNodeHost:
     """Implementation of :class:`neo.node.host.Host` for one life of a process."""
 
     def __init__(self, process: Process) -> None:
@@ -82,9 +82,9 @@ class SimShell:
 class PeerLink:
     """Connects a peer of a core to an end of a stream. Events go through the process."""
 
-    def __init__(self, process: Process, shell: SimShell, peer: Peer) -> None:
+    def __init__(self, process: Process, host: SimNodeHost, peer: Peer) -> None:
         self.process = process
-        self.shell = shell
+        self.host = host
         self.peer = peer
         self.end: End | None = None
         self._slow = False
@@ -114,7 +114,7 @@ class PeerLink:
     def _sent(self) -> None:
         if self._slow and self.unsent <= backlog.SLOW_BYTES // 4:
             self._slow = False
-            self.process.run(self.shell, self.peer.drained)
+            self.process.run(self.host, self.peer.drained)
 
     def pause_reading(self) -> None:
         if self.end is not None:
@@ -129,17 +129,17 @@ class PeerLink:
             self.end.close()
 
     def received(self, data: bytes) -> None:
-        self.process.run(self.shell, lambda: self.peer.received(data))
+        self.process.run(self.host, lambda: self.peer.received(data))
 
     def lost(self, reason: str) -> None:
-        self.process.run(self.shell, lambda: self.peer.lost(reason))
+        self.process.run(self.host, lambda: self.peer.lost(reason))
 
 
 class DialedLink(PeerLink):
     """A link that keeps written bytes until the dial has succeeded."""
 
-    def __init__(self, process: Process, shell: SimShell, peer: Peer) -> None:
-        super().__init__(process, shell, peer)
+    def __init__(self, process: Process, host: SimNodeHost, peer: Peer) -> None:
+        super().__init__(process, host, peer)
         self._waiting: list[bytes] = []
         self._closed = False
 
@@ -155,7 +155,7 @@ class DialedLink(PeerLink):
         super().close()
 
     def connected(self, end: End) -> None:
-        if self.shell.dead:
+        if self.host.dead:
             end.reset("reset by the peer")
             return
         self.attach(end)
@@ -170,7 +170,7 @@ class DialedLink(PeerLink):
             self.lost(f"cannot connect: {reason}")
 
 
-MakeCore = Callable[[SimShell], Core]
+MakeCore = Callable[[SimNodeHost], Core]
 
 
 class Process:
@@ -207,12 +207,12 @@ class Process:
         self.held = False
         self.ends: list[End] = []
         self._make_core = make_core
-        self._shell: SimShell | None = None
-        self._inbox: list[tuple[SimShell, Callable[[], None]]] = []
+        self._host: SimNodeHost | None = None
+        self._inbox: list[tuple[SimNodeHost, Callable[[], None]]] = []
 
     @property
     def alive(self) -> bool:
-        return self._shell is not None
+        return self._host is not None
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -226,15 +226,15 @@ class Process:
         self._boot()
 
     def _boot(self) -> None:
-        shell = self._shell = SimShell(self)
+        host = self._host = SimNodeHost(self)
         self.network.listeners[self.address] = self
         try:
-            core = self.core = self._make_core(shell)
+            core = self.core = self._make_core(host)
         except BackendFailure as e:
             self.world.log(self.name, f"cannot start: {e}")
-            self.restart_core(shell)
+            self.restart_core(host)
             return
-        self.run(shell, core.start)
+        self.run(host, core.start)
 
     def revive(self) -> None:
         """Start the process, unless it runs already or is held back."""
@@ -256,8 +256,8 @@ class Process:
 
     def do(self, callback: Callable[[], None]) -> None:
         """Execute an event from outside, unless the process is dead."""
-        if self._shell is not None and self.core is not None:
-            self.run(self._shell, callback)
+        if self._host is not None and self.core is not None:
+            self.run(self._host, callback)
 
     def pause(self) -> None:
         """Stop the process (SIGSTOP): connections stay, no event is executed."""
@@ -270,12 +270,12 @@ class Process:
             self.world.log(self.name, "goes on")
             self.paused = False
             inbox, self._inbox = self._inbox, []
-            for shell, callback in inbox:
-                self.run(shell, callback)
+            for host, callback in inbox:
+                self.run(host, callback)
 
-    def ended(self, shell: SimShell, code: int) -> None:
+    def ended(self, host: SimNodeHost, code: int) -> None:
         """Handle the end of a core that stopped by itself."""
-        if shell is self._shell:
+        if host is self._host:
             self.world.log(self.name, f"ends with exit code {code}")
             self.exit_code = code
             self._die("closed by the peer")
@@ -285,9 +285,9 @@ class Process:
                 # A supervisor restarts a process that ended by itself.
                 self.world.call_later(RESTART_SECONDS, self.revive, f"{self.name} revival")
 
-    def restart_core(self, shell: SimShell) -> None:
+    def restart_core(self, host: SimNodeHost) -> None:
         """Make the core of a storage node again, after its database failed."""
-        if shell is not self._shell:
+        if host is not self._host:
             return
         self.world.log(self.name, "makes its core again")
         self._die("closed by the peer")
@@ -299,9 +299,9 @@ class Process:
         self.world.call_later(RESTART_SECONDS, boot, f"{self.name} restart")
 
     def _die(self, reason: str) -> None:
-        assert self._shell is not None
-        self._shell.dead = True
-        self._shell = None
+        assert self._host is not None
+        self._host.dead = True
+        self._host = None
         self.core = None
         self.paused = False
         self._inbox.clear()
@@ -312,12 +312,12 @@ class Process:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def run(self, shell: SimShell, callback: Callable[[], None]) -> None:
+    def run(self, host: SimNodeHost, callback: Callable[[], None]) -> None:
         """Execute an event of this life of the process."""
-        if shell.dead:
+        if host.dead:
             return
         if self.paused:
-            self._inbox.append((shell, callback))
+            self._inbox.append((host, callback))
             return
         core = self.core
         callback()
@@ -325,30 +325,30 @@ class Process:
             core.flush()
 
     def accepted(self, end: End) -> None:
-        if self._shell is None or self.core is None:
+        if self._host is None or self.core is None:
             end.reset("reset by the peer")
             return
-        shell, core = self._shell, self.core
+        host, core = self._host, self.core
 
         def accept() -> None:
             peer = core.accepted((end.other.host, 0))
-            link = PeerLink(self, shell, peer)
+            link = PeerLink(self, host, peer)
             peer.link = link
             link.attach(end)
 
         if self.paused:
             # The kernel accepts connections for a stopped process.
-            hold = _Held(self, shell, end)
+            hold = _Held(self, host, end)
             end.receiver = hold
-            self._inbox.append((shell, lambda: hold.release(accept)))
+            self._inbox.append((host, lambda: hold.release(accept)))
         else:
-            self.run(shell, accept)
+            self.run(host, accept)
 
 
 class _Held:
     """Keeps bytes of a connection that a paused process has not accepted yet."""
 
-    def __init__(self, process: Process, shell: SimShell, end: End) -> None:
+    def __init__(self, process: Process, host: SimNodeHost, end: End) -> None:
         self._end = end
         self._data: list[bytes] = []
         self._lost: str | None = None

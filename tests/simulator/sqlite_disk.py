@@ -29,7 +29,7 @@ from typing import NamedTuple
 from neo.storage.backend.api import Backend, BackendFailure, WentBack
 from neo.storage.backend.sql_backend import SQLBackend
 from tests.simulator.broken_promises import Promises
-from tests.simulator.disk_base import DiskShell, OnFailure, SimDisk
+from tests.simulator.disk_base import DiskHost, OnFailure, SimDisk
 from tests.simulator.disk_check import Rows
 from tests.simulator.sqlite_backend import SimSQLite, read_rows
 from tests.simulator.world import World
@@ -81,19 +81,19 @@ class SQLiteDisk(SimDisk):
         db.close()
 
     def make_backend(
-        self, shell: DiskShell, failed: OnFailure, dedup: bool | None = None
+        self, host: DiskHost, failed: OnFailure, dedup: bool | None = None
     ) -> SQLBackend:
         dedup = self.dedup if dedup is None else dedup
         self._backend = SQLBackend(
             SimSQLite(
-                self, shell.from_thread, lambda failure: failed(self.anonymous(failure)), dedup
+                self, host.from_thread, lambda failure: failed(self.anonymous(failure)), dedup
             )
         )
         return self._backend
 
-    def open_backend(self, shell: DiskShell, failed: OnFailure | None = None) -> Backend:
+    def open_backend(self, host: DiskHost, failed: OnFailure | None = None) -> Backend:
         try:
-            backend = super().open_backend(shell, failed)
+            backend = super().open_backend(host, failed)
         except BackendFailure as failure:
             if isinstance(failure, WentBack) or "SQLITE_CORRUPT" in str(failure):
                 self.promises.refused()

@@ -1,4 +1,4 @@
-"""Cores under test without IO: a shell with a virtual clock, and remote nodes played by the test.
+"""Cores under test without IO: a host with a virtual clock, and remote nodes played by the test.
 
 A :class:`Remote` is the other end of a connection. Its messages reach the core at once; messages of the
 core are in :attr:`Remote.received`.
@@ -32,8 +32,8 @@ class FakeTimer:
         self.callback = None
 
 
-class FakeShell:
-    """A shell whose time passes only in :meth:`advance`, and that has no threads."""
+class FakeHost:
+    """A host whose time passes only in :meth:`advance`, and that has no threads."""
 
     def __init__(self, start: float = 1_800_000_000.0) -> None:
         self.random = Random(0)

@@ -1,6 +1,6 @@
 """Empty clusters in quick succession, for suites of many small tests.
 
-One process runs a master and its storage nodes, each with its own core, shell, port and database; every
+One process runs a master and its storage nodes, each with its own core, host, port and database; every
 test gets new ones on empty databases. The client runs in another process, behind sockets.
 """
 
@@ -179,9 +179,9 @@ class _Nodes:
         common = ["--cluster", NAME, "--masters", masters, "--bind"]
         shape = ["-p", str(PARTITIONS), "-r", self._replicas, "-A", str(len(self._databases))]
         master = master_settings([*common, masters, *shape])
-        shell = _Shell(master, make_master)
-        shell.clock = self._clock
-        self._run(shell)
+        host = _Shell(master, make_master)
+        host.clock = self._clock
+        self._run(host)
         await asyncio.sleep(0)
         for database in self._databases:
             settings = storage_settings(
@@ -189,14 +189,14 @@ class _Nodes:
             )
             self._run(ProcessHost(settings, make_storage))
 
-    def _run(self, shell: ProcessHost) -> None:
-        self._running.append((shell, asyncio.create_task(shell.run())))
+    def _run(self, host: ProcessHost) -> None:
+        self._running.append((host, asyncio.create_task(host.run())))
 
     async def stop(self) -> None:
         running, self._running = self._running, []
-        for shell, _ in reversed(running):
-            if shell._core is not None:
-                shell._core.stop(0)
+        for host, _ in reversed(running):
+            if host._core is not None:
+                host._core.stop(0)
         for _, task in running:
             await task
 

@@ -33,7 +33,7 @@ class Contact:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._pulse: Pulse | None = None
-        self._heard = core.shell.monotonic()
+        self._heard = core.host.monotonic()
         self._ever = self._late = self._stopped = False
         self._reason = "it was not reached yet"
 
@@ -42,7 +42,7 @@ class Contact:
 
     def begin(self, peer: Peer) -> None:
         """Watch the connection through which the upstream cluster is followed."""
-        self._heard = self._core.shell.monotonic()
+        self._heard = self._core.host.monotonic()
         self._ever, self._late = True, False
         self._pulse = Pulse(peer)
         self._look(self._pulse)
@@ -61,7 +61,7 @@ class Contact:
             if self._pulse is None
             else "the connection is open, but it does not answer"
         )
-        return Silence(self._core.shell.monotonic() - self._heard, self._ever, reason)
+        return Silence(self._core.host.monotonic() - self._heard, self._ever, reason)
 
     def _look(self, pulse: Pulse) -> None:
         """Check the connection. Call once for each; it reschedules itself while the connection is
@@ -70,7 +70,7 @@ class Contact:
             return
         owed = pulse.look()
         if not owed:
-            self._heard = self._core.shell.monotonic()
+            self._heard = self._core.host.monotonic()
         self._late = owed > LATE_SECONDS
         if owed > SILENCE_SECONDS:
             pulse.peer.lost("it does not answer")

@@ -42,7 +42,7 @@ class Orders:
         """Send orders that take long again. Call once; it reschedules itself."""
         if self._stopped:
             return
-        limit = self._core.shell.monotonic() - ORDER_SECONDS
+        limit = self._core.host.monotonic() - ORDER_SECONDS
         self._withdraw(lambda order: self._given[order][1] <= limit)
         self.give()
         self._core.call_later(ORDER_SECONDS / 3, self.tick)
@@ -67,7 +67,7 @@ class Orders:
             name, address = "", None
             if order.source is not Where.NOWHERE:
                 name, address = self._source(order)
-                self._given[order] = address, self._core.shell.monotonic()
+                self._given[order] = address, self._core.host.monotonic()
                 if address is None:
                     continue  # None in a message means that there is nothing to fetch; tick() tries again
             messages.setdefault((order.nid, order.tid, name), {})[order.partition] = address
@@ -87,7 +87,7 @@ class Orders:
     def upstream(self, partition: int) -> tuple[str, Address] | None:
         """Return the upstream cluster and a node of it where the partition can be read now."""
         sources = self._upstream(partition)
-        address = self._core.shell.random.choice(sources) if sources else None
+        address = self._core.host.random.choice(sources) if sources else None
         return None if address is None else (self._name, address)
 
     # -- not waited for any more -------------------------------------------------------------------

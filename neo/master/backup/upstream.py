@@ -175,7 +175,7 @@ async def check_history(
     own = upstream.nodes.get(upstream.nid)
     if not sources or own is None:
         raise ConnectionLost("the upstream cluster does not serve all partitions")
-    peer = core.dial(core.shell.random.choice(sources), Handler())
+    peer = core.dial(core.host.random.choice(sources), Handler())
     timer = core.call_later(ANSWER_SECONDS, lambda: peer.lost("it does not answer"))
     try:
         accepted = await peer.ask(

@@ -65,7 +65,7 @@ class Coordinator:
 
     def begin(self, peer: Peer, message_id: int, tid: bytes | None) -> None:
         self._begins.append((peer, message_id, tid))
-        if self._core.shell.fault(FaultSite.BEGIN_LATE):
+        if self._core.host.fault(FaultSite.BEGIN_LATE):
             self._core.call_later(LATE_SECONDS, self.begin_waiting)
         else:
             self.begin_waiting()
@@ -106,7 +106,7 @@ class Coordinator:
             peer.refuse(message_id, ErrorCode.PROTOCOL_ERROR, text)
         else:
             transaction.ptid = self._cluster.partitions.ptid or 0
-            transaction.since = self._core.shell.monotonic()
+            transaction.since = self._core.host.monotonic()
             self.open.began(ttid)
             peer.answer(message_id, AnswerBeginTransaction(ttid))
 
@@ -156,7 +156,7 @@ class Coordinator:
                 self._cluster.disconnect(storage)
                 return
             self.transactions.locked(ttid, nid)
-            if self._core.shell.fault(FaultSite.FINISH_LATE):
+            if self._core.host.fault(FaultSite.FINISH_LATE):
                 self._core.call_later(LATE_SECONDS, self.finish)
             else:
                 self.finish()

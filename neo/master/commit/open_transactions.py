@@ -143,7 +143,7 @@ class OpenTransactions:
 
     def _open(self, locks: dict[bytes, list[LockRow]]) -> Iterator[TransactionRow]:
         """Yield the open transactions, and take them out of ``locks``."""
-        now = self._core.shell.monotonic()
+        now = self._core.host.monotonic()
         for transaction in self._transactions.all():
             client, rows = transaction.client, locks.pop(transaction.ttid, [])
             assert client.node is not None and client.node.nid is not None
@@ -154,7 +154,7 @@ class OpenTransactions:
 
     def _others(self, locks: dict[bytes, list[LockRow]]) -> Iterator[TransactionRow]:
         """Yield transactions that storage nodes have and this master does not have (any more)."""
-        now = self._core.shell.time()
+        now = self._core.host.time()
         for ttid, rows in locks.items():
             ended = self._ended.get(ttid)
             count, seconds = _waiting(rows)

@@ -71,19 +71,19 @@ class Candidate:
         make_primary: MakePrimary,
     ) -> None:
         """``incarnation``: a random number of this process."""
-        self.shell = core.shell
+        self.host = core.host
         self.member = member
         self.links = member.links
         self.log = log
         self.incarnation = incarnation
-        self.election = Election(log.me, incarnation, log.epochs, core.shell.monotonic())
+        self.election = Election(log.me, incarnation, log.epochs, core.host.monotonic())
         self.primary: Primary | None = None
         self.tenure: Tenure | None = None
         self._core = core
         self._make_primary = make_primary
         self._claiming = False
         #: When this master was last in a majority.
-        self._decided_last = core.shell.monotonic()
+        self._decided_last = core.host.monotonic()
         #: This master will not serve any more in the current epoch.
         self._resigning = False
         self._leaving = False
@@ -93,27 +93,27 @@ class Candidate:
     def lease_asked(self, link: MasterLink, m: NotifyLease) -> None:
         # A master that lost its log may have granted a newer epoch than it knows: it grants nothing.
         if not self.log.engine.learns:
-            granted = self.election.asked(link.name, m, self.shell.monotonic())
+            granted = self.election.asked(link.name, m, self.host.monotonic())
             if granted is not None:
                 link.send(granted)
 
     def lease_granted(self, link: MasterLink, m: NotifyLeaseGranted) -> None:
-        self.election.granted(link.name, m, self.shell.monotonic())
+        self.election.granted(link.name, m, self.host.monotonic())
         self.evaluate()
 
     def suspected(self, link: MasterLink, epoch: int) -> None:
-        self.election.suspected(link.name, epoch, self.shell.monotonic())
+        self.election.suspected(link.name, epoch, self.host.monotonic())
         self.evaluate()
 
     def lease_left(self, epoch: int) -> float:
         """Return the seconds for which the primary of ``epoch``, in this process, may serve."""
         if self.election.epochs.epoch != epoch or self._resigning:
             return 0.0
-        return self.election.lease_left(self.log.members, self.shell.monotonic())
+        return self.election.lease_left(self.log.members, self.host.monotonic())
 
     def decided(self, decision: Decision) -> None:
         """Handle a decision that is durable, and applied to the epochs of the log."""
-        self.election.decided(decision, self.shell.monotonic())
+        self.election.decided(decision, self.host.monotonic())
         if isinstance(decision, Claim):
             self._resigning = False
             logger.info("epoch %d: the primary master is %s", decision.epoch, decision.master)
@@ -126,7 +126,7 @@ class Candidate:
         if self._core.stopped:
             return
         election, log = self.election, self.log
-        now, members = self.shell.monotonic(), log.members
+        now, members = self.host.monotonic(), log.members
         left = 0.0 if self._resigning else election.lease_left(members, now)
         tenure = self.tenure
         if tenure is not None and (
@@ -159,7 +159,7 @@ class Candidate:
 
     def _report_minority(self) -> None:
         """Log why there is no primary, as far as this master knows."""
-        now = self.shell.monotonic()
+        now = self.host.monotonic()
         if self.member.may_decide():
             self._decided_last = now
             return
@@ -178,7 +178,7 @@ class Candidate:
         """Return the claim to post, as long as it is wanted."""
         claim = None
         if not self._leaving:
-            claim = self.election.claim(self.log.members, self.shell.monotonic())
+            claim = self.election.claim(self.log.members, self.host.monotonic())
         self._claiming = claim is not None
         return None if claim is None else (Kind.DATA, encode(claim))
 
@@ -195,7 +195,7 @@ class Candidate:
         epoch = self.election.epochs.epoch
         logger.info("this master is the primary, %s, in epoch %d", format_nid(nid), epoch)
         self.tenure = Tenure(self, epoch, nid)
-        host = PrimaryHost(self.shell, self._primary_stopped)
+        host = PrimaryHost(self.host, self._primary_stopped)
         self.primary = self._make_primary(host, self.tenure)
         self.primary.set_masters(self.member.rows())
         self.primary.start()

@@ -162,10 +162,10 @@ class FromMaster(Handler):
 
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, message: FlushLog) -> None:
-        self._core.shell.reopen_logs()
+        self._core.host.reopen_logs()
 
     def _heard(self) -> None:
-        self._link.heard = self._core.shell.monotonic()
+        self._link.heard = self._core.host.monotonic()
 
 
 class MasterLink:
@@ -217,7 +217,7 @@ class MasterLink:
             self.send_state()
 
     def send_state(self) -> None:
-        self._state_sent = self._core.shell.monotonic()
+        self._state_sent = self._core.host.monotonic()
         self.send(self._member.state())
 
     def send(self, message: Message) -> None:
@@ -272,7 +272,7 @@ class MasterLink:
         self._unconfirmed = 0
         self._confirming = False
         # Restart the timeout of silence, for the other master may just have lost contact.
-        self._dialed = self._core.shell.monotonic()
+        self._dialed = self._core.host.monotonic()
         self.send_state()
         self._events.reached(self)
 
@@ -281,7 +281,7 @@ class MasterLink:
             return
         was_ready = self._ready
         self._peer, self._ready, self.current = None, False, False
-        now = self._core.shell.monotonic()
+        now = self._core.host.monotonic()
         if was_ready:
             logger.warning("lost the connection to master %s: %s", self.name, reason)
             self._dial(now)
@@ -355,7 +355,7 @@ class MasterLinks:
         answer = AcceptIdentification(NodeType.MASTER, self._member.nid, peer.node.nid)
         peer.answer(message_id, answer)
         peer.send(NotifyFeatures([FEATURE_LOG]))
-        link.heard = self._core.shell.monotonic()
+        link.heard = self._core.host.monotonic()
 
     def _check(self, request: RequestIdentification) -> MasterLink:
         features = request.extra.get(FEATURES)

@@ -119,7 +119,7 @@ class LogMember:
     def rows(self) -> list[NodeRow]:
         """Return the other masters, for the node table of a primary."""
         log = self.the_log()
-        now = self._core.shell.monotonic()
+        now = self._core.host.monotonic()
         rows: list[NodeRow] = []
         for member in log.engine.members.all:
             if member.name != self.me:

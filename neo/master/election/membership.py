@@ -31,7 +31,7 @@ BEHIND_SHOWN = 10
 class Host(Protocol):
     """What the commands need of the master: the log, and the end of its leadership."""
 
-    shell: NodeHost
+    host: NodeHost
     member: LogMember
     links: MasterLinks
     log: MasterLog
@@ -63,7 +63,7 @@ class Membership:
 
     def _alive(self) -> set[str]:
         """Return the names of the members that are alive."""
-        log, now = self._node.log, self._node.shell.monotonic()
+        log, now = self._node.log, self._node.host.monotonic()
         links = [self._node.links.get(name) for name in log.members]
         return {self._node.member.me} | {link.name for link in links if link and link.alive(now)}
 
@@ -213,7 +213,7 @@ class Membership:
                 members, self._voting() - {link.name}, f"{format_nid(nid)} cannot be stopped"
             )
         down = (NodeType.MASTER, link.address, nid, NodeState.DOWN, None)
-        stamp = self._node.shell.time()
+        stamp = self._node.host.time()
         return lambda: link.send(NotifyNodeInformation(stamp, [down]))
 
     # -- the guard of the partition table ----------------------------------------------------------

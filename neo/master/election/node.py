@@ -69,7 +69,7 @@ class Strangers(Handler):
 class MasterNode(Core):
     def __init__(
         self,
-        shell: Host,
+        host: Host,
         cluster: str,
         masters: Sequence[Address],
         bind: Address,
@@ -78,8 +78,8 @@ class MasterNode(Core):
         remembered: RememberedMasters | None = None,
     ) -> None:
         """``masters``: as configured. ``disk`` belongs to this core. Raises LogFailure."""
-        super().__init__(shell)
-        self._incarnation: int = shell.random.getrandbits(62)
+        super().__init__(host)
+        self._incarnation: int = host.random.getrandbits(62)
         self._make_primary = make_primary
         #: None until the log has begun.
         self.candidate: Candidate | None = None
@@ -119,7 +119,7 @@ class MasterNode(Core):
         addresses = self.member.addresses()
         if self.member.bind not in addresses:
             addresses.append(self.member.bind)
-        now = self.shell.monotonic()
+        now = self.host.monotonic()
         if self.log is not None and not self.log.epochs.resigned:
             link = self.links.get(self.log.epochs.primary)
             suspected = self.election is not None and self.election.suspects(now)
@@ -146,7 +146,7 @@ class MasterNode(Core):
 
     def refused(self, link: MasterLink) -> None:
         if self.election is not None:
-            self.election.refused(link.name, self.shell.monotonic())
+            self.election.refused(link.name, self.host.monotonic())
         self.member.refused(link)
 
     def lease_asked(self, link: MasterLink, m: NotifyLease) -> None:
@@ -180,7 +180,7 @@ class MasterNode(Core):
         if candidate is not None:
             candidate.log.tick()
             member.remembered.save(member.addresses())
-        member.tick(self.shell.monotonic())
+        member.tick(self.host.monotonic())
         if candidate is not None:
             candidate.evaluate()
             candidate.tick()

@@ -409,7 +409,7 @@ class Recovery:
             <= self._cluster.identified_storages()
         ):
             return ptid + UNKNOWN_TABLES
-        now = int(self._core.shell.time() * 1000)
+        now = int(self._core.host.time() * 1000)
         return now if now > ptid else ptid + GIVEN_UP_TABLES
 
     def _remember_older(self, ptid: int) -> None:

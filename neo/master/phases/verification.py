@@ -140,4 +140,4 @@ async def _last_ids(cluster: Cluster, core: Core) -> None:
         # no new transaction may get the tid of one of them: when the copies come back, both would look
         # the same. The number is random, because the master that those nodes had may have skipped tids,
         # too.
-        cluster.tids.leave_out(core.shell.random.randrange(UNKNOWN_TIDS, 2 * UNKNOWN_TIDS))
+        cluster.tids.leave_out(core.host.random.randrange(UNKNOWN_TIDS, 2 * UNKNOWN_TIDS))

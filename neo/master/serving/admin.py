@@ -413,7 +413,7 @@ class ServeAdmin(Handler):
 
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, m: FlushLog) -> None:
-        self._core.shell.reopen_logs()
+        self._core.host.reopen_logs()
         self._masters.broadcast(m)
         for other in list(self._cluster.connected.values()):
             if other is not peer:

@@ -103,7 +103,7 @@ class ServeStorage(Handler):
             return
         transaction.locking_tid = self._cluster.tids.ttid()
         client, news = transaction.client, NotifyDeadlock(m.ttid, transaction.locking_tid)
-        if self._core.shell.fault(FaultSite.DEADLOCK_LATE):
+        if self._core.host.fault(FaultSite.DEADLOCK_LATE):
             self._core.call_later(LATE_SECONDS, lambda: client.send(news))
         else:
             client.send(news)

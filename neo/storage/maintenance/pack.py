@@ -53,7 +53,7 @@ LOOK_SECONDS = 0.02
 class Packer(Part):
     """Packs the own cells. Bounds: one job; the requests of the master, which sends one at a time."""
 
-    shell: Host
+    host: Host
     database: Database
     cells: Cells
     locks: Locks
@@ -218,7 +218,7 @@ class Packer(Part):
             else:
                 self.database.backend.set_config("_packing", f"{partition}:{tid}:{oid.hex()}")
             await self.database.stored()
-            if self.shell.fault(FaultSite.JOB_STANDS_STILL):
+            if self.host.fault(FaultSite.JOB_STANDS_STILL):
                 await pace.sleep(LATE_SECONDS)
             await pace.give_way(began)
         return True

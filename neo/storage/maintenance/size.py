@@ -60,8 +60,8 @@ def estimate(oids_from: Callable[[int, int], list[int]], last: int) -> tuple[int
 class Sizes:
     """Computes the answers to AskSize."""
 
-    def __init__(self, shell: Host, backend: Backend, cells: Cells) -> None:
-        self._shell = shell
+    def __init__(self, host: Host, backend: Backend, cells: Cells) -> None:
+        self._host = host
         self._backend = backend
         self._cells = cells
         self._answer: AnswerSize | None = None
@@ -69,7 +69,7 @@ class Sizes:
 
     def measure(self) -> AnswerSize:
         """Return the last answer for GOOD_SECONDS, then measure again. Raises BackendFailure."""
-        now = self._shell.monotonic()
+        now = self._host.monotonic()
         if self._answer is None or now >= self._until:
             objects, partitions = self._count()
             cells = len(self._cells.assigned())

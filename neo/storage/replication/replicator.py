@@ -87,7 +87,7 @@ class OutdatedCell:
 
 @dataclass(eq=False, repr=False)
 class Replicator(Part):
-    shell: Host
+    host: Host
     database: Database
     cluster: Cluster
     cells: Cells
@@ -300,7 +300,7 @@ class Replicator(Part):
         running = self.cluster.running(self.cells.partitions.readable(partition))
         if not running:
             raise ConnectionLost(f"no running node can read partition {partition}")
-        return self.shell.random.choice(running)
+        return self.host.random.choice(running)
 
     def _unlocked(self) -> Future[None]:
         """Return a future: all transactions that are locked now are in the tables."""

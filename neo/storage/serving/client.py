@@ -130,7 +130,7 @@ class Clients(Part):
 class Service:
     """The parts of the node that serve all clients."""
 
-    shell: Host
+    host: Host
     database: Database
     cells: Cells
     locks: Locks
@@ -149,7 +149,7 @@ class ServeClient(StorageHandler):
         super().__init__(service.database)
         self.client = client
         self._service = service
-        self._shell = service.shell
+        self._host = service.host
         self._backend = service.database.backend
         self._cells = service.cells
         self._locks = service.locks
@@ -204,7 +204,7 @@ class ServeClient(StorageHandler):
             else:
                 if answer is None:
                     return
-                if self._shell.fault(FaultSite.READ_ANSWER_LATE):
+                if self._host.fault(FaultSite.READ_ANSWER_LATE):
                     database.call_later(LATE_SECONDS, lambda: peer.answer(message_id, answer))
                 else:
                     peer.answer(message_id, answer)
@@ -216,7 +216,7 @@ class ServeClient(StorageHandler):
     @on(AskObject)
     def object(self, peer: Peer, message_id: int, m: AskObject) -> Message | None:
         self._service.background.asked()
-        late = self._shell.fault(FaultSite.READ_LATE)
+        late = self._host.fault(FaultSite.READ_LATE)
         if not late and not self._locks.read_locked(m.oid):
             try:
                 answer = self._load(m)
@@ -224,7 +224,7 @@ class ServeClient(StorageHandler):
                 raise
             except Exception as e:  # noqa: BLE001  # a bug fails this request only
                 raise refusal(peer, e) from None
-            if self._shell.fault(FaultSite.READ_ANSWER_LATE):
+            if self._host.fault(FaultSite.READ_ANSWER_LATE):
                 self.database.call_later(LATE_SECONDS, lambda: peer.answer(message_id, answer))
                 return None
             return answer
@@ -489,7 +489,7 @@ class ServeClient(StorageHandler):
 
     def _dropped(self, peer: Peer) -> bool:
         """Disconnect the client if the fault site fires; return whether it did."""
-        if not self._shell.fault(FaultSite.CLIENT_DROPPED_BEFORE_VOTE):
+        if not self._host.fault(FaultSite.CLIENT_DROPPED_BEFORE_VOTE):
             return False
         peer.close()
         self.lost(peer, "disconnected on purpose")

@@ -106,7 +106,7 @@ class ServeMaster(StorageHandler):
     """The handler of the primary master after it has accepted this node."""
 
     node: NodeControl
-    shell: Host
+    host: Host
     masters: MasterCandidates
     #: Stores the addresses of known masters.
     remember: Callable[[list[Address]], None]
@@ -183,7 +183,7 @@ class ServeMaster(StorageHandler):
 
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, m: FlushLog) -> None:
-        self.shell.reopen_logs()
+        self.host.reopen_logs()
 
     # -- RECOVERING ----------------------------------------------------------------------------------
 
@@ -294,7 +294,7 @@ class ServeMaster(StorageHandler):
         """Lock, and answer when the vote and the partition table are durable. A node that got its cells
         after the client's stores has nothing to lock; replication of these cells waits for the end of
         the transaction."""
-        if self.shell.fault(FaultSite.DATABASE_FAILS_AT_LOCK):
+        if self.host.fault(FaultSite.DATABASE_FAILS_AT_LOCK):
             raise BackendFailure("fails on purpose")
         if self.participant.locks.lock(m.ttid, m.tid):
             self.database.backend.lock(m.ttid, m.tid)

@@ -27,7 +27,7 @@ class Asking(World):
         self.answer = self.ctl().ask(AskDownNodes())
 
     def node(self, port: int) -> Remote:
-        (found,) = [r for r in self.shell.dialed if r.peer.address == ("127.0.0.1", port)]
+        (found,) = [r for r in self.host.dialed if r.peer.address == ("127.0.0.1", port)]
         return found
 
 
@@ -56,7 +56,7 @@ def test_each_says_what_it_waits_for_or_only_that_it_lives(world: Asking) -> Non
 
 def test_a_machine_that_vanished_is_not_waited_for(world: Asking) -> None:
     world.down(storage(1))
-    world.shell.advance(ANSWER_SECONDS)
+    world.host.advance(ANSWER_SECONDS)
     assert world.answer.result() == AnswerDownNodes([])
     assert world.node(2101).closed
 
@@ -65,20 +65,20 @@ def test_a_process_that_hangs_is_not_waited_for(world: Asking) -> None:
     world.down(storage(1))
     world.node(2101).connection.send(Ping())  # its handshake came
     world.node(2101)._flush()
-    world.shell.advance(ANSWER_SECONDS)
+    world.host.advance(ANSWER_SECONDS)
     assert world.answer.result() == AnswerDownNodes([(1, "")])
 
 
 def test_those_that_run_are_not_asked(world: Asking) -> None:
     world.accept()
-    before = len(world.shell.dialed)
+    before = len(world.host.dialed)
     assert world.ctl().ask(AskDownNodes()).result() == AnswerDownNodes([])
-    assert len(world.shell.dialed) == before
+    assert len(world.host.dialed) == before
 
 
 def test_not_too_many_at_once(world: Asking) -> None:
     world.down(*(storage(nid) for nid in range(1, NODES_MAX + 9)))
-    assert sum(remote.has(Ping) for remote in world.shell.dialed) == NODES_MAX
+    assert sum(remote.has(Ping) for remote in world.host.dialed) == NODES_MAX
 
 
 def test_without_primary_master_nobody_knows_who_is_down(world: Asking) -> None:

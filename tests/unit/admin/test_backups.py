@@ -28,7 +28,7 @@ from neo.protocol.packets import (
     RequestIdentification,
 )
 from neo.topology.masters import RETRY_SECONDS, MasterCandidates
-from tests.support.remote import FakeShell, Remote, error_of
+from tests.support.remote import FakeHost, Remote, error_of
 from tests.unit.admin.world import ADMIN, MASTER, World
 
 UPSTREAM: Address = ("127.0.0.1", 7777)
@@ -57,11 +57,11 @@ class Watch(World):
     """The admin of a cluster with one backup, ``bak``, that may be half a second behind."""
 
     def __init__(self) -> None:
-        self.shell = FakeShell()
+        self.host = FakeHost()
         self.remembered = []
         self.outbox = Outbox()
         self.core = AdminCore(
-            self.shell,
+            self.host,
             "test",
             MasterCandidates([MASTER]),
             ADMIN,
@@ -70,7 +70,7 @@ class Watch(World):
             0.5,
             self.outbox,
         )
-        self.shell.core = self.core
+        self.host.core = self.core
         self.core.start()
         self.core.flush()
 
@@ -97,7 +97,7 @@ def watch() -> Iterator[Watch]:
     watch = Watch()
     watch.accept()
     yield watch
-    assert watch.shell.exit_code is None
+    assert watch.host.exit_code is None
 
 
 OWN = "RUNNING; UP_TO_DATE=4; ltid=040d2425"
@@ -170,7 +170,7 @@ def test_a_backup_that_does_not_answer_does_not_silence_us(watch: Watch) -> None
     future = watch.ctl().ask(AskMonitorInformation())
     watch.master.answer(watch.master.take(AskLastTransaction), AnswerLastTransaction(LATER))
     assert not future.done
-    watch.shell.advance(REFRESH_SECONDS)
+    watch.host.advance(REFRESH_SECONDS)
     assert future.result().problem_list == ["bak"]
 
 
@@ -198,7 +198,7 @@ def test_the_master_is_told_which_backups_are_watched() -> None:
 
 
 def look(watch: Watch) -> None:
-    watch.shell.advance(LOOK_SECONDS)
+    watch.host.advance(LOOK_SECONDS)
     if watch.master.has(AskLastTransaction):
         watch.master.answer(watch.master.take(AskLastTransaction), AnswerLastTransaction(LATER))
 
@@ -214,7 +214,7 @@ def test_a_problem_that_lasts_is_mailed_once_and_its_end_too(watch: Watch) -> No
     backup = watch.backup()
     backup.send(NotifyMonitorInformation(INFO))
     for _ in range(2):
-        watch.shell.advance(LOOK_SECONDS)
+        watch.host.advance(LOOK_SECONDS)
         watch.master.answer(watch.master.take(AskLastTransaction), AnswerLastTransaction(TID))
         backup.answer(backup.take(AskRecovery), AnswerRecovery(1, TID, None))
         backup.answer(backup.take(AskLastTransaction), AnswerLastTransaction(TID))
@@ -249,7 +249,7 @@ def test_reports_what_changes_and_answers_for_its_master() -> None:
     world = World()
     master = world.accept(ClusterState.BACKINGUP)
     master.send(NotifyUpstreamAdmin(UPSTREAM))
-    upstream = world.shell.dialed[-1]
+    upstream = world.host.dialed[-1]
     assert upstream.peer.address == UPSTREAM
     request = upstream.take(RequestIdentification)
     assert request == RequestIdentification(NodeType.ADMIN, None, None, "test", None, {})
@@ -272,17 +272,17 @@ def test_reports_what_changes_and_answers_for_its_master() -> None:
 def test_connects_again_to_the_upstream_admin() -> None:
     world = World()
     world.accept(ClusterState.BACKINGUP).send(NotifyUpstreamAdmin(UPSTREAM))
-    world.shell.dialed[-1].lose()
-    count = len(world.shell.dialed)
-    world.shell.advance(RETRY_SECONDS)
-    upstream = world.shell.dialed[-1]
-    assert len(world.shell.dialed) == count + 1
+    world.host.dialed[-1].lose()
+    count = len(world.host.dialed)
+    world.host.advance(RETRY_SECONDS)
+    upstream = world.host.dialed[-1]
+    assert len(world.host.dialed) == count + 1
     upstream.answer(
         upstream.take(RequestIdentification), AcceptIdentification(NodeType.ADMIN, None, None)
     )
     upstream.lose()
-    assert world.shell.dialed[-1].peer.address == UPSTREAM
-    assert len(world.shell.dialed) == count + 2
+    assert world.host.dialed[-1].peer.address == UPSTREAM
+    assert len(world.host.dialed) == count + 2
 
 
 def test_a_backup_tells_how_far_behind_it_is_itself() -> None:

@@ -88,7 +88,7 @@ COMMANDS = [
 def world() -> Iterator[World]:
     world = World()
     yield world
-    assert world.shell.exit_code is None, "the admin node gave up"
+    assert world.host.exit_code is None, "the admin node gave up"
 
 
 def test_introduces_itself_with_its_address_and_the_backups_it_watches(world: World) -> None:
@@ -272,7 +272,7 @@ def test_a_master_that_ends_because_its_cluster_stops_is_not_lost(
 def test_reconnects_with_its_id_and_a_fresh_mirror(world: World) -> None:
     world.accept().lose()
     master = world.master
-    assert master is not world.shell.dialed[0]
+    assert master is not world.host.dialed[0]
     assert master.take(RequestIdentification).nid == A1
     question = AskNodeList(None)
     assert error_of(world.ctl().ask(question)).code is ErrorCode.NOT_READY
@@ -286,9 +286,9 @@ def test_reconnects_with_its_id_and_a_fresh_mirror(world: World) -> None:
 
 def test_keeps_trying_while_no_master_answers(world: World) -> None:
     for attempt in range(1, 6):
-        assert len(world.shell.dialed) == attempt
+        assert len(world.host.dialed) == attempt
         world.master.lose("connection refused")
-        world.shell.advance(RETRY_SECONDS)
+        world.host.advance(RETRY_SECONDS)
     assert world.accept() is world.master
 
 
@@ -313,17 +313,17 @@ def test_partition_outside_the_table_is_the_fault_of_the_master(world: World) ->
 def test_flush_log_reopens_our_log_and_goes_on_to_the_master(world: World) -> None:
     master = world.accept()
     world.ctl().send(FlushLog())
-    assert world.shell.logs_reopened == 1
+    assert world.host.logs_reopened == 1
     assert master.names() == ["FlushLog"]
     master.send(FlushLog())
-    assert world.shell.logs_reopened == 2
+    assert world.host.logs_reopened == 2
     assert master.names() == []
 
 
 def test_neoctl_may_stay_without_identifying_itself(world: World) -> None:
     world.accept()
     ctl = world.ctl()
-    world.shell.advance(STRANGER_SECONDS * 3)
+    world.host.advance(STRANGER_SECONDS * 3)
     assert not ctl.closed
     ctl.ask(Ping()).result()
 

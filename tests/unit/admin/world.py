@@ -16,7 +16,7 @@ from neo.protocol.packets import (
     SendPartitionTable,
 )
 from neo.topology.masters import MasterCandidates
-from tests.support.remote import FakeShell, Remote
+from tests.support.remote import FakeHost, Remote
 
 MASTER: Address = ("127.0.0.1", 2001)
 ADMIN: Address = ("127.0.0.1", 2003)
@@ -34,19 +34,19 @@ TABLE = [[(1, UP)], [(2, UP)], [(1, UP)], [(2, UP)]]
 
 class World:
     def __init__(self) -> None:
-        self.shell = FakeShell()
+        self.host = FakeHost()
         self.remembered: list[list[Address]] = []
         self.core = AdminCore(
-            self.shell, "test", MasterCandidates([MASTER]), ADMIN, self.remembered.append
+            self.host, "test", MasterCandidates([MASTER]), ADMIN, self.remembered.append
         )
-        self.shell.core = self.core
+        self.host.core = self.core
         self.core.start()
         self.core.flush()
 
     @property
     def master(self) -> Remote:
         """Whoever was dialed last."""
-        return self.shell.dialed[-1]
+        return self.host.dialed[-1]
 
     def accept(self, state: ClusterState | None = ClusterState.RUNNING) -> Remote:
         """The master lets the admin node in, and tells all it knows."""

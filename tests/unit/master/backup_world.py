@@ -40,7 +40,7 @@ class BackupWorld(MasterWorld):
         self, last: int, rows: Any = None, admin: Any = None, sources: Any = (SOURCE, OTHER)
     ) -> Remote:
         """Play the upstream master, which was dialed: accept, and answer with its last transaction."""
-        remote = self.shell.dialed[-1]
+        remote = self.host.dialed[-1]
         question = remote.take(RequestIdentification)
         assert question.extra["backup"] == "test" and question.name == "up"
         remote.answer(question, AcceptIdentification(NodeType.MASTER, -0x0FFFFFFF, UP_C1))

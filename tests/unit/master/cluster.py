@@ -22,7 +22,7 @@ from neo.protocol.packets import (
     SetClusterState,
     StartOperation,
 )
-from tests.support.remote import FakeShell, Remote
+from tests.support.remote import FakeHost, Remote
 
 MASTER_ADDRESS = ("127.0.0.1", 10000)
 Rows = list[list[CellRow]]
@@ -38,14 +38,14 @@ class MasterWorld:
 
     def __init__(self, **settings: Any) -> None:
         values = {"partitions": 4, "replicas": 0, **settings}
-        self.shell = FakeShell()
+        self.host = FakeHost()
         self._admin: Remote | None = None
         #: Storage nodes of a world that was made in a certain state.
         self.storages: list[Remote] = []
         self.master = PrimaryMaster(
-            self.shell, MasterSettings("test", [MASTER_ADDRESS], **values), MASTER_ADDRESS
+            self.host, MasterSettings("test", [MASTER_ADDRESS], **values), MASTER_ADDRESS
         )
-        self.shell.core = self.master
+        self.host.core = self.master
         self.master.start()
         self.master.flush()
 

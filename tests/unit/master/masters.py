@@ -13,7 +13,7 @@ from neo.node.known_masters import RememberedMasters
 from neo.protocol.packets import Address
 from tests.simulator.log_disk import LogPlatter, SimLogDisk
 from tests.simulator.network import Network
-from tests.simulator.process import Process, SimShell
+from tests.simulator.process import Process, SimNodeHost
 from tests.simulator.world import World
 
 PORT = 10000
@@ -39,20 +39,20 @@ class Masters:
     def _process(self, i: int) -> Process:
         platter = self.platters[i]
 
-        def make(shell: SimShell) -> MasterNode:
-            later = shell.call_later
+        def make(host: SimNodeHost) -> MasterNode:
+            later = host.call_later
             masters = self.configured
             if self.addresses[i] not in masters:
                 masters = [*masters, self.addresses[i]]
             settings = MasterSettings("test", masters, partitions=4, replicas=self.replicas)
             remembered = self.remembered.get(i)
 
-            def make_primary(shell: Host, tenure: Tenure) -> PrimaryMaster:
-                return PrimaryMaster(shell, settings, self.addresses[i], tenure)
+            def make_primary(host: Host, tenure: Tenure) -> PrimaryMaster:
+                return PrimaryMaster(host, settings, self.addresses[i], tenure)
 
             disk = SimLogDisk(platter, later)
             address = self.addresses[i]
-            return MasterNode(shell, "test", masters, address, disk, make_primary, remembered)
+            return MasterNode(host, "test", masters, address, disk, make_primary, remembered)
 
         return Process(self.world, self.network, f"m{i}", self.addresses[i], make, platter)
 

@@ -225,7 +225,7 @@ def test_flush_log_goes_to_everybody_else(world: MasterWorld) -> None:
     admin = world.admin()
     admin.send(FlushLog())
     assert storage.has(FlushLog) and not admin.has(FlushLog)
-    assert world.shell.logs_reopened == 1
+    assert world.host.logs_reopened == 1
 
 
 def test_stopping_tells_each_storage_that_it_is_down(world: MasterWorld) -> None:
@@ -234,7 +234,7 @@ def test_stopping_tells_each_storage_that_it_is_down(world: MasterWorld) -> None
     ack(world, SetClusterState(ClusterState.STOPPING))
     row = storage.take(NotifyNodeInformation).node_list[0]
     assert row[2:] == (1, DOWN, None)
-    assert storage.closed and world.shell.exit_code == 0
+    assert storage.closed and world.host.exit_code == 0
 
 
 def test_stopping_waits_for_no_client_that_aborts(world: MasterWorld) -> None:
@@ -244,13 +244,13 @@ def test_stopping_waits_for_no_client_that_aborts(world: MasterWorld) -> None:
     ttid = begin(client)
     ack(world, SetClusterState(ClusterState.STOPPING))
     assert client.take(NotifyClusterInformation).state is ClusterState.STOPPING
-    assert world.shell.exit_code is None
+    assert world.host.exit_code is None
     client.send(AbortTransaction(ttid, [1]))
     assert storage.take(AbortTransaction).ttid == ttid
-    assert world.shell.exit_code == 0
+    assert world.host.exit_code == 0
 
 
 def test_stopping_is_possible_during_recovery(world: MasterWorld) -> None:
     world.storage(1)
     ack(world, SetClusterState(ClusterState.STOPPING))
-    assert world.shell.exit_code == 0
+    assert world.host.exit_code == 0

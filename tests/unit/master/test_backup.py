@@ -100,8 +100,8 @@ def test_another_number_of_partitions_is_refused(world: BackupWorld) -> None:
     world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
     upstream = world.upstream(0, rows=spread(1, partitions=3))
     assert upstream.closed and world.master.cluster.state is ClusterState.STARTING_BACKUP
-    world.shell.advance(UNFIT_SECONDS)
-    assert len(world.shell.dialed) == 2
+    world.host.advance(UNFIT_SECONDS)
+    assert len(world.host.dialed) == 2
 
 
 # -- follow --------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_readers_join_again_when_it_is_not_known_what_changed(world: BackupWorld
     upstream, (storage,) = world.backingup()
     reader = world.client()
     upstream.lose()
-    world.shell.advance(RETRY_SECONDS)
+    world.host.advance(RETRY_SECONDS)
     world.upstream(30)
     for partition in range(4):
         assert not reader.closed
@@ -243,7 +243,7 @@ def test_an_order_that_takes_long_is_given_again(world: BackupWorld) -> None:
     upstream, (storage,) = world.backingup()
     upstream.send(InvalidateObjects(tid(21), [tid(1)]))
     storage.received.clear()
-    world.shell.advance(2 * ORDER_SECONDS)
+    world.host.advance(2 * ORDER_SECONDS)
     assert storage.take(Replicate).source_dict == {1: OTHER}
 
 
@@ -252,9 +252,9 @@ def test_an_upstream_without_our_last_transaction_is_not_followed(world: BackupW
     upstream.send(InvalidateObjects(tid(21), [tid(1)]))
     storage.received.clear()
     upstream.lose()
-    world.shell.advance(RETRY_SECONDS)
+    world.host.advance(RETRY_SECONDS)
     again = world.upstream(30)
-    question = world.shell.dialed[-1]
+    question = world.host.dialed[-1]
     asked = question.take(RequestIdentification)
     assert asked.nid == UP_C1 and asked.id_timestamp == 6.0
     question.answer(asked, AcceptIdentification(NodeType.STORAGE, 2, UP_C1))
@@ -268,7 +268,7 @@ def test_an_upstream_that_is_behind_is_not_followed(world: BackupWorld) -> None:
     upstream, (storage,) = world.backingup()
     upstream.send(InvalidateObjects(tid(21), [tid(1)]))
     upstream.lose()
-    world.shell.advance(RETRY_SECONDS)
+    world.host.advance(RETRY_SECONDS)
     assert world.upstream(20).closed
 
 

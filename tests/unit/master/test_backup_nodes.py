@@ -113,7 +113,7 @@ def test_a_backup_without_configuration_can_be_left() -> None:
     storage.answer(storage.take(AskRecovery), AnswerRecovery(7, tid(15), None))
     storage.answer(storage.take(AskPartitionTable), AnswerPartitionTable(7, 0, spread(1)))
     world.verify(storage, ltid=tid(18))
-    assert world.master.cluster.state is ClusterState.STARTING_BACKUP and not world.shell.dialed
+    assert world.master.cluster.state is ClusterState.STARTING_BACKUP and not world.host.dialed
     world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP)).result()
     world.remember(storage, 7, spread(1))
     assert storage.take(Truncate) == Truncate(tid(15))

@@ -62,7 +62,7 @@ def snapshot(world: MasterWorld) -> object:
         master.checks.report(),
         [list(storage.received) for storage in storages],
         [storage.closed for storage in storages],
-        world.shell.exit_code,
+        world.host.exit_code,
     )
 
 
@@ -144,7 +144,7 @@ def test_logs_are_written_out_in_every_state(make: Make) -> None:
     admin.send(FlushLog())
     connected = [storage for storage in world.storages if not storage.closed]
     assert [storage.take(FlushLog) for storage in connected] == [FlushLog()] * len(connected)
-    assert world.shell.logs_reopened == 1 and not admin.received and not admin.closed
+    assert world.host.logs_reopened == 1 and not admin.received and not admin.closed
     assert snapshot(world) == before
 
 

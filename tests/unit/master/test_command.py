@@ -61,7 +61,7 @@ def test_too_much_is_refused(argument: str, message: str) -> None:
 
 def make(*arguments: str) -> PrimaryMaster | MasterNode:
     settings = load_settings([*ARGUMENTS, *arguments])
-    shell = SimpleNamespace(
+    host = SimpleNamespace(
         settings=settings,
         bind=settings.bind,
         monotonic=lambda: 0.0,
@@ -70,7 +70,7 @@ def make(*arguments: str) -> PrimaryMaster | MasterNode:
         from_thread=lambda callback, *args: None,
         stop=lambda code: None,
     )
-    core = make_core(shell)  # type: ignore[arg-type]
+    core = make_core(host)  # type: ignore[arg-type]
     assert isinstance(core, PrimaryMaster | MasterNode)
     return core
 

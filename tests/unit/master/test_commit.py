@@ -49,7 +49,7 @@ def test_time_going_back_does_not_repeat_tids(world: MasterWorld) -> None:
     world.running(1)
     client = world.client()
     first = begin(client)
-    world.shell.now -= 86400
+    world.host.now -= 86400
     assert begin(client) == tid(u64(first) + 1)
 
 
@@ -246,19 +246,19 @@ def test_stopping_waits_for_transactions_and_begins_no_other(world: MasterWorld)
     ttid = begin(client)
     world.admin().ask(SetClusterState(ClusterState.STOPPING)).result()
     blocked = client.ask(AskBeginTransaction(None))
-    assert world.shell.exit_code is None
+    assert world.host.exit_code is None
     answer = client.ask(AskFinishTransaction(ttid, [], []))
     lock(storage)
     assert answer.done and not blocked.done
-    assert world.shell.exit_code == 0
+    assert world.host.exit_code == 0
 
 
 def test_stopping_does_not_wait_for_ever(world: MasterWorld) -> None:
     world.running(1)
     begin(world.client())
     world.admin().ask(SetClusterState(ClusterState.STOPPING)).result()
-    world.shell.advance(11)
-    assert world.shell.exit_code == 0
+    world.host.advance(11)
+    assert world.host.exit_code == 0
 
 
 def test_stopping_ends_when_what_is_being_finished_cannot_be(world: MasterWorld) -> None:
@@ -267,6 +267,6 @@ def test_stopping_ends_when_what_is_being_finished_cannot_be(world: MasterWorld)
     client = world.client()
     client.ask(AskFinishTransaction(begin(client), [], []))
     world.admin().ask(SetClusterState(ClusterState.STOPPING)).result()
-    assert world.shell.exit_code is None
+    assert world.host.exit_code is None
     storage.lose()
-    assert world.shell.exit_code == 0
+    assert world.host.exit_code == 0

@@ -228,9 +228,9 @@ def test_a_replica_that_hangs_during_finish_is_given_up() -> None:
     ttid = begin(client)
     answer = client.ask(AskFinishTransaction(ttid, [oid_of(world, 0)], []))
     lock(second)
-    world.shell.advance(6 * WATCH_SECONDS)
+    world.host.advance(6 * WATCH_SECONDS)
     assert not answer.done
-    world.shell.advance(2 * WATCH_SECONDS)
+    world.host.advance(2 * WATCH_SECONDS)
     assert answer.done
     assert world.master.cluster.running_storages() == {2}
     assert second.has(NotifyUnlockInformation)

@@ -45,7 +45,7 @@ def pass_by(world: BackupWorld, seconds: float, *alive: Remote) -> None:
         for remote in alive:
             while remote.has(Ping):
                 remote.answer(remote.take(Ping), Pong())
-        world.shell.advance(LOOK_SECONDS)
+        world.host.advance(LOOK_SECONDS)
 
 
 def test_an_upstream_that_answers_is_heard_however_long_nothing_is_written(
@@ -64,7 +64,7 @@ def test_an_upstream_that_is_lost(world: BackupWorld) -> None:
     answer = told(world)
     assert answer.ever and 20 <= answer.seconds <= 20 + 3 * LOOK_SECONDS
     assert answer.reason == "reset by the peer"
-    world.shell.dialed[-1].lose("connection refused")
+    world.host.dialed[-1].lose("connection refused")
     assert told(world).reason == "master 127.0.0.1:7000: " + (
         "connection with unidentified peer (127.0.0.1:7000) ended: connection refused"
     )
@@ -97,7 +97,7 @@ def test_an_upstream_that_is_silent_though_tcp_is_open(world: BackupWorld) -> No
 def test_a_connection_on_which_nothing_comes_is_given_up_and_made_anew(world: BackupWorld) -> None:
     upstream, _ = world.backingup()
     pass_by(world, SILENCE_SECONDS + RETRY_SECONDS + 3 * LOOK_SECONDS)
-    assert upstream.closed and len(world.shell.dialed) == 2
+    assert upstream.closed and len(world.host.dialed) == 2
     assert told(world).seconds > SILENCE_SECONDS
     world.upstream(0)
     assert told(world).seconds is None
@@ -106,7 +106,7 @@ def test_a_connection_on_which_nothing_comes_is_given_up_and_made_anew(world: Ba
 @pytest.mark.parametrize("reached", [False, True])
 def test_an_upstream_that_was_never_reached(world: BackupWorld, reached: bool) -> None:
     starting(world)
-    remote = world.shell.dialed[-1]
+    remote = world.host.dialed[-1]
     if reached:
         remote.take(RequestIdentification)  # TCP is open, but nothing comes
     else:

@@ -99,5 +99,5 @@ def test_a_single_master_waits_as_its_storage_nodes_do() -> None:
     world = MasterWorld(replicas=1)
     world.extra = Watched.extra
     _, second = world.running(2)
-    world.shell.advance(2 * LIMIT_SECONDS)
+    world.host.advance(2 * LIMIT_SECONDS)
     assert not second.has(Ping) and not second.closed

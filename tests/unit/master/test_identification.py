@@ -71,7 +71,7 @@ def test_who_waits_to_join_is_logged_once_a_minute(
 ) -> None:
     for _ in range(61):
         assert world.client().closed
-        world.shell.advance(1)
+        world.host.advance(1)
     refusals = [r.getMessage() for r in caplog.records if "may not join" in r.getMessage()]
     assert len(refusals) == 2
     assert refusals[0].startswith("client (") and refusals[0].endswith("NOT_READY: Retry Later")
@@ -106,7 +106,7 @@ def test_loss_of_a_client_is_told_as_unknown(world: MasterWorld) -> None:
 def test_identification_times_increase_when_the_clock_jumps_back(world: MasterWorld) -> None:
     world.running(1)
     before = world.client().take(NotifyNodeInformation).node_list[0][4]
-    world.shell.now -= 3600
+    world.host.now -= 3600
     after = world.client().take(NotifyNodeInformation).node_list[0][4]
     assert before is not None and after is not None and after > before
 
@@ -130,7 +130,7 @@ def test_other_messages_before_identification_are_unexpected(world: MasterWorld)
 
 def test_strangers_are_disconnected_after_a_while(world: MasterWorld) -> None:
     remote = Remote.connect(world.master)
-    world.shell.advance(60)
+    world.host.advance(60)
     assert remote.closed
 
 

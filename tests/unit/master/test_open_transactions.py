@@ -73,9 +73,9 @@ def test_transactions_are_shown_with_client_age_phase_and_who_waits(
 ) -> None:
     first, second = world.client(), world.client()
     held = begin(first)
-    world.shell.advance(90)
+    world.host.advance(90)
     waits, alone = begin(second), begin(second)
-    world.shell.advance(2)
+    world.host.advance(2)
     rows = tell(
         world,
         storages,
@@ -121,7 +121,7 @@ def test_a_node_that_does_not_answer_is_left_out(
         storages[1].take(AskLocks), AnswerLocks([(ttid, C1, "voted", [p64(9)], 7.0)])
     )
     assert not answer.done
-    world.shell.advance(open_transactions.LOCKS_SECONDS)
+    world.host.advance(open_transactions.LOCKS_SECONDS)
     ((*_, phase, waiting, seconds),) = answer.result().row_list
     assert (phase, waiting, seconds) == ("voted", 1, 7.0)
     # The master does not wait for the node any more, and its loss has no effect.
@@ -257,7 +257,7 @@ def test_ending_twice_releases_what_came_in_between(
 def test_what_only_storage_nodes_know_is_shown_if_it_makes_others_wait(
     world: MasterWorld, storages: list[Remote]
 ) -> None:
-    old = tid_from_time(world.shell.time() - 50)
+    old = tid_from_time(world.host.time() - 50)
     rows = tell(
         world, storages, [(old, C1, "locked", [p64(9)], 6.0), (p64(3), C2, "locked", [], 0.0)], []
     )
@@ -270,7 +270,7 @@ def test_a_tid_that_was_ended_can_be_imposed_again(
     world: MasterWorld, storages: list[Remote]
 ) -> None:
     client = world.client()
-    imposed = tid_from_time(world.shell.time() + 60)
+    imposed = tid_from_time(world.host.time() + 60)
     assert begin(client, imposed) == imposed
     world.admin().ask(EndTransaction(imposed)).result()
     assert begin(client, imposed) == imposed

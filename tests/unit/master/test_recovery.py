@@ -140,7 +140,7 @@ def test_what_was_given_up_has_older_tables_whatever_its_masters_did(
     alone. Else S2 could not come back: its table would be newer, or another one of that number. And if
     S2 was started so, too, the start that was later counts."""
     rows = [[(1, CellState.UP_TO_DATE), (2, CellState.UP_TO_DATE)] for _ in range(4)]
-    world.shell.now = clock
+    world.host.now = clock
     world.storage(1, 5, rows, nid=1)
     world.admin().ask(SetClusterState(VERIFYING)).result()
     assert world.master.partitions.ptid == ptid
@@ -181,7 +181,7 @@ def test_two_masters_that_leave_out_tids_do_not_go_on_with_the_same_ones() -> No
     begun = set()
     for nid in (1, 2):
         world = MasterWorld()
-        world.shell.random.seed(nid)
+        world.host.random.seed(nid)
         storage = world.storage(
             nid, 5, [[(nid, CellState.UP_TO_DATE), (3 - nid, CellState.OUT_OF_DATE)]] * 4, nid=nid
         )
@@ -201,7 +201,7 @@ def test_a_clock_that_is_behind_the_last_transaction_is_told(
     world: MasterWorld, behind: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Tids are times. Only the log explains why new transactions have a wrong time."""
-    last = tid_from_time(world.shell.time() + behind)
+    last = tid_from_time(world.host.time() + behind)
     world.verify(world.storage(1, 5, spread(1), nid=1), ltid=last)
     told = [r.getMessage() for r in caplog.records if "behind the last transaction" in r.getMessage()]
     assert len(told) == (behind > 60)
@@ -214,11 +214,11 @@ def test_a_clock_that_jumps_back_is_told_once_until_it_is_right_again(
     def told() -> int:
         return sum("behind the last transaction" in r.getMessage() for r in caplog.records)
 
-    now = world.shell.time()
+    now = world.host.time()
     world.verify(world.storage(1, 5, spread(1), nid=1), ltid=tid_from_time(now))
     for jump, expected in ((0, 0), (-3600, 1), (0, 1), (3600, 1), (-3600, 2)):
-        world.shell.now += jump
-        world.shell.advance(CHECK_SECONDS)
+        world.host.now += jump
+        world.host.advance(CHECK_SECONDS)
         assert told() == expected
 
 

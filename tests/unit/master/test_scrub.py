@@ -33,7 +33,7 @@ class Scrubbed(Served):
 
     def __init__(self, count: int = 2) -> None:
         super().__init__(count, scrub_days=4.0)
-        self.shell.now -= self.shell.time() % (4 * DAY) + 1
+        self.host.now -= self.host.time() % (4 * DAY) + 1
 
     def take(self) -> list[tuple[int, CheckPartition]]:
         """Return (node, question) of all comparisons that began since the last call."""
@@ -48,7 +48,7 @@ class Scrubbed(Served):
         """Let time pass, in which nodes find no difference. Return the partitions that were compared."""
         compared = []
         for _ in range(int(seconds / PAUSE)):
-            self.shell.advance(PAUSE)
+            self.host.advance(PAUSE)
             for nid, question in self.take():
                 compared.append(question.partition)
                 self.storages[nid - 1].send(NotifyPartitionChecked(question.partition, ""))
@@ -56,7 +56,7 @@ class Scrubbed(Served):
 
     def begin(self) -> tuple[int, int]:
         """Return (node, partition) of the first comparison, which is under way."""
-        self.shell.advance(PAUSE)
+        self.host.advance(PAUSE)
         ((nid, question),) = self.take()
         assert question == CheckPartition(question.partition, ("", None), ZERO_TID, tid(100))
         return nid, question.partition
@@ -79,10 +79,10 @@ def test_how_far_it_is_is_told() -> None:
     world.pass_by(2 * SLOT)
     assert world.admin().ask(AskScrub()).result() == AnswerScrub(4 * DAY, begun, None, 2)
     world.pass_by(SLOT)
-    before = world.shell.time()
+    before = world.host.time()
     world.pass_by(SLOT)
     scrub = world.admin().ask(AskScrub()).result()
-    assert before < scrub.round_end < world.shell.time() and scrub.compared == 0
+    assert before < scrub.round_end < world.host.time() and scrub.compared == 0
 
 
 def test_a_master_that_begins_compares_what_is_due() -> None:
@@ -90,14 +90,14 @@ def test_a_master_that_begins_compares_what_is_due() -> None:
     compared = []
     for slot in range(4):
         world = Scrubbed()
-        world.shell.now += slot * SLOT + SLOT / 2
+        world.host.now += slot * SLOT + SLOT / 2
         compared += world.pass_by(PAUSE)
     assert compared == [0, 1, 2, 3]
 
 
 def test_without_a_period_nothing_is_compared() -> None:
     world = Served(scrub_days=0.0)
-    world.shell.advance(100 * DAY)
+    world.host.advance(100 * DAY)
     assert not world.asked()
     assert world.admin().ask(AskScrub()).result().period == 0
 
@@ -112,10 +112,10 @@ def test_it_waits_for_the_check_of_the_operator() -> None:
     world = Scrubbed()
     world.do(CheckReplicas({3: None}, ZERO_TID, None))
     ((nid, _),) = world.take()
-    world.shell.advance(PAUSE)
+    world.host.advance(PAUSE)
     assert not world.take()
     world.storages[nid - 1].send(NotifyPartitionChecked(3, ""))
-    world.shell.advance(PAUSE)
+    world.host.advance(PAUSE)
     assert [question.partition for _, question in world.take()] == [0]
 
 
@@ -161,14 +161,14 @@ def test_what_the_operator_asked_fails_with_the_node_that_is_lost_before_it_is_a
 def test_it_waits_for_packs_and_copies() -> None:
     world = Scrubbed()
     world.master.packs.running = True
-    world.shell.advance(PAUSE)
+    world.host.advance(PAUSE)
     assert not world.take()
     world.master.packs.running = False
     world.master.partitions.rows[2][2] = OUT
-    world.shell.advance(PAUSE)
+    world.host.advance(PAUSE)
     assert not world.take()
     world.master.partitions.rows[2][2] = UP
-    world.shell.advance(PAUSE)
+    world.host.advance(PAUSE)
     assert [question.partition for _, question in world.take()] == [0]
 
 
@@ -184,7 +184,7 @@ def test_it_waits_while_the_cluster_does_not_serve() -> None:
     world = Scrubbed(1)
     world.storages[0].lose()
     assert world.master.cluster.state is ClusterState.RECOVERING
-    world.shell.advance(PAUSE)
+    world.host.advance(PAUSE)
     assert world.admin().ask(AskScrub()).result().compared == 0
 
 
@@ -232,7 +232,7 @@ def test_a_node_that_only_tells_differences_is_not_waited_for() -> None:
     nid, partition = world.begin()
     world.storages[nid - 1].send(NotifyPartitionCorrupted(partition, [1, 2]))
     assert world.rows()[partition][0] == "undecided"
-    world.shell.advance(SLOT)
+    world.host.advance(SLOT)
     assert [question.partition for _, question in world.take()] == [1]
     assert world.admin().ask(AskScrub()).result().compared == 1
 

@@ -2,23 +2,23 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.remote import FakeShell
+from tests.support.remote import FakeHost
 from tests.unit.node.serving import Asking, Server
 
 
 @pytest.fixture
-def shell() -> FakeShell:
-    return FakeShell()
+def host() -> FakeHost:
+    return FakeHost()
 
 
 @pytest.fixture
-def core(shell: FakeShell) -> Server:
-    core = Server(shell)
-    shell.core = core
+def core(host: FakeHost) -> Server:
+    core = Server(host)
+    host.core = core
     core.start()
     return core
 
 
 @pytest.fixture
-def asking(core: Server, shell: FakeShell) -> Asking:
-    return Asking(core, shell)
+def asking(core: Server, host: FakeHost) -> Asking:
+    return Asking(core, host)

@@ -22,7 +22,7 @@ from neo.protocol.packets import (
     NotifyReady,
     Request,
 )
-from tests.support.remote import FakeShell
+from tests.support.remote import FakeHost
 
 TID = bytes(8)
 
@@ -62,8 +62,8 @@ class Serving(Handler):
 
 
 class Server(Core):
-    def __init__(self, shell: FakeShell) -> None:
-        super().__init__(shell)
+    def __init__(self, host: FakeHost) -> None:
+        super().__init__(host)
         self.handler = Serving()
 
     def stranger_handler(self) -> Handler:
@@ -73,9 +73,9 @@ class Server(Core):
 class Asking:
     """The core asks a node that it dialed."""
 
-    def __init__(self, core: Server, shell: FakeShell) -> None:
+    def __init__(self, core: Server, host: FakeHost) -> None:
         self.peer = core.dial(("127.0.0.1", 7), core.handler)
-        self.remote = shell.dialed[-1]
+        self.remote = host.dialed[-1]
         core.flush()
 
     def ask(self, message: Request[A]) -> Future[A]:

@@ -24,7 +24,7 @@ from neo.protocol.packets import (
     Message,
     NotifyReady,
 )
-from tests.support.remote import FakeShell, Remote
+from tests.support.remote import FakeHost, Remote
 
 ID = bytes(8)
 MB = 1 << 20
@@ -61,8 +61,8 @@ class Loads(Handler):
 
 
 class Server(Core):
-    def __init__(self, shell: FakeShell) -> None:
-        super().__init__(shell)
+    def __init__(self, host: FakeHost) -> None:
+        super().__init__(host)
         self.handler = Loads()
 
     def stranger_handler(self) -> Handler:
@@ -73,15 +73,15 @@ class Remotes:
     """A server, and peers that read only when they are told to."""
 
     def __init__(self) -> None:
-        self.shell = FakeShell()
-        self.core = self.shell.core = Server(self.shell)
+        self.host = FakeHost()
+        self.core = self.host.core = Server(self.host)
         self.handler = self.core.handler
 
     def connect(self) -> Lazy:
         return Lazy(self.core)
 
     def turn(self) -> None:
-        self.shell.advance(0)
+        self.host.advance(0)
 
 
 class Lazy(Remote):
@@ -176,7 +176,7 @@ def test_others_are_served_between_the_turns_of_one(remotes: Remotes) -> None:
 
 def test_a_turn_ends_with_its_time(remotes: Remotes) -> None:
     """Requests that cost time instead of bytes: 4 ms each, of 5."""
-    remotes.shell.monotonic = lambda: remotes.handler.busy  # type: ignore[method-assign]
+    remotes.host.monotonic = lambda: remotes.handler.busy  # type: ignore[method-assign]
     busy = remotes.connect()
     for _ in range(9):
         busy.connection.ask(AskLastTransaction(), _Nothing())

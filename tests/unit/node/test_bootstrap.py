@@ -28,7 +28,7 @@ from neo.protocol.packets import (
     RequestIdentification,
 )
 from neo.topology.masters import FIRST_RETRY_SECONDS, RETRY_SECONDS, MasterCandidates
-from tests.support.remote import FakeShell, Remote
+from tests.support.remote import FakeHost, Remote
 
 ONE, TWO = ("127.0.0.1", 1), ("127.0.0.1", 2)
 REQUEST = RequestIdentification(NodeType.STORAGE, None, ("127.0.0.1", 9), "c", None, {})
@@ -39,9 +39,9 @@ class Seeker:
     """A core that looks for the primary."""
 
     def __init__(self, *masters: tuple[str, int], insist: bool = True) -> None:
-        self.shell = FakeShell()
-        self.core = Core(self.shell)
-        self.shell.core = self.core
+        self.host = FakeHost()
+        self.core = Core(self.host)
+        self.host.core = self.core
         self.handler = Handler()
         self.masters = MasterCandidates(masters or [ONE, TWO])
         self.task: Task[Any] = self.core.spawn(
@@ -51,11 +51,11 @@ class Seeker:
 
     @property
     def dialed(self) -> list[tuple[str, int]]:
-        return [remote.peer.address for remote in self.shell.dialed if remote.peer.address]
+        return [remote.peer.address for remote in self.host.dialed if remote.peer.address]
 
     def master(self) -> Remote:
         """The master that was dialed last."""
-        return self.shell.dialed[-1]
+        return self.host.dialed[-1]
 
     def answer(self, message: Any) -> None:
         self.master().answer(self.master().take(RequestIdentification), message)
@@ -66,7 +66,7 @@ class Seeker:
             self.master().answer(self.master().take(Ping), Pong())
 
     def pause(self) -> None:
-        self.shell.advance(RETRY_SECONDS / len(self.masters.addresses))
+        self.host.advance(RETRY_SECONDS / len(self.masters.addresses))
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_the_first_master_accepts(seeker: Seeker) -> None:
 def test_a_secondary_points_to_the_primary(seeker: Seeker) -> None:
     three = ("127.0.0.1", 3)
     seeker.master().send(NotPrimaryMaster(1, [ONE, three]))
-    assert seeker.shell.dialed[0].closed
+    assert seeker.host.dialed[0].closed
     assert seeker.dialed == [ONE, three]  # at once
     seeker.answer(ACCEPT)
     assert seeker.task.result()[0].address == three
@@ -132,7 +132,7 @@ def test_a_master_that_is_not_ready_is_asked_again(
 def test_a_master_that_does_not_answer_is_given_up(
     seeker: Seeker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seeker.shell.advance(ANSWER_SECONDS_OF_SEVERAL)
+    seeker.host.advance(ANSWER_SECONDS_OF_SEVERAL)
     assert seeker.master().closed
     assert "ended: it does not answer" in caplog.text
     seeker.pause()
@@ -141,25 +141,25 @@ def test_a_master_that_does_not_answer_is_given_up(
 
 def test_the_only_master_is_given_more_time() -> None:
     seeker = Seeker(ONE)
-    seeker.shell.advance(ANSWER_SECONDS * 0.9)
+    seeker.host.advance(ANSWER_SECONDS * 0.9)
     assert not seeker.master().closed
-    seeker.shell.advance(ANSWER_SECONDS * 0.1)
+    seeker.host.advance(ANSWER_SECONDS * 0.1)
     assert seeker.master().closed
 
 
 def test_who_does_not_insist_gives_more_time_also_to_one_of_several() -> None:
     """A clone is answered when others have stored its id."""
     seeker = Seeker(insist=False)
-    seeker.shell.advance(ANSWER_SECONDS * 0.9)
+    seeker.host.advance(ANSWER_SECONDS * 0.9)
     assert not seeker.master().closed
-    seeker.shell.advance(ANSWER_SECONDS * 0.1)
+    seeker.host.advance(ANSWER_SECONDS * 0.1)
     assert seeker.master().closed
 
 
 def test_the_only_master_is_not_given_up_when_it_has_accepted() -> None:
     seeker = Seeker(ONE)
     seeker.answer(ACCEPT)
-    seeker.shell.advance(10 * ANSWER_SECONDS)
+    seeker.host.advance(10 * ANSWER_SECONDS)
     assert not seeker.master().closed
 
 
@@ -169,9 +169,9 @@ def test_a_primary_that_falls_silent_is_left_for_another(seeker: Seeker) -> None
     seeker.answer(ACCEPT)
     for _ in range(20):
         seeker.answer_ping()
-        seeker.shell.advance(LOOK_SECONDS)
+        seeker.host.advance(LOOK_SECONDS)
     assert not lost
-    seeker.shell.advance(SILENCE_SECONDS + 2 * LOOK_SECONDS)
+    seeker.host.advance(SILENCE_SECONDS + 2 * LOOK_SECONDS)
     assert lost == ["it does not answer, and another master may be primary"]
 
 
@@ -179,19 +179,19 @@ def test_who_stood_still_itself_hears_first_what_came_meanwhile(seeker: Seeker) 
     lost: list[str] = []
     seeker.handler.lost = lambda peer, reason: lost.append(reason)  # type: ignore[method-assign]
     seeker.answer(ACCEPT)
-    seeker.shell.elapsed += 100  # its timers ring late
-    seeker.shell.advance(LOOK_SECONDS)
+    seeker.host.elapsed += 100  # its timers ring late
+    seeker.host.advance(LOOK_SECONDS)
     assert not lost
     seeker.answer_ping()
-    seeker.shell.advance(SILENCE_SECONDS)
+    seeker.host.advance(SILENCE_SECONDS)
     assert not lost
 
 
 def test_nobody_is_dialed_before_the_pause_is_over(seeker: Seeker) -> None:
     seeker.master().lose("cannot connect to 127.0.0.1:1: Connection refused")
-    seeker.shell.advance(FIRST_RETRY_SECONDS * 0.9)
+    seeker.host.advance(FIRST_RETRY_SECONDS * 0.9)
     assert seeker.dialed == [ONE]
-    seeker.shell.advance(FIRST_RETRY_SECONDS * 0.1)
+    seeker.host.advance(FIRST_RETRY_SECONDS * 0.1)
     assert seeker.dialed == [ONE, TWO]
 
 
@@ -203,7 +203,7 @@ def test_pauses_grow_until_each_master_is_dialed_once_a_second(seeker: Seeker) -
     for _ in range(100):
         if not seeker.master().closed:
             seeker.master().lose("cannot connect: Connection refused")
-        seeker.shell.advance(0.1)
+        seeker.host.advance(0.1)
     assert count + 15 <= len(seeker.dialed) <= count + 2 * 10
 
 

@@ -19,21 +19,21 @@ from neo.protocol.packets import (
     Pong,
 )
 from neo.topology.nodes import Node
-from tests.support.remote import FakeShell, Remote
+from tests.support.remote import FakeHost, Remote
 from tests.unit.node.serving import TID, Asking, Server
 
 # -- core ----------------------------------------------------------------------------------------
 
 
 def test_strangers_are_disconnected_after_a_while(
-    core: Server, shell: FakeShell, caplog: pytest.LogCaptureFixture
+    core: Server, host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     stranger, known = Remote.connect(core), Remote.connect(core)
     known.peer.node = Node(NodeType.STORAGE, 3)
-    dialed = Asking(core, shell)
-    shell.advance(STRANGER_SECONDS - 1)
+    dialed = Asking(core, host)
+    host.advance(STRANGER_SECONDS - 1)
     assert not stranger.closed
-    shell.advance(STRANGER_SECONDS)
+    host.advance(STRANGER_SECONDS)
     assert stranger.closed
     assert not known.closed
     assert not dialed.remote.closed
@@ -57,18 +57,18 @@ def test_the_oldest_strangers_go_when_there_are_too_many(
 
 
 def test_a_peer_that_owes_an_answer_and_hangs_is_given_up(
-    core: Server, shell: FakeShell, caplog: pytest.LogCaptureFixture
+    core: Server, host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hanging, slow, idle = Asking(core, shell), Asking(core, shell), Asking(core, shell)
+    hanging, slow, idle = Asking(core, host), Asking(core, host), Asking(core, host)
     futures = [hanging.peer.ask(AskLastTransaction()), slow.peer.ask(AskLastTransaction())]
     core.flush()
-    shell.advance(4 * WATCH_SECONDS)
+    host.advance(4 * WATCH_SECONDS)
     assert [a.remote.has(Ping) for a in (hanging, slow, idle)] == [True, True, False]
     for _ in range(20):
         # What takes long is not what hangs.
         if slow.remote.has(Ping):
             slow.remote.answer(slow.remote.take(Ping), Pong())
-        shell.advance(WATCH_SECONDS)
+        host.advance(WATCH_SECONDS)
     assert [a.remote.closed for a in (hanging, slow, idle)] == [True, False, False]
     assert core.handler.lost_peers == ["it does not answer"]
     with pytest.raises(ConnectionLost):
@@ -79,64 +79,64 @@ def test_a_peer_that_owes_an_answer_and_hangs_is_given_up(
 
 
 def test_a_process_that_stood_still_hears_first_what_came_meanwhile(
-    core: Server, shell: FakeShell
+    core: Server, host: FakeHost
 ) -> None:
-    asking = Asking(core, shell)
+    asking = Asking(core, host)
     asking.peer.ask(AskLastTransaction())
     core.flush()
-    shell.advance(4 * WATCH_SECONDS)
-    shell.elapsed += 1000 * WATCH_SECONDS
-    shell.advance(0)
+    host.advance(4 * WATCH_SECONDS)
+    host.elapsed += 1000 * WATCH_SECONDS
+    host.advance(0)
     asking.remote.answer(asking.remote.take(Ping), Pong())
-    shell.advance(2 * WATCH_SECONDS)
+    host.advance(2 * WATCH_SECONDS)
     assert not asking.remote.closed
 
 
-def test_nodes_that_serve_neoctl_are_patient(core: Server, shell: FakeShell) -> None:
+def test_nodes_that_serve_neoctl_are_patient(core: Server, host: FakeHost) -> None:
     core.must_identify = False
     stranger = Remote.connect(core)
-    shell.advance(10 * STRANGER_SECONDS)
+    host.advance(10 * STRANGER_SECONDS)
     assert not stranger.closed
 
 
-def test_stopping_closes_everything_once(core: Server, shell: FakeShell) -> None:
+def test_stopping_closes_everything_once(core: Server, host: FakeHost) -> None:
     remote = Remote.connect(core)
     task = core.spawn(_forever(core))
     core.stop(3)
     core.stop(0)
-    assert shell.exit_code == 3
+    assert host.exit_code == 3
     assert remote.closed
     assert task.done
     assert not core.peers
 
 
-def test_timers_of_a_stopped_core_do_nothing(core: Server, shell: FakeShell) -> None:
+def test_timers_of_a_stopped_core_do_nothing(core: Server, host: FakeHost) -> None:
     called: list[int] = []
     core.call_later(1, lambda: called.append(1))
     core.stop(0)
-    shell.advance(100)
+    host.advance(100)
     assert called == []
 
 
 def test_a_workflow_that_fails_ends_the_node(
-    core: Server, shell: FakeShell, caplog: pytest.LogCaptureFixture
+    core: Server, host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def flow() -> None:
         await core.sleep(1)
         raise KeyError("state unknown")
 
     core.spawn(flow())
-    shell.advance(1)
-    assert shell.exit_code == 1
+    host.advance(1)
+    assert host.exit_code == 1
     assert "flow failed" in caplog.text
     assert "KeyError: 'state unknown'" in caplog.text
 
 
-def test_a_cancelled_workflow_does_not_end_the_node(core: Server, shell: FakeShell) -> None:
+def test_a_cancelled_workflow_does_not_end_the_node(core: Server, host: FakeHost) -> None:
     task = core.spawn(_forever(core))
     task.cancel()
-    shell.advance(10)
-    assert shell.exit_code is None
+    host.advance(10)
+    assert host.exit_code is None
 
 
 async def _forever(core: Core) -> None:

@@ -13,14 +13,14 @@ from neo.node.host import Host
 from neo.node.process import ProcessHost
 
 
-def no_core(shell: Host) -> Core:
+def no_core(host: Host) -> Core:
     raise AssertionError("nothing starts here")
 
 
 @pytest.mark.parametrize("site", FaultSite)
 def test_a_real_process_does_nothing_on_purpose(site: FaultSite) -> None:
-    shell = ProcessHost(argparse.Namespace(bind=None), no_core)
-    assert [shell.fault(site) for _ in range(100)] == [False] * 100
+    host = ProcessHost(argparse.Namespace(bind=None), no_core)
+    assert [host.fault(site) for _ in range(100)] == [False] * 100
 
 
 @pytest.mark.parametrize("site", FaultSite)

@@ -28,7 +28,7 @@ from neo.protocol.packets import (
     Pong,
 )
 from neo.topology.nodes import Node
-from tests.support.remote import FakeShell, Remote, error_of
+from tests.support.remote import FakeHost, Remote, error_of
 from tests.unit.node.serving import TID, Asking, Server, lost
 
 
@@ -155,7 +155,7 @@ def test_each_mistake_is_named_in_the_log(
 
 
 def test_our_own_mistake_closes_only_that_peer(
-    core: Server, caplog: pytest.LogCaptureFixture, shell: FakeShell
+    core: Server, caplog: pytest.LogCaptureFixture, host: FakeHost
 ) -> None:
     other = Remote.connect(core)
     remote = Remote.connect(core)
@@ -164,7 +164,7 @@ def test_our_own_mistake_closes_only_that_peer(
     assert "failure while serving unidentified peer" in caplog.text
     assert "ZeroDivisionError: our mistake" in caplog.text
     assert other.ask(AskLastTransaction()).done
-    assert shell.exit_code is None
+    assert host.exit_code is None
 
 
 def test_what_came_before_the_mistake_is_answered(core: Server) -> None:

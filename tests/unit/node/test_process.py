@@ -1,4 +1,4 @@
-"""The process shell with real sockets, signals and exit codes."""
+"""The process host with real sockets, signals and exit codes."""
 
 from __future__ import annotations
 

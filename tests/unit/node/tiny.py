@@ -1,4 +1,4 @@
-"""The smallest node: a program for the tests of the process shell. ``python -m tests.unit.node.tiny``"""
+"""The smallest node: a program for the tests of the process host. ``python -m tests.unit.node.tiny``"""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TinyHandler(Handler):
         self.core.stopped = True
         for other in list(self.core.peers):
             other.close()
-        self.core.shell.restart("the tiny disk is away")  # type: ignore[attr-defined]
+        self.core.host.restart("the tiny disk is away")  # type: ignore[attr-defined]
 
     @on(StopOperation)
     def fail(self, peer: Peer, message_id: int, message: Message) -> None:
@@ -65,15 +65,15 @@ class TinyCore(Core):
         return TinyHandler(self)
 
 
-def make_core(shell: ProcessHost) -> Core:
-    if shell.settings.cluster == "patient" and not os.path.exists(shell.settings.logfile + ".go"):
+def make_core(host: ProcessHost) -> Core:
+    if host.settings.cluster == "patient" and not os.path.exists(host.settings.logfile + ".go"):
         raise StartFailure("there is nothing to go on with", math.inf)
     TinyCore.count += 1
-    if TinyCore.count == 2 and shell.settings.cluster == "mistaken":
+    if TinyCore.count == 2 and host.settings.cluster == "mistaken":
         raise OSError("a folder is gone")
-    if TinyCore.count == 2 or shell.settings.cluster == "broken":
+    if TinyCore.count == 2 or host.settings.cluster == "broken":
         raise StartFailure(f"no start number {TinyCore.count}")
-    return TinyCore(shell)
+    return TinyCore(host)
 
 
 def load_settings(argv: list[str]) -> argparse.Namespace:

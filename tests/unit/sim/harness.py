@@ -38,7 +38,7 @@ def contract_tests() -> dict[str, object]:
 
 
 class Process:
-    """The shell of one process: nothing of it happens once it is dead."""
+    """The host of one process: nothing of it happens once it is dead."""
 
     def __init__(self, world: World) -> None:
         self.world = world

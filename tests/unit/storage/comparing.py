@@ -86,7 +86,7 @@ class Compared:
         """The same answers each time a difference is looked at again."""
         for pause in (0, 1, 3):
             self.world.settle()
-            self.world.shell.advance(pause)
+            self.world.host.advance(pause)
             for nid, message in answers.items():
                 self.replies(nid, message)
 

@@ -33,7 +33,7 @@ def returned(world: World) -> tuple[Destination, End]:
     """A node that had 12 and 16, and was away until 24."""
     master = world.operate()
     full(world, master, 0)
-    world.shell.advance(5)
+    world.host.advance(5)
     master.disconnect()
     node = Destination(world, ptid=2)
     node.unfinished(24)

@@ -11,8 +11,8 @@ def slow_clock(world: World, seconds: float) -> Callable[[], float]:
     """Each look takes so long."""
 
     def monotonic() -> float:
-        world.shell.now += seconds
-        return world.shell.now
+        world.host.now += seconds
+        return world.host.now
 
     return monotonic
 
@@ -25,9 +25,9 @@ def in_pauses(world: World, work: Callable[[], object], left: Callable[[], int])
         world.settle()
         counts.append(left())
         for _ in range(5):
-            world.shell.advance(0)
+            world.host.advance(0)
             world.settle()
         assert left() == counts[-1], "it does not pause"
         work()
-        world.shell.advance(0.05)
+        world.host.advance(0.05)
     return counts

@@ -100,7 +100,7 @@ class Destination:
 
     def source(self, *features: str) -> End:
         """S2 is dialed and accepts."""
-        self.world.wait(lambda: bool(self.world.shell.dialed), "the source is not dialed")
+        self.world.wait(lambda: bool(self.world.host.dialed), "the source is not dialed")
         source = self.world.take_dial()
         message_id, request = take_question(source, RequestIdentification)
         extra = {FEATURES: [FEATURE_MAINTENANCE]}

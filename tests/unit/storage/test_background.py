@@ -28,12 +28,12 @@ def test_a_source_works_in_small_pieces_with_pauses_while_clients_are_at_work(
     client = world.client(master)
     peer = storage(world, master, 2)
     load(client, 0)
-    monkeypatch.setattr(world.shell, "monotonic", slow_clock(world, 0.01))
+    monkeypatch.setattr(world.host, "monotonic", slow_clock(world, 0.01))
     answers = peer.ask_later(AskFetchObjects(0, 1000, ZERO_TID, MAX, ZERO_OID, {}))
     world.settle()
-    world.shell.advance(0)
+    world.host.advance(0)
     assert len(peer.inbox) == 2 and not answers
-    world.shell.advance(0.05)  # the pause is over
+    world.host.advance(0.05)  # the pause is over
     assert len(peer.inbox) == 4
 
 
@@ -49,7 +49,7 @@ def test_a_destination_writes_in_small_pieces_with_pauses_while_clients_are_at_w
     answer(source, message_id, AnswerFetchTransactions(None, None, []))
     message_id, _ = take_question(source, AskFetchObjects)
     refused(load(client, 0))
-    monkeypatch.setattr(world.shell, "monotonic", slow_clock(world, 0.001))
+    monkeypatch.setattr(world.host, "monotonic", slow_clock(world, 0.001))
     for oid in (0, 2, 4, 6, 8):
         row = AddObject(p64(oid), p64(12), 0, sha1(b"a").digest(), b"a", None)
         source.connection.send(row, message_id)
@@ -62,6 +62,6 @@ def test_a_destination_writes_in_small_pieces_with_pauses_while_clients_are_at_w
 
     counts = [written()]
     while counts[-1] < 5:
-        world.shell.advance(0.05)
+        world.host.advance(0.05)
         counts.append(written())
     assert counts == [1, 3, 5]  # what comes first is written at once

@@ -95,11 +95,11 @@ def test_clients_cannot_write(world: World) -> None:
 def test_a_source_that_fails_is_tried_again_until_there_is_another_order(world: World) -> None:
     master = backup(world)
     master.send(Replicate(p64(12), "up", {0: SOURCE}))
-    world.wait(lambda: bool(world.shell.dialed), "upstream is not dialed")
+    world.wait(lambda: bool(world.host.dialed), "upstream is not dialed")
     world.take_dial().disconnect()
-    assert not world.shell.dialed
-    world.shell.advance(RETRY_SECONDS)
-    world.wait(lambda: bool(world.shell.dialed), "upstream is not dialed again")
+    assert not world.host.dialed
+    world.host.advance(RETRY_SECONDS)
+    world.wait(lambda: bool(world.host.dialed), "upstream is not dialed again")
     world.take_dial().disconnect()
     master.send(Replicate(p64(14), "up", {0: OTHER}))
     source = upstream(world)
@@ -138,7 +138,7 @@ def test_serves_backups_of_its_cluster(world: World) -> None:
     found = peer.ask(AskFetchTransactions(0, 1000, ZERO_TID, MAX, []))
     assert found == AnswerFetchTransactions(None, None, [])
     assert len(peer.inbox) == 2
-    world.shell.advance(100)  # it is no stranger any more
+    world.host.advance(100)  # it is no stranger any more
     assert not peer.closed
     master.send(StopOperation())
     assert peer.closed
@@ -149,7 +149,7 @@ def test_goes_on_after_a_restart_where_all_cells_were(world: World) -> None:
     master.send(Replicate(p64(10), "", {0: None, 1: None}))
     assert backup_tid(master) == p64(10)
     master.disconnect()
-    world.shell.advance(5)
+    world.host.advance(5)
     master = backup(world)
     master.send(Replicate(p64(12), "up", {0: SOURCE}))
     serve(world, upstream(world), 11, 12, 2, 12)
@@ -194,7 +194,7 @@ def test_a_cell_that_is_readable_since_the_node_was_lost_is_complete_up_to_where
 ) -> None:
     master = joining(world, readable)
     master.disconnect()
-    world.shell.advance(5)
+    world.host.advance(5)
     master = world.join()
     world.notify(master, storage_row(2))
     world.send_table(master, [[(1, UP)], [(1 if readable else 2, UP)]], 2)
@@ -270,7 +270,7 @@ def test_who_missed_the_end_of_the_backup_is_compared_in_whole(world: World) -> 
     master.send(Replicate(p64(10), "", {0: None, 1: None}))
     assert backup_tid(master) == p64(10)
     master.disconnect()
-    world.shell.advance(5)
+    world.host.advance(5)
     node = Destination(world, ptid=2)
     node.unfinished(12)
     node.serve(node.source(), 0, 12, {})
@@ -281,7 +281,7 @@ def test_orders_for_unknown_cells_are_ignored(world: World, partition: int) -> N
     master = backup(world, [[(1, UP)], [(2, UP)]])
     master.send(Replicate(p64(12), "up", {partition: SOURCE, 1: SOURCE}))
     world.settle()
-    assert not world.shell.dialed and not master.closed
+    assert not world.host.dialed and not master.closed
 
 
 def has(world: World, oid: int) -> list[tuple[int, bool]]:
@@ -357,7 +357,7 @@ def test_the_tid_of_a_pack_is_not_that_of_the_last_transaction(world: World) -> 
     assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(16))
     assert has(world, 4) == [(12, True), (16, False)]
     master.disconnect()
-    world.shell.advance(5)
+    world.host.advance(5)
     master = world.join()
     world.notify(master, storage_row(2))
     world.send_table(master)
@@ -380,7 +380,7 @@ def test_an_order_up_to_before_the_pack_waits_for_a_later_one(world: World) -> N
     world.settle()
     assert not source.inbox and not master.inbox
     master.send(Replicate(p64(16), "up", {0: SOURCE}))
-    world.shell.advance(RETRY_SECONDS)
+    world.host.advance(RETRY_SECONDS)
     pack_state(source, 16)
     serve(world, source, 13, 16, 2, 16)
     compared(source, 0, 12)
@@ -396,5 +396,5 @@ def test_a_source_that_was_packed_meanwhile_is_fetched_from_again(world: World) 
     pack_state(source, 16)
     world.settle()
     assert not master.inbox
-    world.shell.advance(RETRY_SECONDS)
+    world.host.advance(RETRY_SECONDS)
     pack_state(source, 16)

@@ -209,7 +209,7 @@ def test_a_difference_that_goes_away_is_none(world: World) -> None:
     checked.connect(2)
     checked.replies(2, LESS)
     world.settle()
-    world.shell.advance(1)
+    world.host.advance(1)
     checked.replies(2, TIDS)
     checked.replies(2, SERIALS)
     assert checked.result() == [FINE]
@@ -231,7 +231,7 @@ def test_a_connection_that_is_lost_is_made_again(world: World) -> None:
     checked.check()
     checked.connect(2)
     checked.others[2].disconnect()
-    world.shell.advance(AGAIN_SECONDS[0])
+    world.host.advance(AGAIN_SECONDS[0])
     checked.connect(2)
     checked.replies(2, TIDS)
     checked.replies(2, SERIALS)
@@ -247,7 +247,7 @@ def test_a_cell_that_its_node_does_not_know_to_be_readable_yet_is_asked_again(wo
     refusal = Error(ErrorCode.CHECKING_ERROR.value, "partition 0 cannot be read here")
     answer(checked.others[2], message_id, refusal)
     world.settle()
-    world.shell.advance(AGAIN_SECONDS[0])
+    world.host.advance(AGAIN_SECONDS[0])
     checked.replies(2, TIDS)
     checked.replies(2, SERIALS)
     assert checked.result() == [FINE]
@@ -260,14 +260,14 @@ def without_the_third(world: World, third_votes: bool) -> list[Message]:
     checked.connect(2, 3)
     for pause in (0, 1):
         world.settle()
-        world.shell.advance(pause)
+        world.host.advance(pause)
         checked.replies(2, LESS)
         if third_votes:
             checked.replies(3, TIDS)
         elif not pause:
             checked.lose(3)
     world.settle()
-    world.shell.advance(3)
+    world.host.advance(3)
     checked.replies(2, LESS)
     if third_votes:
         checked.lose(3)
@@ -318,7 +318,7 @@ def test_a_corrupted_cell_is_erased_and_copied_anew(
     master.send(NotifyPartitionChanges(2, 0, [(0, 2, UP), (0, 1, CellState.CORRUPTED)]))
     world.settle()
     assert world.backend.load(p64(0), p64(12), None) is not None
-    world.shell.advance(5)
+    world.host.advance(5)
     master.disconnect()
     node = Destination(world, ptid=3)
     node.unfinished(20)

@@ -75,7 +75,7 @@ class Followed:
     def insist(self, message: Message) -> None:
         for pause in (0, 1, 3):
             self.world.settle()
-            self.world.shell.advance(pause)
+            self.world.host.advance(pause)
             self.replies(message)
 
     def result(self) -> list[Message]:
@@ -98,7 +98,7 @@ def test_one_copy_of_a_backup_is_compared_with_the_upstream_cluster(world: World
     followed.replies(UP_TIDS)
     followed.replies(UP_SERIALS)
     assert followed.result() == [FINE]
-    assert not followed.source.closed and not world.shell.dialed
+    assert not followed.source.closed and not world.host.dialed
 
 
 def test_the_upstream_cluster_is_right(world: World) -> None:
@@ -128,8 +128,8 @@ def test_an_upstream_node_that_does_not_answer_ends_the_check(world: World) -> N
     followed.check()
     followed.source.disconnect()
     for pause in AGAIN_SECONDS:
-        world.shell.advance(pause)
-        world.wait(lambda: bool(world.shell.dialed), "upstream is not dialed again")
+        world.host.advance(pause)
+        world.wait(lambda: bool(world.host.dialed), "upstream is not dialed again")
         world.take_dial().disconnect()
     (end,) = followed.result()
     assert isinstance(end, NotifyPartitionChecked)
@@ -150,7 +150,7 @@ def test_a_check_and_a_fetch_share_a_connection_that_is_dialed(world: World) -> 
     master.send(Replicate(p64(12), "up", {0: SOURCE}))
     master.send(CheckPartition(0, ("up", SOURCE), ZERO_TID, p64(10)))
     source = upstream(world, FEATURE_MAINTENANCE)
-    assert not world.shell.dialed
+    assert not world.host.dialed
     world.settle()
     assert [type(m) for _, m in source.inbox].count(AskPackState) == 2
 

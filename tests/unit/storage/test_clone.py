@@ -90,8 +90,8 @@ def test_remembers_its_id_and_its_cells_and_ends(clone: World, copy: Copy) -> No
     rows = [[(1, UP), (3, OUT)], [(2, UP)], [(1, UP), (3, OUT)], [(2, UP)]]
     master.connection.send(SendPartitionTable(2, 0, rows))
     master._deliver()
-    clone.wait(lambda: clone.shell.exit_code is not None, "the clone does not end")
-    assert clone.shell.exit_code == 0
+    clone.wait(lambda: clone.host.exit_code is not None, "the clone does not end")
+    assert clone.host.exit_code == 0
     again = copy.world()
     assert again.core.cluster.nid == 3
     own = [cell for cell in again.backend.cells() if cell.nid == 3]
@@ -124,7 +124,7 @@ def test_a_master_of_another_cluster_changes_nothing(
     rows = [[(1, UP), (3, OUT)], [(2, UP)], [(1, UP), (3, OUT)], [(2, UP)], [(2, UP)]]
     master.connection.send(SendPartitionTable(2, 0, rows))
     master._deliver()
-    assert clone.shell.exit_code == 1
+    assert clone.host.exit_code == 1
     assert "the database has 4 partitions and the cluster 5" in caplog.text
     assert "neoctl drop S3" in caplog.text and "--reset" not in caplog.text
     again = copy.world()
@@ -140,7 +140,7 @@ def test_a_refusal_is_an_error_and_changes_nothing(
     refusal = Error(ErrorCode.PROTOCOL_ERROR.value, "it is no copy")
     master.connection.answer(message_id, refusal)
     master._deliver()
-    assert clone.shell.exit_code == 1
+    assert clone.host.exit_code == 1
     assert "the master refuses this clone: it is no copy" in caplog.text
     again = copy.world()
     assert remembered(again) == before
@@ -151,8 +151,8 @@ def test_a_cluster_that_is_not_ready_is_waited_for(clone: World) -> None:
     master, message_id, _ = ask(clone)
     master.connection.answer(message_id, Error(ErrorCode.NOT_READY.value, "Retry Later"))
     master._deliver()
-    clone.shell.advance(RETRY_SECONDS)
-    assert clone.shell.exit_code is None
+    clone.host.advance(RETRY_SECONDS)
+    assert clone.host.exit_code is None
     assert ask(clone)[2].extra["new_nid"] == [0, 2]
 
 
@@ -161,10 +161,10 @@ def test_a_master_that_is_lost_in_between_is_an_error(clone: World) -> None:
     accept(master, message_id)
     master._deliver()
     master.disconnect()
-    assert clone.shell.exit_code == 1
+    assert clone.host.exit_code == 1
 
 
 def test_an_empty_database_is_no_copy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     world = World(str(tmp_path / "empty.sqlite"), is_clone=True)
-    assert world.shell.exit_code == 1
+    assert world.host.exit_code == 1
     assert "no partition is in it" in caplog.text

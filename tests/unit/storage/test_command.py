@@ -20,7 +20,7 @@ from neo.storage.__main__ import load_settings, make_core
 from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.backend.api import Backend, BackendFailure, DatabaseAway
 from neo.storage.node import StorageNode
-from tests.unit.storage.world import FakeShell
+from tests.unit.storage.world import FakeHost
 
 
 def arguments(tmp_path: Path, *more: str) -> list[str]:
@@ -29,10 +29,10 @@ def arguments(tmp_path: Path, *more: str) -> list[str]:
 
 
 def start(*argv: str, acknowledged: Acknowledged | None = None) -> StorageNode:
-    shell = FakeShell()
+    host = FakeHost()
     settings = load_settings(list(argv))
-    shell.settings, shell.bind = settings, settings.bind  # type: ignore[attr-defined]
-    return make_core(shell, acknowledged)  # type: ignore[arg-type]
+    host.settings, host.bind = settings, settings.bind  # type: ignore[attr-defined]
+    return make_core(host, acknowledged)  # type: ignore[arg-type]
 
 
 def test_starts_on_sqlite_by_default(tmp_path: Path) -> None:
@@ -150,13 +150,13 @@ def test_a_database_of_another_cluster_is_refused_unless_it_is_reset(tmp_path: P
 
 
 def test_reset_erases_once_not_after_every_failure(tmp_path: Path) -> None:
-    shell = FakeShell()
+    host = FakeHost()
     settings = load_settings(arguments(tmp_path, "--reset"))
-    shell.settings, shell.bind = settings, settings.bind  # type: ignore[attr-defined]
-    core = make_core(shell)  # type: ignore[arg-type]
+    host.settings, host.bind = settings, settings.bind  # type: ignore[attr-defined]
+    core = make_core(host)  # type: ignore[arg-type]
     core.database.backend.set_config("nid", "5")
     core.stop(0)
-    core = make_core(shell)  # type: ignore[arg-type]
+    core = make_core(host)  # type: ignore[arg-type]
     assert core.cluster.nid == 5
     core.stop(0)
 
@@ -198,12 +198,12 @@ def test_the_process_hands_what_it_acknowledged_to_each_core(
     monkeypatch.setattr(command, "run", run)
     monkeypatch.setattr(command, "_open", broken)
     command.main()
-    shell = FakeShell()
-    shell.settings = load_settings(arguments(Path("/nowhere")))  # type: ignore[attr-defined]
-    shell.bind = ("127.0.0.1", 2)  # type: ignore[attr-defined]
+    host = FakeHost()
+    host.settings = load_settings(arguments(Path("/nowhere")))  # type: ignore[attr-defined]
+    host.bind = ("127.0.0.1", 2)  # type: ignore[attr-defined]
     for _ in range(2):
         with pytest.raises(StartFailure, match="broken"):
-            makers[0](shell)
+            makers[0](host)
     assert given[0] is given[1]
     assert isinstance(given[0], Acknowledged)
 

@@ -87,7 +87,7 @@ def test_a_database_of_another_cluster_is_refused(make_world: MakeWorld) -> None
     world.close()
     world.backend.open()
     with pytest.raises(ValueError, match="belongs to cluster 'test', not 'other'"):
-        StorageNode(world.shell, NodeSettings("other", STORAGE), world.core.masters, world.backend)
+        StorageNode(world.host, NodeSettings("other", STORAGE), world.core.masters, world.backend)
     world.backend.close()
 
 
@@ -101,7 +101,7 @@ def test_a_table_of_another_database_changes_nothing(
     master.send(NotifyPartitionChanges(2, 0, [(0, 2, OUT)]))
     before = world.backend.cells()
     world.send_table(master, [[(2, UP)]] * 2, ptid)
-    assert world.shell.exit_code == 1
+    assert world.host.exit_code == 1
     assert "which serves another database" in caplog.text
     world.close()
     world = make_world()
@@ -119,14 +119,14 @@ def test_who_has_no_complete_cell_takes_every_table(make_world: MakeWorld) -> No
     world.close()
     world = make_world()
     world.send_table(world.join(), [[(2, UP)]] * 2, 6)
-    assert world.shell.exit_code is None and world.core.cells.partitions.ptid == 6
+    assert world.host.exit_code is None and world.core.cells.partitions.ptid == 6
     world.close()
 
 
 def test_joins_again_after_the_loss_of_the_master(world: World) -> None:
     master = world.operate()
     client = world.client(master)
-    world.shell.advance(5)
+    world.host.advance(5)
     master.disconnect()
     assert client.closed
     assert not world.core.cluster.operational
@@ -136,9 +136,9 @@ def test_joins_again_after_the_loss_of_the_master(world: World) -> None:
 
 def test_a_master_that_drops_us_at_once_is_not_dialed_in_a_loop(world: World) -> None:
     world.join().disconnect()
-    assert not world.shell.dialed
-    world.shell.advance(1.5)
-    assert world.shell.dialed
+    assert not world.host.dialed
+    world.host.advance(1.5)
+    assert world.host.dialed
 
 
 def test_masters_heard_of_are_remembered(world: World) -> None:
@@ -234,7 +234,7 @@ def test_a_change_of_an_unknown_partition_is_a_protocol_error(world: World) -> N
 def test_a_table_with_another_number_of_partitions_stops_the_node(world: World) -> None:
     master = world.operate()
     world.send_table(master, [[(1, UP)]], ptid=2)
-    assert world.shell.exit_code == 1
+    assert world.host.exit_code == 1
 
 
 def test_the_data_of_lost_partitions_is_deleted(world: World) -> None:
@@ -250,7 +250,7 @@ def test_the_data_of_lost_partitions_is_deleted(world: World) -> None:
 
 def test_logs_are_reopened_on_demand(world: World) -> None:
     world.join().send(FlushLog())
-    assert world.shell.reopened == 1
+    assert world.host.reopened == 1
 
 
 # -- the end -------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_logs_are_reopened_on_demand(world: World) -> None:
 def test_stops_when_told_to_be_down(world: World) -> None:
     master = world.operate()
     world.notify(master, (NodeType.STORAGE, STORAGE, 1, NodeState.DOWN, None))
-    assert world.shell.exit_code == 0
+    assert world.host.exit_code == 0
     assert master.closed
 
 
@@ -268,7 +268,7 @@ def test_erases_its_database_when_dropped_for_ever(make_world: MakeWorld) -> Non
     master = world.operate()
     commit(master, world.client(master), 10, 12, 1)
     world.notify(master, (NodeType.STORAGE, STORAGE, 1, NodeState.UNKNOWN, None))
-    assert world.shell.exit_code == 0
+    assert world.host.exit_code == 0
     world = make_world()
     world.join()
     assert world.request.nid is None
@@ -280,9 +280,9 @@ def test_a_failing_database_ends_the_core_and_asks_for_another(world: World) -> 
     client = world.client(master)
     world.backend.close()  # whatever is asked of it now fails
     client.ask_later(AskFinalTID(p64(1)))
-    assert world.shell.restarts == 1
+    assert world.host.restarts == 1
     assert master.closed and client.closed
-    assert world.shell.exit_code is None
+    assert world.host.exit_code is None
 
 
 def test_everybody_who_is_identified_hears_why_a_node_leaves(
@@ -302,8 +302,8 @@ def test_a_node_whose_database_was_deleted_ends(
     Path(world.backend.engine.name).unlink()
     store(client, 10, 1)
     answers = client.ask_later(AskVoteTransaction(p64(10)))
-    world.wait(lambda: world.shell.exit_code is not None, "the node goes on")
-    assert not answers and world.shell.exit_code == 1 and world.shell.restarts == 0
+    world.wait(lambda: world.host.exit_code is not None, "the node goes on")
+    assert not answers and world.host.exit_code == 1 and world.host.restarts == 0
     assert "is gone: it was deleted, moved or replaced while this node ran" in caplog.text
     assert "is gone" in client.complaint
     assert not Path(world.backend.engine.name).exists()
@@ -314,6 +314,6 @@ def test_unvoted_data_is_deleted_at_a_clean_stop(make_world: MakeWorld) -> None:
     master = world.operate()
     store(world.client(master, C1), 10, 1)
     world.core.terminate()
-    assert world.shell.exit_code == 0
+    assert world.host.exit_code == 0
     world = make_world()
     assert world.backend.prune_orphans(True, 0, 100)[0] == 0

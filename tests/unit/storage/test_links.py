@@ -84,10 +84,10 @@ def test_who_is_refused_and_not_dialed_dials_again(
     node.unfinished(12)
     refuse(world.take_dial())
     world.settle()
-    assert not world.shell.dialed
-    world.shell.advance(IDENTIFY_SECONDS)
+    assert not world.host.dialed
+    world.host.advance(IDENTIFY_SECONDS)
     assert "S2: it refused" in caplog.text
-    world.shell.advance(1)
+    world.host.advance(1)
     node.serve(node.source(), 0, 12, {(12, 0): b"a"})
     assert node.master.take(NotifyReplicationDone).max_tid == p64(12)
 
@@ -115,9 +115,9 @@ def test_another_connection_replaces_one_that_was_lost(world: World, master: End
 def test_another_connection_replaces_one_that_is_silent(world: World, master: End) -> None:
     first = storage(world, master, 2)
     second, answers = dial_again(world)
-    world.shell.advance(REPLACE_SECONDS / 2)
+    world.host.advance(REPLACE_SECONDS / 2)
     assert not answers and not first.closed
-    world.shell.advance(REPLACE_SECONDS / 2)
+    world.host.advance(REPLACE_SECONDS / 2)
     assert first.closed
     assert answers[0] == AcceptIdentification(NodeType.STORAGE, 1, 2)
 

@@ -75,11 +75,11 @@ def test_the_erasure_works_in_small_pieces_with_pauses_while_clients_are_at_work
     client = world.client(master)
     before = rows(world, 0)
     load(client, 1)
-    monkeypatch.setattr(world.shell, "monotonic", slow_clock(world, 0.001))
+    monkeypatch.setattr(world.host, "monotonic", slow_clock(world, 0.001))
     discard(master)
     counts = in_pauses(world, lambda: load(client, 1), lambda: rows(world, 0))
     assert counts == [before - 1, before - 2, before - 3]
-    world.shell.advance(1)  # clients are quiet
+    world.host.advance(1)  # clients are quiet
     erased(world)
     assert rows(world, 0) == 0
 
@@ -140,7 +140,7 @@ def test_orphans_are_deleted_in_small_pieces_with_pauses_while_clients_are_at_wo
         del backend.values.pending[backend.store_data(p64(2), 0, sha1(value).digest(), value)]
     commit(master, client, 10, 12, 1)
     load(client, 1)
-    monkeypatch.setattr(world.shell, "monotonic", slow_clock(world, 0.001))
+    monkeypatch.setattr(world.host, "monotonic", slow_clock(world, 0.001))
     master.send(NotifyRepair(False))
     counts = in_pauses(
         world, lambda: load(client, 1), lambda: backend.prune_orphans(True, 0, 100)[0]

@@ -124,7 +124,7 @@ def test_a_pack_works_in_small_pieces_with_pauses_while_clients_are_at_work(
     full(world, master, 0, 2, 4)
     client = world.client(master)
     load(client, 0)
-    monkeypatch.setattr(world.shell, "monotonic", slow_clock(world, 0.001))
+    monkeypatch.setattr(world.host, "monotonic", slow_clock(world, 0.001))
     master.ask_later(AskPack(p64(36)))
     assert in_pauses(world, lambda: load(client, 0), lambda: len(rows(world, 0))) == [5, 4, 3]
 
@@ -277,7 +277,7 @@ def test_a_round_during_which_the_source_was_packed_is_repeated(world: World) ->
     fetched(source, 16, {})
     state(source, 20)
     world.settle()
-    world.shell.advance(1.5)
+    world.host.advance(1.5)
     state(source, 20)
     fetched(source, 0, {p64(12): [p64(0)]})
     state(source, 20)

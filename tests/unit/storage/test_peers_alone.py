@@ -54,7 +54,7 @@ def test_a_mistake_in_a_job_that_a_peer_asked_for_fails_the_job(
     assert code == ErrorCode.CHECKING_ERROR.value
     assert "internal failure" in text
     assert "int too big to convert" in caplog.text, "with its traceback"
-    assert world.shell.exit_code is None
+    assert world.host.exit_code is None
     assert not master.closed and not peer.closed
     peer.ask(request_)
     assert peer.peer._jobs == 0
@@ -72,7 +72,7 @@ def test_a_mistake_in_a_read_that_waited_hurts_only_that_read(
     master.send(NotifyUnlockInformation(p64(20)))
     world.wait(lambda: bool(waiting), "no answer")
     assert "internal failure" in refused(waiting[0])[1]
-    assert world.shell.exit_code is None
+    assert world.host.exit_code is None
     assert not master.closed
     assert client.ask(Ping()) == Pong()
 

@@ -35,7 +35,7 @@ def complete_up_to(world: World) -> int:
 
 def again(world: World, rows: CellRows, ptid: int) -> End:
     """The master is lost and comes back with this table."""
-    world.shell.advance(5)
+    world.host.advance(5)
     master = world.join()
     world.send_table(master, rows, ptid)
     return master
@@ -143,7 +143,7 @@ def test_the_tail_is_compared_again_by_replication(
     for tid in (12, 16, 20):
         commit(master, client, tid - 2, tid, 0, 0 if tid == 12 else tid - 4)
     commit(master, client, 22, 24, 1)
-    world.shell.advance(5)
+    world.host.advance(5)
     master.disconnect()
     node = Destination(world, ptid=2)
     node.unfinished(24)

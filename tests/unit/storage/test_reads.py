@@ -150,7 +150,7 @@ def test_a_page_is_put_together_in_steps_between_which_others_are_served(
         steps = 1
         while not waiting:
             assert load(other, 1).serial == p64(11)
-            world.shell.advance(0)
+            world.host.advance(0)
             world.core.flush()
             steps += 1
         tids = [p64(tid) for tid in range(11, 51, 2) if first <= tid <= last]
@@ -169,7 +169,7 @@ def test_a_page_is_not_gone_on_with_for_a_client_that_left(
     client.ask_later(AskRevisions(1, 0, ZERO_TID, p64(9), None, 1000, False))
     client.disconnect()
     monkeypatch.setattr(world.backend, "revisions", lambda ask: pytest.fail("it is read"))
-    world.shell.advance(0)
+    world.host.advance(0)
 
 
 def test_pages_of_what_a_pack_may_have_removed_are_refused(

@@ -80,7 +80,7 @@ def test_stores_are_accepted_blindly_and_held_together_when_the_cell_is_complete
     world.wait(lambda: bool(world.core.locks.shared()), "the cell is not complete")
     assert not node.master.inbox  # both hold it
     one.send(AbortTransaction(p64(20), []))
-    world.shell.advance(1)
+    world.host.advance(1)
     assert node.master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
 
 
@@ -187,7 +187,7 @@ def test_goes_on_where_it_was_after_a_restart(make_world: MakeWorld) -> None:
 def test_a_node_that_was_complete_fetches_only_what_it_missed(world: World) -> None:
     master = world.operate()
     commit(master, world.client(master), 10, 12, 0)
-    world.shell.advance(5)
+    world.host.advance(5)
     master.disconnect()
     node = Destination(world, ptid=2)
     node.unfinished(16)
@@ -202,7 +202,7 @@ def given_up(world: World, last: int) -> Destination:
     client = world.client(master)
     for ttid, tid in ((10, 12), (14, 16), (18, 20)):
         commit(master, client, ttid, tid, 0, tid - 4 if ttid > 10 else 0)
-    world.shell.advance(5)
+    world.host.advance(5)
     master.disconnect()
     node = Destination(world, ptid=2)
     node.unfinished(last)
@@ -264,7 +264,7 @@ def test_what_the_cluster_gave_up_is_found_though_the_source_was_lost_meanwhile(
     """What was last here is deleted by then, and tells nothing any more."""
     node = given_up(world, last=24)
     refuse_what_is_last(node.source())
-    world.shell.advance(1)
+    world.host.advance(1)
     compares_everything(node.source())
 
 
@@ -311,7 +311,7 @@ def test_damaged_data_is_not_kept_and_fetched_again(world: World) -> None:
     world.settle()
     assert not world.backend.object_exists(p64(0))
     assert not node.master.inbox
-    world.shell.advance(1)
+    world.host.advance(1)
     node.serve(source, 0, 12, {(12, 0): b"a"})
     assert node.master.take(NotifyReplicationDone).max_tid == p64(12)
 
@@ -323,7 +323,7 @@ def test_a_source_that_cannot_serve_is_asked_again(world: World) -> None:
     message_id, _ = take_question(source, AskFetchTransactions)
     answer(source, message_id, Error(ErrorCode.REPLICATION_ERROR.value, "not here"))
     source.disconnect()
-    world.shell.advance(1)
+    world.host.advance(1)
     node.serve(node.source(), 0, 12, {})
     assert node.master.take(NotifyReplicationDone).max_tid == p64(12)
 
@@ -338,7 +338,7 @@ def test_a_cell_that_is_taken_away_is_not_announced(world: World) -> None:
     message_id, _ = take_question(source, AskFetchObjects)
     answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
     world.settle()
-    world.shell.advance(5)
+    world.host.advance(5)
     world.settle()
     assert not any(isinstance(m, NotifyReplicationDone) for _, m in node.master.inbox)
 
@@ -375,5 +375,5 @@ def test_a_database_that_fails_while_it_is_written_starts_the_node_again(
     row = AddTransaction(p64(12), b"u", b"d", b"", False, p64(12), [])
     source.connection.send(row, message_id)
     source._deliver()
-    assert world.shell.restarts == 1
+    assert world.host.restarts == 1
     assert "failure while serving" not in caplog.text

@@ -235,7 +235,7 @@ def test_unlocked_transactions_are_committed_soon(make_world: MakeWorld) -> None
     master.ask(AskLockInformation(p64(10), p64(12)))
     master.send(NotifyUnlockInformation(p64(10)))
     assert world.core.database._commit_planned
-    world.shell.advance(1.0)
+    world.host.advance(1.0)
     assert not world.core.database._commit_planned
 
 
@@ -304,7 +304,7 @@ def test_an_object_larger_than_the_database_accepts_is_refused_and_the_node_goes
     client.send(AbortTransaction(p64(14), []))
     commit(master, other, 16, 18, 2)
     commit(master, client, 20, 22, 1, serial=12)
-    assert not client.closed and not other.closed and world.shell.restarts == 0
+    assert not client.closed and not other.closed and world.host.restarts == 0
     assert load(other, 1).data == data_of(20) and load(client, 2).data == data_of(16)
     world.close()
     with connect(tmp_path / "node.sqlite") as connection:

@@ -72,7 +72,7 @@ def test_a_client_is_told_size_cells_and_objects(world: World, master: End, clie
         commit(master, client, 10 * number, 10 * number + 1, number)
     commit(master, client, 100, 101, 1, serial=11)
     assert client.ask(AskSize()).objects == 0  # of the same minute
-    world.shell.advance(GOOD_SECONDS)
+    world.host.advance(GOOD_SECONDS)
     assert client.ask(AskSize()) == AnswerSize(world.backend.size(), 2, 7, 2)
 
 

@@ -100,9 +100,9 @@ def test_a_client_is_told_who_holds_what_it_waits_for(
     world: World, client: End, other: End
 ) -> None:
     store(client, 10, 1)
-    world.shell.advance(50)
+    world.host.advance(50)
     answer = other.ask_later(store_request(12, 1))
-    world.shell.advance(31)
+    world.host.advance(31)
     holder = (p64(10), C1, ("127.0.0.1", 3000), 81.0, "storing")
     assert other.ask(AskLockHolders(p64(12), p64(1))) == AnswerLockHolders(31.0, [holder])
     assert client.ask(AskLockHolders(p64(10), p64(1))) == AnswerLockHolders(None, [])
@@ -130,7 +130,7 @@ def test_the_master_is_told_of_all_transactions(
     store(client, 10, 1)
     vote(client, 10, 1)
     other.ask_later(store_request(12, 1))
-    world.shell.advance(7)
+    world.host.advance(7)
     other.ask_later(store_request(14, 1))
     rows = [
         (p64(10), C1, "voted", [p64(12), p64(14)], 7.0),

@@ -31,7 +31,7 @@ def backup(world: World, rows: object = None) -> End:
 
 def upstream(world: World, *features: str) -> End:
     """A storage node of the upstream cluster is dialed and accepts."""
-    world.wait(lambda: bool(world.shell.dialed), "upstream is not dialed")
+    world.wait(lambda: bool(world.host.dialed), "upstream is not dialed")
     source = world.take_dial()
     message_id, request = take_question(source, RequestIdentification)
     extra = {FEATURES: [FEATURE_MAINTENANCE]}

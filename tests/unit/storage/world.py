@@ -52,7 +52,7 @@ class _Timer:
         self.callback = lambda: None
 
 
-class FakeShell:
+class FakeHost:
     """The clock stands still unless a test moves it; threads are real, those of the backend."""
 
     def __init__(self) -> None:
@@ -196,14 +196,14 @@ class World:
         is_clone: bool = False,
         adapter: str = "SQLite",
     ) -> None:
-        self.shell = FakeShell()
+        self.host = FakeHost()
         self.backend: Any = make_backend(
-            adapter, database, None, self.shell.from_thread, self._failed
+            adapter, database, None, self.host.from_thread, self._failed
         )
         self.backend.open()
         self.remembered: list[list[Address]] = []
         self.core = StorageNode(
-            self.shell,
+            self.host,
             NodeSettings(cluster, STORAGE, ("host", "disk"), is_clone=is_clone),
             MasterCandidates([MASTER]),
             self.backend,
@@ -223,8 +223,8 @@ class World:
         deadline = time.monotonic() + DEADLINE
         while not condition():
             assert time.monotonic() < deadline, complaint
-            self.shell.advance(0)
-            if self.shell.run_calls(timeout=0.01):
+            self.host.advance(0)
+            if self.host.run_calls(timeout=0.01):
                 self.core.flush()
 
     def settle(self) -> None:
@@ -232,13 +232,13 @@ class World:
         done: list[bool] = []
         self.backend.stored(lambda: done.append(True))
         self.wait(lambda: bool(done), "the disk does not sync")
-        while self.shell.run_calls():
+        while self.host.run_calls():
             self.core.flush()
 
     # -- master --------------------------------------------------------------------------------
 
     def take_dial(self) -> End:
-        return End(self, self.shell.dialed.pop(0))
+        return End(self, self.host.dialed.pop(0))
 
     def join(self, nid: int = 1, state: NodeState = NodeState.RUNNING) -> End:
         """Accept the identification of the node, as the primary master."""
