@@ -1,4 +1,4 @@
-"""The client's blocking side of a connection: any thread asks, whoever waits reads for everybody.
+"""The client's blocking side of a connection: any thread asks, and a thread that waits reads for all.
 
 Theory of operation
 -------------------
@@ -6,16 +6,16 @@ A channel is one connection shared by all threads of a client. A thread writes i
 under the *send lock*, and reads the answer itself when it is the first to wait: it is then the
 **leader**, the only thread that reads, decodes and delivers. The threads that come to wait meanwhile
 are **followers**: each sleeps on a waker of its own until its answer was delivered or until the
-leader, leaving, hands the lead to it. A thread that finds nobody waiting thus pays for no switch.
+leader, leaving, hands the lead to it. A thread that is alone thus pays for no switch.
 
 * Messages take effect strictly in the order of arrival: the leader gives a notification to the
   handler, and an answer to its ticket, before it looks at the next message. An answer whose effect
   must also be complete before the next message is asked for with :meth:`Channel.hold`: the leader
   stops there, and the lead goes to the thread that waits for that answer until it says so.
-* While nobody leads and no answer is expected, the *watcher* (one thread for all channels of a
-  client) reads. It is armed for one event, and disarmed as soon as somebody asks: left armed, it
+* While no thread leads and no answer is expected, the *watcher* (one thread for all channels of a
+  client) reads. It is armed for one event, and disarmed as soon as a thread asks: left armed, it
   would wake up for every answer and fight for the interpreter's lock.
-* A peer that is silent for ``patience`` seconds while an answer is due is asked with a Ping; silent
+* A peer that is silent for ``patience`` seconds while an answer is due is sent a Ping. If it is silent
   for as long again, it is lost. So a thread waits as long as a lock is held, and never for a dead peer.
 * When the connection ends, every ticket fails with ConnectionLost, once.
 
@@ -27,13 +27,13 @@ of the application (decision 28). It costs that call; the connection and all oth
 * The interpreter raises such exceptions at the entry of a function of Python, after a call, and at a
   jump backwards, not between other instructions. So lines in which nothing is called happen as a
   whole; they are marked. A ``with`` statement takes and releases a lock of C without a gap.
-* A request is queued together with its question, in such lines. Who has the send lock sends from
-  where the last one stopped; the wire knows where that is.
+* A request is queued together with its question, in such lines. The thread with the send lock sends
+  from where the last one stopped; the wire knows where that is.
 * A message stays the first of the :class:`~neo.net.inbox.Inbox` until its effect is complete: the next
-  leader gives it once more. So every effect is idempotent.
-* A thread that is interrupted while it leads delivers what is here, and hands the lead on. If an
-  exception comes even then, the others find out: the *presence* of a ticket is a lock that its thread
-  holds while it waits, and a leader that is not present is none. Followers look every
+  leader delivers it once more. So every effect is idempotent.
+* A thread that is interrupted while it leads delivers what has come, and hands the lead on. If an
+  exception comes even then, the other threads find out: the *presence* of a ticket is a lock that its
+  thread holds while it waits, and a leader that is not present is replaced. Followers check every
   :data:`LOOK_SECONDS`, the watcher sweeps over its channels.
 * The answer of an exclusive ticket whose owner is gone takes effect by its ``orphan``, in the thread
   that leads.
@@ -59,24 +59,25 @@ from neo.protocol.packets import A, Error, Message, Ping, Pong, Request
 
 Result = TypeVar("Result")
 
-#: How often a thread that sleeps looks whether the leader is still there.
+#: How often a sleeping thread checks that the leader is present.
 LOOK_SECONDS = 0.25
 
 
 class Handler(Protocol):
-    """What takes the messages of a channel that answer nothing. Called by the leading thread."""
+    """Handles the messages that are no answers. Called by the leading thread."""
 
     def notified(self, channel: Channel, message: Message) -> None:
-        """In the order of arrival. Must not wait on this channel. Raises PeerError to end it."""
+        """Handle a message, in the order of arrival. Must not wait on this channel. Raise PeerError to
+        end the connection."""
 
     def lost(self, channel: Channel, reason: str) -> None:
-        """Once, before the tickets fail."""
+        """React to the end of the connection. Called once, before the tickets fail."""
 
 
 class Ticket(Generic[A]):
-    """A question whose answer will come. ``sink``: where the ticket is put when it is done, maybe twice.
-    ``orphan``: called with the answer by the thread that leads, maybe twice, if the ticket was
-    forgotten, or if it is exclusive and its thread is gone."""
+    """A pending request. ``sink``: where the ticket is put when it is done, maybe twice. ``orphan``:
+    called with the answer by the thread that leads, maybe twice, if the ticket was forgotten, or if it is
+    exclusive and its thread is gone."""
 
     __slots__ = (
         *("answer", "context", "done", "exclusive", "forgotten", "orphan", "presence", "sent"),
@@ -98,9 +99,9 @@ class Ticket(Generic[A]):
         self.exclusive = exclusive
         self.orphan = orphan
         self.forgotten = False
-        #: The question was queued: from then on it reaches the peer unless the connection ends.
+        #: Whether the request was queued: then it reaches the peer unless the connection ends.
         self.sent = False
-        #: Taken as long as a thread waits for the answer, or will.
+        #: Held while a thread waits, or will wait, for the answer.
         self.presence: Lock | None = None
 
     @property
@@ -108,7 +109,7 @@ class Ticket(Generic[A]):
         return self.presence is not None and self.presence.locked()
 
     def result(self) -> A:
-        """The answer. Raises ErrorAnswer for an Error packet, ConnectionLost."""
+        """Return the answer. Raise ErrorAnswer for an Error packet, ConnectionLost."""
         answer = self.answer
         if type(answer) is Error and answer.code != ErrorCode.ACK.value:
             raise ErrorAnswer.of(answer.code, answer.message)
@@ -119,7 +120,7 @@ class Ticket(Generic[A]):
 
 
 class Channel:
-    """See the module's docstring. ``name`` is for people: the peer's node id and address."""
+    """One connection, shared by threads. ``name``: the peer's node id and address, for messages."""
 
     def __init__(self, host: Host, wire: Wire, handler: Handler, name: str, patience: float):
         self.name = name
@@ -134,18 +135,18 @@ class Channel:
         self._presence = host.presence
         self._sending = host.lock()
         self._mutex = host.lock()
-        # Tickets that somebody will wait for.
+        # Tickets that a thread will wait for.
         self._awaited: set[Ticket[Any]] = set()
         # Changed with the mutex. The lead belongs to the thread that waits for that ticket.
         self._leader: Ticket[Any] | None = None
         self._followers: dict[Ticket[Any], None] = {}
         self._armed = False
         self._told = self._ended = False
-        # Of the leader.
+        # Used by the leader.
         self._inbox = Inbox(self._connection)
         self._heard = 0.0
         self._pinged = False
-        # Of the watcher: never done.
+        # The watcher's ticket, which is never done.
         self._watching: Ticket[Any] = Ticket()
         self._watch = host.watch(wire, self)
         with self._mutex:
@@ -154,10 +155,10 @@ class Channel:
     # -- asking ----------------------------------------------------------------------------------
 
     def ask(self, message: Request[A], ticket: Ticket[A] | None = None) -> Ticket[A]:
-        """Send a request. Raises ConnectionLost. The ticket must be waited for, or forgotten.
+        """Send a request. Raise ConnectionLost. The caller must wait for the ticket, or forget it.
 
-        After any other exception, ``sent`` of the ticket tells whether the peer is asked; nobody
-        waits for the answer then.
+        After any other exception, ``sent`` of the ticket tells whether the request was queued, and the
+        ticket is forgotten.
         """
         if ticket is None:
             ticket = Ticket()
@@ -186,8 +187,8 @@ class Channel:
         return ticket
 
     def send(self, message: Message, mark: Mark | None = None) -> None:
-        """Send a notification; nothing happens if the connection is lost, or ``mark`` is set already,
-        which this does."""
+        """Send a notification, and set ``mark``. Do nothing if the connection is lost or the mark is
+        set."""
         with self._sending:
             if mark is None or not mark.sent:
                 self._connection.send(message, None, mark)
@@ -196,7 +197,7 @@ class Channel:
             self._end(broken)
 
     def call(self, message: Request[A]) -> A:
-        """Ask, and return the answer. Raises as ask() and wait()."""
+        """Send a request and return its answer. Raise the errors of ask() and wait()."""
         ticket: Ticket[A] = Ticket()
         ticket.presence = presence = self._presence()
         with presence:
@@ -209,7 +210,7 @@ class Channel:
         return ticket.result()
 
     def _flush(self) -> str | None:
-        """With the send lock. Returns why the connection is broken."""
+        """Send what is queued. Return why the connection is broken, or None. Call with the send lock."""
         if self._outgoing and self.lost is None:
             try:
                 self._wire.send(self._outgoing)
@@ -220,8 +221,8 @@ class Channel:
     # -- waiting ---------------------------------------------------------------------------------
 
     def wait(self, ticket: Ticket[A], deadline: float | None = None) -> A:
-        """The answer. Raises ErrorAnswer, ConnectionLost; TimeoutError after ``deadline``, also a little
-        later: then the ticket may be waited for again."""
+        """Return the answer. Raise ErrorAnswer, ConnectionLost; TimeoutError at ``deadline`` or a little
+        later: then the caller may wait for the ticket again."""
         assert not ticket.exclusive
         if not ticket.done:
             ticket.presence = presence = self._presence()
@@ -234,14 +235,14 @@ class Channel:
         return ticket.result()
 
     def presence(self, ticket: Ticket[Any]) -> Lock:
-        """Return what an exclusive ticket is asked and held with (``with``): it tells the others that
-        the ticket has an owner."""
+        """Return a lock for the ``with`` block in which an exclusive ticket is asked and held. It shows
+        the other threads that the ticket has an owner."""
         ticket.presence = presence = self._presence()
         return presence
 
     def hold(self, ticket: Ticket[A], effect: Callable[[A], Result]) -> Result:
-        """Wait for the answer of an exclusive ticket, and return ``effect`` of it; nothing that came
-        later takes effect before. ``effect`` must not wait on this channel. Raises as wait()."""
+        """Wait for the answer of an exclusive ticket, and return ``effect(answer)``. Later messages take
+        effect after it. ``effect`` must not wait on this channel. Raise the errors of wait()."""
         assert ticket.exclusive and ticket.present
         try:
             self._wait(ticket, None)
@@ -256,7 +257,7 @@ class Channel:
             raise
 
     def forget(self, ticket: Ticket[Any]) -> None:
-        """Nobody will wait for this ticket any more. Idempotent."""
+        """Give up a ticket: no thread will wait for it any more. Idempotent."""
         with self._mutex:
             ticket.forgotten = True
             self._awaited.discard(ticket)
@@ -268,7 +269,7 @@ class Channel:
             self._hand_on()
 
     def _wait(self, ticket: Ticket[Any], deadline: float | None) -> None:
-        """Until the ticket is done; if it is exclusive, this thread then has the lead, unless the
+        """Wait until the ticket is done. If it is exclusive, this thread then has the lead, unless the
         connection is lost."""
         while True:
             waker = None
@@ -296,15 +297,15 @@ class Channel:
             elif ticket.exclusive and not isinstance(ticket.answer, ConnectionLost):
                 return
             else:
-                self._leave(None)  # it was done when the lead came
+                self._leave(None)  # the ticket was done when the lead came
             if ticket.done and (not ticket.exclusive or isinstance(ticket.answer, ConnectionLost)):
                 return
-            # Who holds an answer needs the lead, which may have been handed on.
+            # The owner of an exclusive answer needs the lead, which may have been handed on.
 
     # -- leading: one thread at a time -----------------------------------------------------------
 
     def serve(self) -> None:
-        """Take what is there, if nobody else does. The watcher's thread, when it was woken."""
+        """Deliver what has come, unless a thread leads. Called by the watcher when it is woken."""
         watching = self._watching
         with self.presence(watching):
             try:
@@ -320,18 +321,18 @@ class Channel:
                 raise
 
     def sweep(self) -> None:
-        """As serve(), if it is not certain that somebody reads, or that the watcher will be woken."""
+        """Serve if it is not certain that a thread reads, or that the watcher will be woken."""
         if not self._armed or self._leader is not None or self._left:
             self.serve()
 
     @property
     def _left(self) -> bool:
-        """Whether an interrupted thread left something to do: about this, no event tells."""
+        """Whether an interrupted thread left work, of which no event tells."""
         return self._inbox.pending or bool(self._outgoing)
 
     def _lead(self, ticket: Ticket[Any], deadline: float | None) -> Ticket[Any] | None:
-        """Deliver until ``ticket`` is done, for the watcher's only what is there. Returns the exclusive
-        ticket whose owner has to go on, if there is one. This thread still has the lead."""
+        """Deliver until ``ticket`` is done; for the watcher's ticket, only what has come. Return the
+        exclusive ticket whose owner must continue, if there is one. This thread keeps the lead."""
         self._heard = self._host.now()
         self._pinged = False
         inbox, watching = self._inbox, ticket is self._watching
@@ -346,14 +347,14 @@ class Channel:
                 return None
             if ticket.done:
                 return None
-            # Also when messages for others keep coming: all that is here was delivered.
+            # Checked also while messages for other threads keep coming.
             if deadline is not None and self._host.now() > deadline:
                 raise TimeoutError(f"no answer from {self.name}")
             if not self._read(not watching):
                 return None
 
     def _deliver(self) -> Ticket[Any] | None:
-        """All that is here, or up to an answer that its owner must handle alone."""
+        """Deliver what has come, up to an answer that its owner must handle; return that ticket."""
         inbox = self._inbox
         try:
             while (inbox.portions or inbox.current is not None) and (received := inbox.first()):
@@ -384,8 +385,8 @@ class Channel:
         return None
 
     def _flush_left(self) -> None:
-        """Send what an interrupted thread did not, or this one has to answer. A thread that sends just
-        now does it too: the leader does not wait for that, since the peer may wait for the leader."""
+        """Send what an interrupted thread did not send, and this thread's answers. If another thread is
+        sending, it sends all; do not wait for it, because the peer may wait for the leader."""
         if self._sending.locked():
             return
         with self._sending:
@@ -394,7 +395,7 @@ class Channel:
             self._end(broken)
 
     def _read(self, wait: bool) -> bool:
-        """Receive some more. False: nothing is there, and nobody waits for it."""
+        """Receive more bytes. Return False if none came and the caller does not wait."""
         if self.lost is not None:
             self._end(self.lost)
             return False
@@ -429,7 +430,7 @@ class Channel:
                     self._flush()
 
     def _complete(self, ticket: Ticket[Any]) -> None:
-        """The answer is there. Idempotent."""
+        """Mark a ticket as done. Idempotent."""
         with self._mutex:
             if ticket.sink is not None:
                 ticket.sink.append(ticket)
@@ -439,7 +440,7 @@ class Channel:
             ticket.done = True
 
     def _hand_on(self) -> None:
-        """Deliver what is here, then leave."""
+        """Deliver what has come, then hand on the lead."""
         next_leader = None
         try:
             next_leader = self._lead(_DONE, None)
@@ -460,7 +461,7 @@ class Channel:
                 self._armed = True
 
     def _wake(self, follower: Ticket[Any]) -> None:
-        """With the mutex. It may get the lead and its answer before it runs."""
+        """Wake a follower, which may get the lead and its answer before it runs. Call with the mutex."""
         self._followers.pop(follower, None)
         if follower.waker is not None:
             follower.waker.wake()
@@ -474,9 +475,10 @@ class Channel:
             self._watch.disarm()
 
     def _rest(self) -> None:
-        """With the mutex: let the watcher read if no thread does, or soon will; close what is lost."""
+        """Let the watcher read if no thread does or will; close a lost connection. Call with the
+        mutex."""
         if self._leader is None and self.lost is not None:
-            # Nobody reads any more; nobody writes, since the send lock was taken after the end.
+            # No thread reads any more, and none writes, because the send lock was taken after the end.
             if self._connection.closed:
                 self._wire.close()
         elif self._leader is None and not self._awaited and not self._armed:
@@ -486,33 +488,35 @@ class Channel:
     # -- the end ---------------------------------------------------------------------------------
 
     def close(self, reason: str = "closed") -> None:
-        """End the connection and wake everybody. Any thread, several times."""
+        """End the connection and wake all threads. Any thread may call this. Idempotent."""
         self._end(reason)
 
     def abandon(self) -> None:
-        """In the child of a fork: the connection is the parent's, no other thread is here or runs."""
+        """Drop the connection in the child of a fork: it belongs to the parent, and no other thread
+        runs."""
         self.lost = "the process forked"
         self._sending, self._mutex = self._host.lock(), self._host.lock()
         self._connection.close()
         self._wire.close()
 
     def _end(self, reason: str) -> None:
-        """Idempotent: whoever comes does what is not done yet."""
+        """End the connection. Idempotent: each call does what is not done yet."""
         with self._mutex:
             if self.lost is None:
                 # Nothing is called between these lines.
                 self.lost = reason
                 self._armed = False
             if not self._ended:
-                # With the mutex, as the wire is closed: its descriptor may be another channel's then.
+                # With the mutex, like the close of the wire: a closed descriptor may belong to another
+                # channel.
                 self._watch.forget()
         if not self._ended:
-            # Whoever holds the send lock is woken up by this.
+            # This wakes the thread that holds the send lock.
             self._wire.end()
             if not self._told:
                 self._told = True
                 self._handler.lost(self, self.lost)
-            # Threads that come while the first one is here wait until no ticket is left.
+            # Threads that end the channel meanwhile wait here until no ticket is left.
             with self._sending:
                 self._connection.closed = True
                 for question in self._connection.open_questions():
@@ -526,14 +530,14 @@ class Channel:
             self._rest()
 
 
-#: A ticket that is done: who leads for it delivers what is here, and reads no more.
+#: A ticket that is done: a thread that leads for it delivers what has come, and reads no more.
 _DONE: Ticket[Any] = Ticket()
 _DONE.done = True
 
 
 def _reason(error: Exception) -> str:
-    """Why the connection is broken. Raises the error again if it is none of the connection's, but was
-    raised by the handler of a signal while the kernel waited (often TimeoutError)."""
+    """Return why the connection is broken. Raise the error again if the handler of a signal raised it
+    while the kernel waited (often TimeoutError)."""
     if isinstance(error, OSError):
         if error.errno is None:
             raise error

@@ -11,10 +11,10 @@ drive the same class. Its life is a line::
 * The handshake is compared byte by byte, as soon as bytes come, before anything is decoded.
 * Message ids count from 0 for requests and notifications together, per direction; an answer reuses
   the id of its question (specification 2.18 to 2.23).
-* Each question remembers what answers it; an answer that nobody waits for is the peer's error.
+* Each question has the type of its answer; an answer to no question is the peer's error.
 * *Close* drops what was not sent yet; *abort* sends it first, and takes no more messages.
 
-Rules: no socket, clock, thread or logging here. Whoever calls holds the lock, if there is one.
+Rules: no socket, clock, thread or logging here. The caller holds the lock, if there is one.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ HANDSHAKE = MAGIC + VERSION
 #: First byte of an alert and of a hello.
 _TLS_RECORDS = (0x15, 0x16)
 
-#: A stranger's bytes are decoded in portions, so that one who sends requests together with its
-#: identification is not taken for the sender of one oversized message.
+#: A stranger's bytes are decoded in portions, so that requests that follow the identification at once are
+#: not taken for one oversized message.
 _STRANGER_PORTION = LIMIT_STRANGER // 2
 
 
 class Mark(Protocol):
-    """What tells its owner that a message was queued, whatever exception comes afterwards."""
+    """Tells its owner that a message was queued, whatever exception comes afterwards."""
 
     sent: bool
 
 
 class Question(NamedTuple):
-    """``context`` is what the asker needs when the answer comes."""
+    """A request without an answer yet. ``context``: what the asker needs when the answer comes."""
 
     answer: type[Answer]
     context: Any
 
 
 class Received(NamedTuple):
-    """A message of the peer. ``question`` is set when it answers one of ours."""
+    """A message of the peer. ``question``: the question that it answers, if any."""
 
     message_id: int | None
     message: Message
@@ -69,7 +69,7 @@ class Received(NamedTuple):
 
 
 def check_handshake(received: bytes) -> None:
-    """Raises HandshakeError as soon as the beginning cannot become our handshake."""
+    """Raise HandshakeError as soon as the beginning cannot become this version's handshake."""
     if HANDSHAKE.startswith(received):
         return
     if received[0] in _TLS_RECORDS:
@@ -85,19 +85,20 @@ def check_handshake(received: bytes) -> None:
 
 
 class Connection:
-    """See the module's docstring. ``server``: the peer dialed us and has not identified itself yet."""
+    """One connection. ``server``: the peer dialed, and has not identified itself yet."""
 
     def __init__(self, server: bool) -> None:
         self.closed = False
         self._handshake: bytes | None = b""
         self._trusted = not server
-        #: ``incomplete``: bytes of the message of which the rest has not come; ``size``: of the last one.
+        #: ``incomplete``: bytes of the message whose rest has not come. ``size``: bytes of the last
+        #: message.
         self.decoder = Decoder(LIMIT_STRANGER if server else LIMIT_PEER)
         self._next_id = 0
         self._last_received_id: int | None = None
-        #: The questions that wait for their answers, by message id.
+        #: Questions without an answer, by message id.
         self.questions: dict[int | None, Question] = {}
-        #: Whether there are received bytes that are in no message that was taken.
+        #: Whether received bytes are left that were not taken as a message.
         self.more = False
         # Received bytes that the decoder does not have yet.
         self._unread: deque[bytes] = deque()
@@ -114,14 +115,15 @@ class Connection:
 
     @property
     def outgoing(self) -> list[bytes]:
-        """The messages to send, in their order, always in the same list: delete what is sent."""
+        """The messages to send, in order, always in the same list: the caller deletes what it has
+        sent."""
         return self._outgoing
 
     def send(
         self, message: Message, message_id: int | None = None, mark: Mark | None = None
     ) -> None:
-        """Queue a notification; ``message_id`` only for those that belong to a question. ``mark`` is set
-        if, and only if, the message is queued."""
+        """Queue a notification. ``message_id``: for a notification that belongs to a request. Set
+        ``mark`` if, and only if, the message is queued."""
         if not self.closed:
             if message_id is None:
                 message_id = self._next_id
@@ -136,8 +138,8 @@ class Connection:
                 mark.sent = True
 
     def ask(self, message: Request[Any], context: Any, mark: Mark | None = None) -> int:
-        """Queue a request; ``context`` comes back with the answer. Returns the id of the message.
-        ``mark``: as in :meth:`send`."""
+        """Queue a request and return its message id. ``context`` comes back with the answer. ``mark``: as
+        in :meth:`send`."""
         assert not self.closed
         message_id = self._next_id
         self._next_id = (message_id + 1) & MAX_ID
@@ -164,7 +166,7 @@ class Connection:
             self.queued += len(packet)
 
     def take_outgoing(self) -> bytes:
-        """All bytes to send; they are now the caller's."""
+        """Return all bytes to send, and forget them."""
         outgoing = self._outgoing
         if not outgoing:
             return b""
@@ -180,25 +182,25 @@ class Connection:
         return self._trusted
 
     def welcome(self) -> None:
-        """The peer said who it is, and nobody vouches for it: somewhat longer messages may come."""
+        """Accept longer messages: the peer identified itself, but the master does not vouch for it."""
         if not self._trusted:
             self.decoder.raise_limit(LIMIT_GUEST)
 
     def trust(self) -> None:
-        """The peer is a node of the cluster: the longest messages may come."""
+        """Accept the longest messages: the peer is a node of the cluster."""
         if not self._trusted:
             self._trusted = True
             self.decoder.raise_limit(LIMIT_PEER)
 
     def receive(self, data: bytes) -> Iterator[Received]:
-        """Feed ``data`` and return an iterator over the messages that it completes. Raises as feed() and
-        take()."""
+        """Feed ``data`` and return an iterator over the messages that it completes. Raise the errors of
+        feed() and take()."""
         self.feed(data)
         return iter(self.take, None)
 
     def feed(self, data: bytes) -> None:
-        """Give received bytes to the connection. Raises HandshakeError at the first byte of another
-        handshake: the caller must then :meth:`close`."""
+        """Add received bytes. Raise HandshakeError at the first byte of another handshake: the caller
+        must then :meth:`close`."""
         if self._handshake is not None:
             begin = self._handshake + data[: len(HANDSHAKE) - len(self._handshake)]
             check_handshake(begin)
@@ -211,8 +213,8 @@ class Connection:
     def take(self) -> Received | None:
         """Return the next whole message; None if more bytes are needed, or if the connection is closed.
 
-        Raises PeerError at the first thing that breaks the protocol: the caller must then :meth:`fail`
-        or :meth:`close`.
+        Raise PeerError if the message breaks the protocol: the caller must then :meth:`fail` or
+        :meth:`close`.
         """
         decoder = self.decoder
         while not self.closed:
@@ -233,7 +235,7 @@ class Connection:
         return None
 
     def match(self, packet: Packet) -> Received:
-        """Return the message with the question that it answers, which stays in :attr:`questions`. Raises
+        """Return the message with the question that it answers, which stays in :attr:`questions`. Raise
         PeerError, LastWords."""
         message_id, message = packet
         if not isinstance(message, Answer):
@@ -245,14 +247,14 @@ class Connection:
                 raise LastWords(message.message)
             raise PeerError(f"answer to no question: {type(message).__name__}")
         if type(message) is not question.answer and type(message) is not Error:
-            # The question stays: its asker is told when the connection is closed.
+            # The question stays: the asker hears of the end of the connection.
             raise PeerError(f"{question.answer.__name__} expected, got {type(message).__name__}")
         return Received(message_id, message, question)
 
     # -- the end -------------------------------------------------------------------------------
 
     def fail(self, error: PeerError) -> None:
-        """The peer broke the protocol: tell it why, if it can understand us and does not leave anyhow.
+        """Queue the reason for a peer that broke the protocol, unless it cannot decode it or is leaving.
         The caller then aborts."""
         if not isinstance(error, (HandshakeError, LastWords)):
             code = ErrorCode.PROTOCOL_ERROR.value
@@ -260,11 +262,11 @@ class Connection:
         self.closed = True
 
     def open_questions(self) -> list[Question]:
-        """The questions without an answer, which stay open."""
+        """Return the questions without an answer. They stay open."""
         return list(self.questions.values())
 
     def close(self) -> list[Question]:
-        """No message in or out any more. Returns the questions that will never be answered."""
+        """End: take and give no message any more. Return the questions that get no answer."""
         self.closed = True
         self._outgoing.clear()
         self.queued = 0

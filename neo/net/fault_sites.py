@@ -1,4 +1,4 @@
-"""Places in the code where the simulator makes happen on purpose what is rare otherwise.
+"""Places in the code where the simulator injects rare events on purpose.
 
 After the *buggify* of FoundationDB. At a site the code asks its shell, or host, ``fault(site)``: always
 False in production. All that happens at a site is allowed by the protocol at any time; so the others
@@ -11,13 +11,13 @@ from enum import StrEnum
 
 
 class FaultSite(StrEnum):
-    """What happens there. Values are what the stories of the simulator show."""
+    """The event of each place. The stories of the simulator show the values."""
 
-    #: A storage node executes a read after those that are asked later.
+    #: A storage node executes a read after later reads.
     READ_LATE = "a read is late"
-    #: It answers a read after the answers to later ones: the data is that of before.
+    #: A storage node answers a read, with its data, after the answers to later reads.
     READ_ANSWER_LATE = "the answer to a read is late"
-    #: What was voted, locked or recovered is durable for a while before the answer says so.
+    #: The answer to a vote, lock or recovery leaves a while after the data is durable.
     STORED_ANSWER_LATE = "an answer that data is durable is late"
     #: The connection of a client ends before its vote is executed.
     CLIENT_DROPPED_BEFORE_VOTE = "the client is disconnected before its vote"
@@ -33,15 +33,15 @@ class FaultSite(StrEnum):
     DEADLOCK_LATE = "news of a deadlock are late"
     #: A client closes its connection to one of the transaction's storage nodes before it votes.
     STORAGE_LOST_BEFORE_VOTE = "a storage connection is lost before the vote"
-    #: The same after the vote.
+    #: A client closes its connection to one of the transaction's storage nodes after it has voted.
     STORAGE_LOST_AFTER_VOTE = "a storage connection is lost after the vote"
     #: A client closes its connection to the master when it has asked to finish.
     MASTER_LOST_IN_FINISH = "the master connection is lost in tpc_finish"
     #: The storage's cache is emptied while an object is loaded.
     CACHE_EMPTIED = "the cache is emptied"
-    #: The thread that reads for all on a connection lets another one do it.
+    #: The leader on a connection hands the lead to another thread.
     LEAD_HANDED_OVER = "the lead of a channel is handed over"
 
 
-#: How long things are late, in seconds: some round trips.
+#: Delay of late events, in seconds: some round trips.
 LATE_SECONDS = 0.02

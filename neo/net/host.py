@@ -1,6 +1,6 @@
-"""What the client's blocking side needs from the world: streams, sleeping threads, a clock.
+"""The environment of a client: streams, locks, sleeping threads, a clock.
 
-The real one is :mod:`neo.client.system`. The simulator brings its own, and runs the same client.
+:mod:`neo.client.system` implements it; the simulator has another implementation for the same client.
 """
 
 from __future__ import annotations
@@ -18,35 +18,34 @@ from neo.protocol.packets import Address
 class Wire(Protocol):
     """A connected stream of bytes. One thread may send while another receives.
 
-    An exception that comes from outside (a signal, another thread) loses no byte and sends none
-    twice: the next call goes on where the last one was interrupted.
+    An exception from outside (a signal, another thread) loses no byte and sends none twice: the next
+    call continues where the last one was interrupted.
     """
 
     def send(self, outgoing: list[bytes]) -> None:
-        """Send all, and delete from the list what is sent; others may append meanwhile. Raises OSError
-        with an errno; HandshakeError when TLS cannot be established."""
+        """Send all, and delete sent messages from the list; other threads may append. Raise OSError with
+        an errno; HandshakeError if TLS cannot be established."""
 
     def receive(self, portions: list[bytes], wait: bool) -> bool:
-        """Append some bytes; b"" at the end of the stream. Return False if nothing came for a while
-        (``wait``: up to a tick of the host, else at once). Raises OSError with an errno,
-        HandshakeError."""
+        """Append received bytes; b"" at the end of the stream. Return False if none came, at once or,
+        with ``wait``, after a tick of the host. Raise OSError with an errno, HandshakeError."""
 
     def end(self) -> None:
-        """End the stream and wake up whoever receives or sends."""
+        """End the stream, and wake threads that receive or send."""
 
     def close(self) -> None:
-        """Give the descriptor back, when nobody uses it; after a fork, without any effect on the
-        parent's connection. May be called twice."""
+        """Close the descriptor. Call when no thread uses it; after a fork this does not affect the
+        parent's connection. Idempotent."""
 
 
 class Waker(Protocol):
-    """What one thread sleeps on until another one wakes it."""
+    """One thread sleeps on it until another thread wakes it."""
 
     def wait(self, seconds: float) -> None:
-        """Sleep until :meth:`wake`, at most so long."""
+        """Sleep until :meth:`wake`, at most this long."""
 
     def wake(self) -> None:
-        """Idempotent."""
+        """Wake the thread. Idempotent."""
 
 
 class Lock(Protocol):
@@ -76,50 +75,52 @@ class Watch(Protocol):
 
 
 class Served(Protocol):
-    """What a watch serves."""
+    """Reads when its watch tells that bytes came."""
 
     def serve(self) -> None:
-        """Read: bytes came, or the end, while the watch was armed; it is not any more."""
+        """Read: bytes, or the end of the stream, came while the watch was armed. The watch is
+        disarmed."""
 
     def sweep(self) -> None:
-        """Read if nobody else does, about each second."""
+        """Read unless a thread does. Called about each second."""
 
 
 class Host(Protocol):
-    """Everything that blocks or differs between the real world and a simulated one."""
+    """What blocks, or differs between a process and the simulator."""
 
     def now(self) -> float:
-        """Seconds of a clock that never goes back."""
+        """Return the seconds of a clock that never goes back."""
 
     def lock(self) -> Lock: ...
 
     def presence(self) -> Lock:
-        """Return a lock that one thread only ever takes, to show the others that it is there."""
+        """Return a lock that only one thread ever takes, to show the other threads its presence."""
 
     def rlock(self) -> AbstractContextManager[object]:
-        """One that its owner may take again."""
+        """Return a lock that its owner may take again."""
 
     def waker(self) -> Waker: ...
 
     def watch(self, wire: Wire, served: Served) -> Watch:
-        """Disarmed at first."""
+        """Return a disarmed watch of a wire."""
 
     def connect(self, address: Address, tls: TlsLink | None, seconds: float | None = None) -> Wire:
-        """``seconds``: to be connected in, if not as usual. Raises OSError, HandshakeError."""
+        """Return a connected wire. ``seconds``: the timeout, if not the usual one. Raise OSError,
+        HandshakeError."""
 
     def sleep(self, seconds: float) -> None: ...
 
     def choose(self, items: Sequence[int]) -> int:
-        """One of them at random."""
+        """Return one item at random."""
 
     def fault(self, site: FaultSite) -> bool:
-        """Whether to do now what the site is for; False outside of simulations."""
+        """Return whether to inject the fault of this site now; False outside of simulations."""
 
     def reopen_logs(self) -> None:
-        """Write out the logs of the client, and open again files that were moved away."""
+        """Flush the logs of the client, and open files again that were moved away."""
 
     def stop(self) -> None:
-        """The client is closed: nothing is watched any more."""
+        """Stop watching: the client is closed."""
 
     def forked(self) -> None:
-        """In the child of a fork."""
+        """Start anew in the child of a fork."""

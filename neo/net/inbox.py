@@ -1,4 +1,4 @@
-"""The received bytes of a client's connection, from the first message on that did not take effect.
+"""The received bytes of a client's connection, from the first message on whose effect is not complete.
 
 Theory of operation
 -------------------
@@ -8,7 +8,8 @@ happened. So :meth:`Inbox.first` gives the same message until :meth:`Inbox.drop`
 being decoded is decoded once more by a new decoder, from the bytes that are kept for that: those
 behind the last whole message, at most :data:`KEPT_BYTES`.
 
-All methods: the thread that leads on the channel. ``portions`` grows by what is received, in one step.
+The thread that leads on the channel calls all methods. Received bytes are added to ``portions`` in one
+step.
 """
 
 from __future__ import annotations
@@ -17,41 +18,41 @@ from neo.net.connection import HANDSHAKE, Connection, Received, check_handshake
 from neo.protocol.codec import LIMIT_PEER, Decoder
 from neo.protocol.errors import ConnectionLost
 
-#: What is kept of an incomplete message, beside what the decoder has of it. An exception that comes
-#: while more than this is decoded ends the connection.
+#: Bytes kept of an incomplete message, besides those in the decoder. An exception that comes while a
+#: longer message is decoded ends the connection.
 KEPT_BYTES = 16 * 1024 * 1024
-#: A message that fails so often does not fail by chance.
+#: A message is handled so many times before its failure is taken for permanent.
 TRIES = 5
 
 
 class Inbox:
     def __init__(self, connection: Connection) -> None:
-        #: What was received and is not in a whole message that was decoded.
+        #: Received bytes that are in no decoded message.
         self.portions: list[bytes] = []
         self._connection = connection
         self._greeted = False
         self._decoder = Decoder(LIMIT_PEER)
-        self._fed = 0  # portions that the decoder has...
-        self._given = 0  # ...and bytes, since its birth
-        self._position = 0  # of the decoder, when it had given the last message
-        self._trimmed = 0  # its position when portions were dropped last
+        self._fed = 0  # portions that the decoder has
+        self._given = 0  # bytes that the decoder has got so far
+        self._position = 0  # position of the decoder after the last message
+        self._trimmed = 0  # position of the decoder when portions were dropped last
         # Bytes of the first portion that belong to whole messages. Below 0: bytes of an incomplete one
         # that are not kept.
         self._skip = 0
-        self._torn = False  # an exception came while something was decoded
+        self._torn = False  # whether an exception came during decoding
         #: The first message, from :meth:`first` to :meth:`drop`.
         self.current: Received | None = None
         self._tries = 0
 
     @property
     def pending(self) -> bool:
-        """Whether something was received and not looked at."""
+        """Whether received bytes were not examined."""
         return self.current is not None or self._torn or self._fed < len(self.portions)
 
     def first(self) -> Received | None:
-        """Return the first message that was not dropped, None if it did not come yet.
+        """Return the first message that was not dropped; None if it has not come.
 
-        Raises PeerError, HandshakeError; ConnectionLost when it failed too often, or is too long
+        Raise PeerError, HandshakeError; ConnectionLost if the message failed too often, or is too long
         to be decoded once more.
         """
         if self.current is not None:
@@ -90,7 +91,7 @@ class Inbox:
         return received
 
     def drop(self) -> None:
-        """The first message took effect."""
+        """Forget the first message: its effect is complete."""
         received = self.current
         if received is not None:
             if received.question is not None:
@@ -99,7 +100,7 @@ class Inbox:
             self._tries = 0
 
     def drop_with(self, outgoing: list[bytes], packed: bytes) -> None:
-        """The effect of the first message, which is no answer, is that ``packed`` is queued."""
+        """Forget the first message, which is no answer, and queue ``packed``, in one step."""
         # Nothing is called between these lines: see neo.net.channel.
         outgoing += (packed,)
         self.current = None
@@ -143,7 +144,7 @@ class Inbox:
         self._trimmed = position
 
     def _rewind(self) -> None:
-        """Decode what followed the last message once more."""
+        """Let a new decoder decode the bytes after the last message once more."""
         skip = self._skip + self._position - self._trimmed
         if skip < 0:
             raise ConnectionLost("a long message could not be decoded, see the exception before")

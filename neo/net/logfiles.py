@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def reopen(handlers: Iterable[logging.Handler], logger: logging.Logger, again: str) -> None:
-    """Write out what is buffered; open again a file that was moved away. ``again``: how to repeat that.
+    """Flush buffers, and open a file again that was moved away. ``again``: how the operator repeats that.
 
     Raises nothing: a log that cannot be opened again is written on where it is, which is no reason to
     stop a node or an application.

@@ -1,4 +1,4 @@
-"""Addresses and the options of every TCP socket, for both shells."""
+"""Addresses, and the options of every TCP socket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ_SIZE = 256 * 1024
 
 
 def configure(sock: socket.socket) -> None:
-    """No delay for small messages, and detection of vanished peers."""
+    """Set the options: no delay for small messages, and detection of vanished peers."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS)
@@ -29,25 +29,26 @@ def configure(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_SECONDS * 1000)
 
 
-#: Where a node listens if its address names no host: whoever reaches the port of a cluster without TLS
-#: can stop it.
+#: Where a node listens if its address names no host: a program that reaches the port of a cluster
+#: without TLS can stop it.
 LOOPBACK = "127.0.0.1"
 
 
 def parse_bind(text: str) -> Address:
-    """As :func:`parse_address`, for an address to listen on: without a host it is that of loopback."""
+    """Return the address to listen on. Without a host it is that of loopback. See
+    :func:`parse_address`."""
     text = text.strip()
     port = text.removeprefix(":")
     return parse_address(f"{LOOPBACK}:{port}" if port.isdigit() else text)
 
 
 def is_loopback(address: Address) -> bool:
-    """Whether only this machine reaches an address, of which the host is a literal."""
+    """Return whether only this machine reaches an address, whose host is a literal."""
     return ip_address(address[0].partition("%")[0]).is_loopback
 
 
 def parse_address(text: str, default_port: int | None = None) -> Address:
-    """``host:port`` or ``[ipv6]:port`` with the host resolved to an IP literal.
+    """Return the address of ``host:port`` or ``[ipv6]:port``, with the host resolved to an IP literal.
 
     Raises ValueError when the form is wrong or the name is unknown.
     """
@@ -65,7 +66,7 @@ def parse_address(text: str, default_port: int | None = None) -> Address:
 
 
 def parse_addresses(text: str) -> list[Address]:
-    """Several addresses separated by spaces or commas, each once, in their order."""
+    """Return addresses that are separated by spaces or commas, each once, in their order."""
     return list(dict.fromkeys(parse_address(part) for part in text.replace(",", " ").split()))
 
 

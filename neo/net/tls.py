@@ -14,13 +14,13 @@ from neo.protocol.errors import HandshakeError
 
 #: First byte of an alert and of a hello.
 _TLS_RECORDS = (0x15, 0x16)
-#: Fatal alert *protocol_version*, for a peer that does not use TLS: it knows then what we are.
+#: Fatal alert *protocol_version*, for a peer without TLS: it tells that peer that this node uses TLS.
 _ALERT = bytes.fromhex("15030300020246")
 _READ = 256 * 1024
 
 
 def tls_context(ca: str, cert: str, key: str, server: bool) -> ssl.SSLContext:
-    """The context of one direction. Raises ValueError naming the file that cannot be used."""
+    """Return the context of one direction. Raise ValueError with the name of an unusable file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # Nodes are known by their certificate authority; their addresses change.
@@ -32,7 +32,7 @@ def tls_context(ca: str, cert: str, key: str, server: bool) -> ssl.SSLContext:
         raise ValueError(f"certificate authority {ca!r} cannot be used: {e}") from None
 
     def refuse() -> bytes:
-        """Asked for the passphrase of an encrypted key: without this, OpenSSL waits at the terminal."""
+        """Refuse to give a passphrase: without this, OpenSSL waits for one at the terminal."""
         raise ValueError(
             f"key {key!r} is encrypted, and nobody is there to type its passphrase when a node starts: "
             f"write it without one (openssl pkey -in {key} -out …), readable by the node's user only"
@@ -67,7 +67,7 @@ class TlsLink:
         self._lock = Lock()
 
     def start(self) -> bytes:
-        """Raw bytes to send first: the dialer's hello, nothing for the server."""
+        """Return the raw bytes to send first: the dialer's hello; none for the server."""
         with self._lock:
             self._handshake()
             return self._outgoing.read()
@@ -85,7 +85,7 @@ class TlsLink:
         self._waiting.clear()
 
     def encrypt(self, data: bytes) -> bytes:
-        """Raw bytes to send for this plaintext; kept until the handshake is over."""
+        """Return the raw bytes to send for this plaintext, which is kept until the handshake is over."""
         with self._lock:
             if self._established:
                 self._ssl.write(data)
@@ -94,8 +94,8 @@ class TlsLink:
             return self._outgoing.read()
 
     def decrypt(self, raw: bytes) -> bytes:
-        """The plaintext. What is to be sent back is in :meth:`outgoing`. Raises HandshakeError: see
-        :meth:`farewell`."""
+        """Return the plaintext of received bytes. :meth:`outgoing` has the bytes to send back. Raise
+        HandshakeError: see :meth:`farewell`."""
         with self._lock:
             if self._first and raw:
                 self._first = False
@@ -125,21 +125,22 @@ class TlsLink:
 
     @property
     def pending(self) -> bool:
-        """There are raw bytes to send."""
+        """Whether there are raw bytes to send."""
         return self._outgoing.pending > 0
 
     def outgoing(self) -> bytes:
-        """Raw bytes to send. As those of :meth:`encrypt`, they must leave in the order in which they
-        were taken: take and send them under one lock."""
+        """Return raw bytes to send. Like those of :meth:`encrypt`, they must be sent in the order in
+        which they were taken: take and send them under one lock."""
         with self._lock:
             return self._outgoing.read()
 
     def farewell(self) -> bytes:
-        """Raw bytes to send before closing: that this is the end, or after a HandshakeError, why."""
+        """Return raw bytes to send before the connection is closed: its end, or after a HandshakeError,
+        why."""
         with self._lock:
             if self._established:
                 try:
                     self._ssl.unwrap()
                 except ssl.SSLError:
-                    pass  # the peer did not close yet, or the session is broken, and says so itself
+                    pass  # the peer did not close yet, or the session is broken and has its own alert
             return self._outgoing.read()

@@ -18,27 +18,27 @@ from neo.protocol.packets import Address
 
 logger = logging.getLogger("neo.net")
 
-#: The owner hears that the peer does not read as fast as it is written to when this much is unsent.
+#: With more unsent bytes the owner is told that the peer reads too slowly.
 SLOW_BYTES = 256 * 1024
-#: A connection that is closed with more than this unsent is aborted.
+#: A connection that is closed with more unsent bytes is aborted.
 ABORT_BYTES = 4 * 1024 * 1024
-#: A dial that neither succeeds nor fails ends here: less than the kernel's two minutes.
+#: Timeout of a dial: less than the kernel's two minutes.
 DIAL_SECONDS = 10
 
 
 class Owner(Protocol):
-    """What a transport reports to."""
+    """Receives the events of a transport."""
 
     def connected(self, transport: Transport, address: Address) -> None:
-        """The socket is connected with this remote address."""
+        """React to a connected socket, with this remote address."""
 
     def received(self, data: bytes) -> None: ...
 
     def slow(self) -> None:
-        """More than SLOW_BYTES are unsent."""
+        """React to more than SLOW_BYTES of unsent bytes."""
 
     def drained(self) -> None:
-        """Little is unsent, after slow()."""
+        """React to the end of slow(): few bytes are unsent."""
 
     def lost(self, reason: str) -> None: ...
 
@@ -48,14 +48,14 @@ class Transport(asyncio.Protocol):
     open_count = 0
 
     def __init__(self, owner: Owner, tls: TlsLink | None) -> None:
-        # None when nothing is reported any more: else the two would keep each other in memory, with all
-        # that they hold, until the next run of the garbage collector.
+        # None when nothing is reported any more. Else the two would keep each other in memory until the
+        # next run of the garbage collector.
         self._owner: Owner | None = owner
         self._tls = tls
         self._transport: asyncio.Transport | None = None
         self._waiting: list[bytes] = []
         self._closing = False
-        self._over = False  # the socket was there, and is closed
+        self._over = False  # whether the socket was connected, and is closed
 
     # -- asyncio.Protocol ------------------------------------------------------------------------
 
@@ -65,7 +65,8 @@ class Transport(asyncio.Protocol):
         Transport.open_count += 1
         address = transport.get_extra_info("peername")
         if address is None:
-            # It was reset before we looked, as health checks do. connection_lost() follows.
+            # The connection was reset before accept() returned, as by health checks. connection_lost()
+            # follows.
             transport.abort()
             return
         sock = transport.get_extra_info("socket")
@@ -132,11 +133,11 @@ class Transport(asyncio.Protocol):
 
     @property
     def unsent(self) -> int:
-        """Bytes that were written and that the kernel has not taken yet."""
+        """Return the number of written bytes that the kernel has not taken."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def pause_reading(self) -> None:
-        """Take nothing from the peer; what it sends waits in the kernels."""
+        """Stop reading: what the peer sends waits in the kernels."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
@@ -145,12 +146,12 @@ class Transport(asyncio.Protocol):
             self._transport.resume_reading()
 
     def close(self) -> None:
-        """Close when everything written is sent; nothing is reported any more."""
+        """Close when all written bytes are sent. Report nothing any more."""
         self._closing = True
         self._owner = None
         if self._transport is not None and not self._transport.is_closing():
             if self.unsent > ABORT_BYTES:
-                # A reader that never reads must not keep the socket open for ever.
+                # A peer that never reads must not keep the socket open forever.
                 self._transport.abort()
             else:
                 if self._tls is not None:
@@ -158,7 +159,7 @@ class Transport(asyncio.Protocol):
                 self._transport.close()
 
     def failed(self, reason: str) -> None:
-        """The dial did not succeed."""
+        """Report that the dial failed."""
         self._end(reason)
 
     def _refuse(self, reason: str, farewell: bytes) -> None:
@@ -175,7 +176,7 @@ class Transport(asyncio.Protocol):
 
 
 async def dial(transport: Transport, address: Address) -> None:
-    """Connect a transport; a failure is reported to its owner like a loss."""
+    """Connect a transport. Report a failure to its owner like a loss."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(DIAL_SECONDS):
@@ -188,7 +189,7 @@ async def dial(transport: Transport, address: Address) -> None:
 
 
 def bound_socket(address: Address) -> socket.socket:
-    """A socket bound to an IPv4 or IPv6 address, not listening yet. Raises OSError."""
+    """Return a socket bound to an IPv4 or IPv6 address, not listening yet. Raise OSError."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
