@@ -166,8 +166,7 @@ def not_told_yet() -> Stage:
     admin, master = stage.cluster.admin, stage.cluster.master
     admin.kill()
     admin.start()
-    core = admin.core
-    stage.until(lambda: getattr(core, "primary", None) is not None, "a primary master")
+    stage.until(lambda: stage.primary is not None, "a primary master")
     assert stage.state is None
     stage.cut(master, admin)
     stage.admin.before_primary = stage.cluster.network.heal
