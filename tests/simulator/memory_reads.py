@@ -102,7 +102,7 @@ class MemoryReads(ABC):
         return to_bytes(serials[i - 1]) if i else None
 
     def value_at(self, oid: bytes, serial: bytes) -> tuple[int | None, bytes | None] | None:
-        self._check()
+        self.drain()  # specification 12.22
         row = self.tables.obj.get((to_int(oid), to_int(serial)))
         if row is None:
             return None

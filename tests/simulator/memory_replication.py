@@ -47,10 +47,8 @@ class MemoryReplication(MemoryMaintenance):
         o, t = storable(oid, "oid"), storable(serial, "tid")
         data_id = None
         if compression is not None:
-            if data_serial is not None:
-                self.drain()
-                found = self.value_at(oid, data_serial)
-                data_id = None if found is None else found[0]
+            if data_serial is not None and (found := self.value_at(oid, data_serial)) is not None:
+                data_id = found[0]
             if data_id is None:
                 data_id = self.store_data(oid, compression, checksum, data)
         value_tid = None if data_serial is None else to_int(data_serial)

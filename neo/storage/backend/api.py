@@ -229,6 +229,7 @@ class Backend(Protocol):
     def value_at(self, oid: bytes, serial: bytes) -> tuple[int | None, bytes | None] | None:
         """Return (data_id, value_serial) of a revision to which an undo goes back, or None.
 
+        See all earlier writes without ``executed``: a revision that a queued pack removes is gone.
         Take a pending reference to the data, as ``store_data`` does, so that a pack keeps it.
         """
 

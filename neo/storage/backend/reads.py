@@ -148,7 +148,7 @@ class Reads:
         return optional_bytes(self._read(sql, o % self._tables.modulo, o, bound(tid))[0][0])
 
     def value_at(self, oid: bytes, serial: bytes) -> tuple[int | None, bytes | None] | None:
-        self._engine.drain()
+        self._engine.drain()  # specification 12.22
         o = to_int(oid)
         rows = self._read(
             "SELECT data_id, value_tid FROM obj WHERE `partition`=? AND oid=? AND tid=?",
@@ -220,7 +220,7 @@ class Reads:
     def undo_serial(
         self, oid: bytes, max_tid: bytes, undone_tid: bytes, pending: Stored | None
     ) -> tuple[bytes, bytes | None, bool] | None:
-        self._engine.drain()  # an undo must not go back to a revision that a queued pack removes
+        self._engine.drain()  # specification 12.22
         known = self.revisions_of(to_int(oid), bound(max_tid))
         packed = to_int(undone_tid) <= (self._tables.config_tid("_pack_tid") or 0)
         found = revisions.undo(known, to_int(undone_tid), packed)

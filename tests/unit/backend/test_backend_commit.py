@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha1
 from typing import Any
 
@@ -251,6 +252,32 @@ def test_undo_of_what_is_packed_away_is_an_error(node: Harness) -> None:
         with pytest.raises(KeyError):
             undo(backend, 14, undone, 4)
     assert undo(backend, 14, 13, 4) == (13, 12, True)
+
+
+REMOVALS: dict[str, Callable[[Any], object]] = {
+    "a pack": lambda backend: backend.pack(p64(12), 1, p64(0), 10),
+    "replication": lambda backend: backend.delete_objects([(p64(11), p64(4))]),
+    "a truncation": lambda backend: backend.truncate(p64(10), [1]),
+}
+
+
+@pytest.mark.parametrize("removal", REMOVALS)
+def test_an_undo_does_not_go_back_to_what_is_being_removed(node: Harness, removal: str) -> None:
+    """Else the undo would keep a link to what is gone, since the pack is over for this object; on a
+    replica that is packed later it gets another one."""
+    backend = node.ready()
+    for tid in 11, 12:
+        node.commit(backend, tid, {4: b"%d" % tid})
+    REMOVALS[removal](backend)
+    assert backend.value_at(p64(4), p64(11)) is None
+
+
+def test_an_undo_goes_back_to_what_is_being_committed(node: Harness) -> None:
+    backend = node.ready()
+    (stored,) = node.vote(backend, 11, {4: b"x"})
+    backend.unlock(p64(11), p64(11))
+    assert backend.value_at(p64(4), p64(11)) == (stored.data_id, None)
+    backend.release_data((stored.data_id,))
 
 
 def test_a_transaction_before_the_pack_is_packed(node: Harness) -> None:
