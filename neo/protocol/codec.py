@@ -28,13 +28,14 @@ from neo.protocol.errors import PeerError
 from neo.protocol.lengths import check_lengths
 from neo.protocol.packets import BY_CODE, CODES, Message
 
-#: Before a peer has identified itself: the longest legitimate message is RequestIdentification.
+#: Limit for a peer that has not identified itself: its longest legitimate message is
+#: RequestIdentification.
 LIMIT_STRANGER = 64 * 1024
-#: Of a peer that said who it is, while the master does not vouch for it. The longest legitimate messages:
+#: Limit for an identified peer that the master does not vouch for. Its longest legitimate messages are
 #: the partition table of a storage node that joins, and what a backup's node has of one transaction.
 LIMIT_GUEST = 4 * 1024 * 1024
-#: Afterwards. One object of 256 MiB, and transactions of millions of oids, must fit; memory must not
-#: be at the mercy of a length field.
+#: Limit for a node of the cluster. One object of 256 MiB, and transactions of millions of oids, must fit;
+#: a length field must not decide how much memory a node takes.
 LIMIT_PEER = 512 * 1024 * 1024
 
 #: Longest arrays and maps: one item for each 8 bytes of the limit. neoctl, always a stranger, lists
@@ -72,7 +73,7 @@ def _text(value: Any) -> Any:
 
 
 def _free(value: Any) -> Any:
-    """Return a received free-form value. Texts inside are texts of people: names and paths."""
+    """Return a received free-form value, in which bytes become texts: names and paths."""
     if type(value) is bytes:
         return _text(value)
     if type(value) is list:
@@ -271,7 +272,7 @@ def _short(value: object) -> str:
 
 
 class Decoder:
-    """Bytes in, packets out. ``limit``: bytes of the longest message that is accepted."""
+    """Takes received bytes and returns packets. ``limit``: bytes of the longest accepted message."""
 
     def __init__(self, limit: int) -> None:
         #: Bytes of the last whole message.
@@ -314,7 +315,7 @@ class Decoder:
         self.feed(rest)
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Raises PeerError when more than the limit waits for its end."""
+        """Add received bytes. Raise PeerError if an incomplete message is longer than the limit."""
         self._fed += len(data)
         self.incomplete = self._fed - self.position
         self._recent = data
@@ -366,7 +367,7 @@ class Decoder:
             raise PeerError(f"{cls.__name__}: {_refusal(cls, arguments, str(e))}") from None
 
     def _check_incomplete(self) -> None:
-        """The unpacker bounds its buffer, but not what it has already made of a message."""
+        """Bound what the unpacker has made of an incomplete message; it bounds its buffer itself."""
         waiting = self.incomplete
         if waiting > self._limit:
             raise PeerError(f"message of more than {self._limit} bytes")

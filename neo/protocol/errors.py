@@ -1,8 +1,8 @@
-"""Errors of the protocol: what a *peer* did wrong, and what a peer *answers*.
+"""Errors of the protocol: errors of a *peer*, and Error packets that a peer *answers*.
 
 Two families, never mixed: :class:`PeerError` is raised when the bytes or messages of a peer break
-the rules (the connection is then closed; nobody else suffers), :class:`ErrorAnswer` carries an Error
-packet that is a regular answer. Mistakes of ours are ordinary Python exceptions.
+the rules (only its connection is closed), :class:`ErrorAnswer` carries an Error packet that is a
+regular answer. Bugs of this node are ordinary Python exceptions.
 """
 
 from __future__ import annotations
@@ -51,4 +51,4 @@ class ErrorAnswer(Exception):
 
 
 class ConnectionLost(Exception):
-    """The connection ended before the answer came; the message says to whom and why."""
+    """The connection ended before the answer came; the message names the peer and the reason."""

@@ -57,17 +57,17 @@ _SECOND_UNITS = 2**32 / 60
 
 
 def partition_of(id_: bytes, partitions: int) -> int:
-    """The partition of an oid (data) or of a tid (transaction metadata), among ``partitions``."""
+    """Return the partition of an oid (data) or of a tid (transaction metadata), among ``partitions``."""
     return int.from_bytes(id_, "big") % partitions
 
 
 def add64(id_: bytes, offset: int) -> bytes:
-    """``id_ + offset`` as an id. Raises OverflowError beyond 64 bits."""
+    """Return ``id_ + offset`` as an id. Raise OverflowError beyond 64 bits."""
     return (int.from_bytes(id_, "big") + offset).to_bytes(8, "big")
 
 
 def tid_from_time(seconds: float) -> bytes:
-    """The tid of a moment given in seconds since 1970 UTC, as every ZODB storage computes it."""
+    """Return the tid of a moment in seconds since 1970 UTC, as every ZODB storage computes it."""
     # Whole seconds: fromtimestamp() would round the last half microsecond up to the next one.
     moment = datetime.fromtimestamp(seconds // 1, UTC)
     tid: bytes = TimeStamp(
@@ -82,7 +82,7 @@ def tid_from_time(seconds: float) -> bytes:
 
 
 def time_from_tid(tid: bytes) -> float:
-    """Seconds since 1970 UTC of a tid; negative for tids before (ZERO_TID is 1900-01-01)."""
+    """Return the seconds since 1970 UTC of a tid; negative before 1970 (ZERO_TID is 1900-01-01)."""
     minutes, units = divmod(int.from_bytes(tid, "big"), 2**32)
     # The count of minutes has 12 months of 31 days, as persistent.TimeStamp defines it.
     days, minute = divmod(minutes, 24 * 60)
@@ -93,7 +93,7 @@ def time_from_tid(tid: bytes) -> float:
 
 
 def parse_tid(text: str) -> bytes:
-    """A tid as operators write it: an integer, ``0x…``, or seconds since 1970 with a dot.
+    """Parse a tid as operators write it: an integer, ``0x…``, or seconds since 1970 with a dot.
 
     Raises ValueError for anything else and outside 64 bits.
     """
@@ -106,12 +106,12 @@ def parse_tid(text: str) -> bytes:
 
 
 def nid_namespace(node_type: NodeType) -> int:
-    """First part of the ids of a type: the id itself is this plus 1, 2, 3…"""
+    """Return the first part of the ids of a type: an id is this plus 1, 2, 3…"""
     return NID_NAMESPACES[node_type] << 24
 
 
 def format_nid(nid: int | None) -> str:
-    """``S1``, ``M1``, ``C3``, ``A1``; ``?`` for a node without id."""
+    """Return ``S1``, ``M1``, ``C3``, ``A1``; ``?`` for a node without id."""
     if nid is None:
         return "?"
     if nid >= 0:
@@ -123,12 +123,12 @@ def format_nid(nid: int | None) -> str:
 
 
 def format_nids(nids: Iterable[int]) -> str:
-    """``S1, S3``, in order; empty for none."""
+    """Return ``S1, S3``, in order; an empty text for no node."""
     return ", ".join(map(format_nid, sorted(nids)))
 
 
 def parse_nid(text: str) -> int:
-    """The reverse of :func:`format_nid`. Raises ValueError with the accepted forms."""
+    """Return the id that :func:`format_nid` formats so. Raise ValueError with the accepted forms."""
     number = text[1:]
     # So short that it is a number of 64 bits.
     if number.isascii() and number.isdecimal() and len(number) < 19:

@@ -24,7 +24,7 @@ _FIXED = {
 
 
 def check_lengths(head: bytes | bytearray, limit: int) -> None:
-    """Raises PeerError if a length in ``head``, the beginning of a message, is above ``limit``."""
+    """Raise PeerError if a length in ``head``, the beginning of a message, is above ``limit``."""
     position = 0
     while position < len(head):
         first = head[position]

@@ -187,7 +187,7 @@ class NotPrimaryMaster(Message):
 class NotifyNodeInformation(Message):
     """New state of nodes; UNKNOWN: forget it. M → *
 
-    ``timestamp`` is strictly increasing; who identifies with a later one must wait.
+    ``timestamp`` is strictly increasing. A node that identifies with a later one must wait.
     """
 
     timestamp: Finite
@@ -908,7 +908,7 @@ FEATURE_PACK = "pack"
 
 @notification(EXTENSION | 0)
 class NotifyFeatures(Message):
-    """Follows AcceptIdentification, to a peer that announced features: those of the server. * → *"""
+    """Features of the server, to a peer that announced its own; beside AcceptIdentification. * → *"""
 
     features: list[str]
 
@@ -1231,8 +1231,8 @@ class AskLocks(Request[AnswerLocks]):
 
 
 #: (ttid, its client, address of the client's connection or nil if it is lost, seconds since it began,
-#: phase, how many transactions wait for it, seconds that the first of these has waited). Phases are those
-#: of HolderRow, ``finishing`` and ``ended``.
+#: phase, how many transactions wait for it, seconds that the first of these has waited). Phases are
+#: ``begun``, those of HolderRow, ``finishing`` and ``ended``.
 TransactionRow = tuple[Tid, Nid, Address | None, Finite, str, Count, Finite]
 
 
