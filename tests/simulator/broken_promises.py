@@ -39,7 +39,6 @@ class Promises:
         self._random: Random | None = None
         self._acknowledged: Files | None = None
         self._copy: Files | None = None
-        #: The right files, while the disk has others.
         self._intact: Files | None = None
 
     def watch(self, random: Random) -> None:
@@ -85,6 +84,11 @@ class Promises:
             ways.append(("an old database", copy._replace(log=b"")))
             ways.append(("an old database and its log", copy))
         return ways
+
+    @property
+    def intact(self) -> Files | None:
+        """The right files while the disk has others, else None."""
+        return self._intact
 
     def refused(self) -> None:
         """Put the right files back. Raise Violation if the node refused the right files."""

@@ -222,7 +222,8 @@ class SQLiteDisk(SimDisk):
     def tables(self) -> Rows:
         if self.engine is not None:
             return self.engine.rows()
-        return self.rows_of(self.read())
+        # Damaged files may be unreadable until the operator puts the right ones back.
+        return self.rows_of(self.promises.intact or self.read())
 
     def rows_of(self, files: Files) -> Rows:
         """Return the rows that a process would see in these files."""

@@ -49,6 +49,13 @@ def test_what_a_disk_lost_is_found_and_served_when_it_is_back() -> None:
     assert outcomes["refused"] > SEEDS / 2
 
 
+def test_oracles_read_the_right_files_while_the_disk_has_damaged_ones() -> None:
+    for seed in range(SEEDS):
+        disk = crashed(seed)
+        assert {row[1] for row in disk.tables()["trans"]} == set(range(1, 12))
+        disk.close()
+
+
 def test_the_oracle_notices_a_node_that_serves_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_mark, "compare", lambda *args: None)
     noticed = 0
