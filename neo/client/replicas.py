@@ -85,13 +85,8 @@ class Replicas:
                 answer = channel.call(message)
                 if not isinstance(answer, AnswerObject) or sound(answer):
                     return answer
-            except ConnectionLost:
-                pass  # tried again below
-            except ErrorAnswer as e:
-                if e.code not in NOT_HERE:
-                    raise
-                # Learn from the master which cells changed, so as to ask another node.
-                self._master.barrier()
+            except (ConnectionLost, ErrorAnswer) as e:
+                self._refused(e)
         return self._read_patiently(partition, message)
 
     def read_id(self, id_: bytes, message: Request[A]) -> A:
@@ -121,17 +116,20 @@ class Replicas:
                 answer = channel.wait(ticket)
                 if not isinstance(answer, AnswerObject) or sound(answer):
                     return answer
-            except ConnectionLost:
-                pass  # tried again below
-            except ErrorAnswer as e:
-                if e.code not in NOT_HERE:
-                    raise
-                # Learn from the master which cells changed, so as to ask another node.
-                self._master.barrier()
+            except (ConnectionLost, ErrorAnswer) as e:
+                self._refused(e)
             except BaseException:
                 channel.forget(ticket)
                 raise
         return self._read_patiently(partition, message)
+
+    def _refused(self, error: ConnectionLost | ErrorAnswer) -> None:
+        """Prepare to ask another node. Raise the error if no other node would answer otherwise."""
+        if isinstance(error, ErrorAnswer):
+            if error.code not in NOT_HERE:
+                raise error
+            # Learn from the master which cells changed, so as to ask another node.
+            self._master.barrier()
 
     def _read_patiently(self, partition: int, message: Request[A]) -> A:
         """Ask the nodes of a partition until one answers. Ask each node once per round; before a new
