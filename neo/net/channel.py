@@ -280,7 +280,8 @@ class Channel:
                 if leader is None or leader is ticket or not leader.present:
                     self._leader = ticket
                     if self._armed:
-                        self._disarm()
+                        self._armed = False
+                        self._watch.disarm()
                 else:
                     ticket.waker = waker = self._host.waker()
                     self._followers[ticket] = None
@@ -468,11 +469,6 @@ class Channel:
             follower.waker = None
 
     # -- the watcher -----------------------------------------------------------------------------
-
-    def _disarm(self) -> None:  # with the mutex
-        if self._armed:
-            self._armed = False
-            self._watch.disarm()
 
     def _rest(self) -> None:
         """Let the watcher read if no thread does or will; close a lost connection. Call with the

@@ -483,7 +483,9 @@ def leave_the_lead_behind(channel: Channel) -> None:
         with channel._mutex:
             if channel._leader is not None:
                 return False  # the watcher reads the handshake
-            channel._disarm()
+            if channel._armed:
+                channel._armed = False
+                channel._watch.disarm()
             channel._leader = gone
             return True
 
