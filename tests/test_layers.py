@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.layers import EXCEPTIONS, HOSTS, MAY_IMPORT, WORLD
-from tools.circles import circles, graph, product, type_checking_blocks
+from tools.circles import circles, graph, imported, module_name, product, type_checking_blocks
 
 ROOT = Path(__file__).parent.parent
 #: ``neo/schema`` is a link to the folder of the contracts; links are not followed from above.
@@ -20,23 +19,6 @@ TESTS = sorted(path for folder in ("tests", "tools") for path in (ROOT / folder)
 LINES = 701
 FUNCTION_LINES = 60
 LONG_FILES = {"neo.protocol.packets"}  # the table of messages, in one piece
-
-
-def module_name(path: Path) -> str:
-    parts = list(path.relative_to(ROOT).with_suffix("").parts)
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def imports(tree: ast.AST) -> Iterator[str]:
-    """Dotted names of everything imported, at any depth; ``from a import b`` is ``a.b``."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "relative import"
-            for alias in node.names:
-                yield f"{node.module}.{alias.name}"
 
 
 def package_of(name: str) -> str:
@@ -56,11 +38,11 @@ def within(name: str, packages: tuple[str, ...] | set[str]) -> bool:
 def layer_violations(name: str, source: str) -> list[str]:
     package = package_of(name)
     return [
-        imported
-        for imported in imports(ast.parse(source))
-        if imported.split(".")[0] in {"neo", "neoctl", "pyspark_neo", "tests"}
-        and (imported.startswith("tests") or package_of(imported) != package)
-        and not within(imported, MAY_IMPORT[package])
+        target
+        for target in imported(source)
+        if target.split(".")[0] in {"neo", "neoctl", "pyspark_neo", "tests"}
+        and (target.startswith("tests") or package_of(target) != package)
+        and not within(target, MAY_IMPORT[package])
     ]
 
 
@@ -68,9 +50,9 @@ def world_violations(name: str, source: str) -> list[str]:
     if within(name, HOSTS) or name.endswith(".__main__"):
         return []
     return [
-        imported
-        for imported in imports(ast.parse(source))
-        if imported.split(".")[0] in WORLD and not within(imported, EXCEPTIONS.get(name, set()))
+        target
+        for target in imported(source)
+        if target.split(".")[0] in WORLD and not within(target, EXCEPTIONS.get(name, set()))
     ]
 
 
@@ -103,7 +85,7 @@ def borrowed(source: str) -> list[str]:
     """What is imported from a module of tests. The module itself may be, to run its tests elsewhere."""
     return [
         name
-        for name in imports(ast.parse(source))
+        for name in imported(source)
         if any(part.startswith("test_") for part in name.split(".")[:-1])
     ]
 

@@ -27,6 +27,7 @@ def imported(source: str) -> Iterator[str]:
             for alias in node.names:
                 yield alias.name
         elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative import"
             for alias in node.names:
                 yield f"{node.module}.{alias.name}"
 

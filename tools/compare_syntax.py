@@ -29,10 +29,8 @@ class WithoutProse(ast.NodeTransformer):
         self.generic_visit(node)
         body: list[ast.stmt] = node.body  # type: ignore[attr-defined]
         # A string that is a statement documents the name before it.
-        rest = [statement for statement in body if not _is_text(statement)]
+        rest = [s for s in body if not _is_text(s) and not isinstance(s, ast.Pass)]
         node.body = rest or [ast.Pass()]  # type: ignore[attr-defined]
-        if len(rest) > 1:
-            node.body = [s for s in rest if not isinstance(s, ast.Pass)] or rest  # type: ignore[attr-defined]
         return node
 
     visit_Module = visit_ClassDef = visit_FunctionDef = visit_AsyncFunctionDef = _documented
