@@ -14,8 +14,8 @@ from neo.master.clock import watch_clock
 from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
 from neo.master.commit.transactions import Transactions
+from neo.master.election.commands import MasterCommands
 from neo.master.election.leadership import Tenure
-from neo.master.election.serve_masters import ServeMasters
 from neo.master.failure_detector import FailureDetector
 from neo.master.maintenance.check import Checks
 from neo.master.maintenance.pack import Packs
@@ -126,7 +126,7 @@ class PrimaryMaster(Core):
     def _make_handlers(self) -> dict[NodeType, Handler]:
         cluster, core, coordinator = self.cluster, self, self.coordinator
         backup, packs, checks = self.backup, self.packs, self.checks
-        masters = ServeMasters(cluster, core, self.tenure)
+        masters = MasterCommands(cluster, core, self.tenure)
         return {
             NodeType.STORAGE: ServeStorage(
                 cluster, core, coordinator, self.replication, backup, packs, checks

@@ -10,7 +10,7 @@ from neo.master.backup.mode import BackupMode
 from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
 from neo.master.denial import PRIMARY_STAYS, denied
-from neo.master.election.serve_masters import ServeMasters, done
+from neo.master.election.commands import MasterCommands, done
 from neo.master.maintenance.check import Checks
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.scrub import Scrub
@@ -100,7 +100,7 @@ class ServeAdmin(Handler):
         packs: Packs,
         checks: Checks,
         scrub: Scrub,
-        masters: ServeMasters,
+        masters: MasterCommands,
     ) -> None:
         self._cluster = cluster
         self._core = core
@@ -376,9 +376,17 @@ class ServeAdmin(Handler):
 
     # -- masters ---------------------------------------------------------------------------------
 
-    @on(AskElection, SetPrimary, ForgetTable)
-    def masters(self, peer: Peer, message_id: int, m: Message) -> Message | None:
-        return self._masters.table[type(m)](self._masters, peer, message_id, m)
+    @on(AskElection)
+    def election(self, peer: Peer, message_id: int, m: AskElection) -> Message:
+        return self._masters.membership().describe()
+
+    @on(SetPrimary)
+    def set_primary(self, peer: Peer, message_id: int, m: SetPrimary) -> None:
+        self._masters.set_primary(peer, message_id, m)
+
+    @on(ForgetTable)
+    def forget_table(self, peer: Peer, message_id: int, m: ForgetTable) -> None:
+        self._masters.forget_table(peer, message_id, m)
 
     # -- data ------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from neo.client.storage import NEOStorage
 from neo.client.transaction import ClientTransaction
 from neo.master.commit.coordinator import Coordinator
 from neo.master.denial import denied
-from neo.master.election.serve_masters import done
+from neo.master.election.commands import done
 from neo.master.phases import empty_database as blank
 from neo.master.serving import identification
 from neo.master.serving.admin import MAX_REPLICAS, ServeAdmin

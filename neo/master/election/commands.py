@@ -1,4 +1,4 @@
-"""Handler of commands about masters, from an admin node: election, membership, a lost table."""
+"""Commands about masters, from an admin node: hand-over, membership, a lost table."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from neo.master.denial import denied
 from neo.master.election.leadership import Tenure
 from neo.master.election.membership import Membership
 from neo.node.core import Core
-from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.ids import format_nid
-from neo.protocol.packets import AskElection, Error, ForgetTable, Message, SetPrimary
+from neo.protocol.packets import Error, ForgetTable, Message, SetPrimary
 
 logger = logging.getLogger("neo.master")
 
@@ -22,7 +21,7 @@ def done(text: str = "") -> Message:
     return Error(ErrorCode.ACK.value, text)
 
 
-class ServeMasters(Handler):
+class MasterCommands:
     def __init__(self, cluster: Cluster, core: Core, tenure: Tenure | None) -> None:
         """``tenure``: None if this master is alone."""
         self._cluster = cluster
@@ -44,11 +43,6 @@ class ServeMasters(Handler):
             raise denied("this cluster has one master: there is no election")
         return self._tenure.membership
 
-    @on(AskElection)
-    def election(self, peer: Peer, message_id: int, m: AskElection) -> Message:
-        return self.membership().describe()
-
-    @on(SetPrimary)
     def set_primary(self, peer: Peer, message_id: int, m: SetPrimary) -> None:
         membership = self.membership()
         successor = membership.successor(m.nid)
@@ -56,7 +50,6 @@ class ServeMasters(Handler):
         # Hand over after the answer has left, because all connections are closed then.
         self._core.call_later(0, lambda: membership.hand_over(successor))
 
-    @on(ForgetTable)
     def forget_table(self, peer: Peer, message_id: int, m: ForgetTable) -> None:
         cluster = self._cluster
         if cluster.state is not ClusterState.RECOVERING:
