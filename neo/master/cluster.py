@@ -1,4 +1,4 @@
-"""What all parts of a primary master share and none owns: tables, ids, connected peers, broadcasts.
+"""The state that all parts of a primary master share: tables, ids, connected peers, broadcasts.
 
 Parts read and change the cluster through this object; it knows none of them. Changes that others must
 react to are reported to ``events``, which the primary master implements.

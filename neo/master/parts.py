@@ -24,7 +24,7 @@ class Part(Protocol):
 
 
 class Operation(Protocol):
-    """What parts may ask of the primary master."""
+    """The primary master, as its parts use it."""
 
     def back_to_recovery(self, reason: str, asked: bool = False) -> None:
         """Stop the operation and start it again from RECOVERING, unless that is under way. ``asked``: the

@@ -58,7 +58,7 @@ UNFIT_SECONDS = 10.0
 
 
 class Known(NamedTuple):
-    """What is known of the cells when a stay in backup mode begins."""
+    """The known positions of the cells when a stay in backup mode begins."""
 
     #: By partition: nid → the tid up to which the cell is complete.
     rows: list[dict[int, bytes]]

@@ -38,7 +38,7 @@ class Readers:
         """Send the invalidations up to ``tid``, because all data until then can be read. ``before``:
         the same until now."""
         if before < self._gap:
-            # It is not known what changed: clients must reconnect and drop their caches.
+            # The master does not know what changed: clients must reconnect and drop their caches.
             for client in self._cluster.of_type(NodeType.CLIENT):
                 self._cluster.disconnect(client)
         while self._waiting and self._waiting[0].tid <= tid:

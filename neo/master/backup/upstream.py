@@ -52,7 +52,7 @@ class Unfit(Exception):
 
 
 class Follower(Protocol):
-    """What is told of the upstream cluster. ``masters``: its masters, as far as they are known."""
+    """Receives the events of the upstream cluster. ``masters``: its known masters."""
 
     masters: MasterCandidates
 

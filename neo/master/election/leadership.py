@@ -19,7 +19,7 @@ from neo.transactor.messages import Kind
 
 
 class Host(membership.Host, Protocol):
-    """What a primary needs of its master."""
+    """The master of a primary, as the primary uses it."""
 
     #: The current leadership of this master.
     tenure: Tenure | None

@@ -59,7 +59,7 @@ LINKS_MAX = 32
 
 
 class Member(Protocol):
-    """What links need of the member of the log: its identity, and its state."""
+    """The member of the log, as its links use it: identity and state."""
 
     cluster: str
     bind: Address

@@ -24,7 +24,7 @@ FIRST_NID = nid_namespace(NodeType.MASTER) + 1
 
 
 class Owner(Events, Protocol):
-    """What a member of the log tells the master, besides the events of links."""
+    """Receives the events of a member of the log, besides those of links."""
 
     def opened(self, log: MasterLog) -> None:
         """Begin to use the log."""

@@ -29,7 +29,7 @@ BEHIND_SHOWN = 10
 
 
 class Host(Protocol):
-    """What the commands need of the master: the log, and the end of its leadership."""
+    """The master, as the commands use it: the log, and the end of its leadership."""
 
     host: NodeHost
     member: LogMember

@@ -29,7 +29,8 @@ logger = logging.getLogger("neo.master")
 
 
 class Outcome(NamedTuple):
-    """What went wrong in a pack: why a node was lost, and what a node answered; empty if nothing."""
+    """The failures of a pack: why a node was lost, and the Error of a node. Empty texts if it
+    succeeded."""
 
     lost: str
     failure: str

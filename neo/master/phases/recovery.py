@@ -76,7 +76,8 @@ class Recovery:
         self._reported = ""
         #: Tables of nodes that do not have the newest one, as far as needed; None while a node is asked.
         self._older: dict[int, PartitionTable | None] = {}
-        #: What storage nodes remember of a backup; None if the database is none. Valid at the end.
+        #: The backup's position that storage nodes keep; None if the database is no backup. Valid at the
+        #: end.
         self.backup: Memory | None = None
         #: The last table in use is known, so an older one cannot be taken: no split brain is possible.
         self._continues = cluster.served_ptid is not None
