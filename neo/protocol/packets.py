@@ -1296,3 +1296,186 @@ class AnswerScrub(Answer):
 @request(EXTENSION | 0xA0)
 class AskScrub(Request[AnswerScrub]):
     """How far the comparison of copies in the background is. ctl ⇄ A ⇄ M"""
+
+
+#: The messages below are understood: transactions that a coordinator prepares under an xid
+#: (specification 24).
+FEATURE_PREPARED = "prepared"
+
+#: The name that a coordinator gives to a transaction.
+Xid = Annotated[bytes, Meta(min_length=1, max_length=140)]
+#: User and description of a transaction, for people.
+PreparedText = Annotated[bytes, Meta(max_length=1000)]
+
+
+class AnswerPrepareTransaction(Answer):
+    """The transaction is prepared: it outlives its client and every node."""
+
+
+@request(EXTENSION | 0x40)
+class AskPrepareTransaction(Request[AnswerPrepareTransaction]):
+    """Keep a voted transaction until a coordinator commits it or rolls it back. C ⇄ M"""
+
+    ttid: Tid
+    xid: Xid
+    stored_list: list[Oid]
+    checked_list: list[Oid]
+    text: PreparedText
+
+
+class AnswerPrepareInformation(Answer):
+    """The mark is durable."""
+
+    ttid: Tid
+
+
+@request(EXTENSION | 0x41)
+class AskPrepareInformation(Request[AnswerPrepareInformation]):
+    """Mark a voted transaction as prepared. ``since``: seconds since 1970, by the master's clock.
+    ``partition_list``: all partitions of its objects and of its metadata. M ⇄ S"""
+
+    ttid: Tid
+    xid: Xid
+    since: Finite
+    text: PreparedText
+    partition_list: list[Count]
+
+
+#: (ttid, xid, since, text, all its partitions, oids that the node stores for it, oids that it checks)
+PreparedMark = tuple[Tid, Xid, Finite, PreparedText, list[Count], list[Oid], list[Oid]]
+#: (xid, ttid, tid or nil if it was rolled back, when: seconds since 1970)
+DecidedRow = tuple[Xid, Tid, Tid | None, Finite]
+
+
+class AnswerPreparedTransactions(Answer):
+    mark_list: list[PreparedMark]
+    decided_list: list[DecidedRow]
+
+
+@request(EXTENSION | 0x42)
+class AskPreparedTransactions(Request[AnswerPreparedTransactions]):
+    """The marks of prepared transactions, and the outcomes that the node remembers. M ⇄ S"""
+
+
+class AnswerFinishPrepared(Answer):
+    """``tid``: of the commit; nil: the transaction is rolled back."""
+
+    tid: Tid | None
+
+
+@request(EXTENSION | 0x43)
+class AskFinishPrepared(Request[AnswerFinishPrepared]):
+    """Commit a prepared transaction, or roll it back. May be repeated. C, ctl ⇄ (A ⇄) M"""
+
+    xid: Xid
+    commit: bool
+
+
+#: (xid, ttid, tid if it is committed, since when: seconds since 1970, number of objects that it stores
+#: and checks, text, state: prepared, committing, rolling back, committed or rolled back)
+PreparedRow = tuple[Xid, Tid, Tid | None, Finite, Count, PreparedText, str]
+
+
+class AnswerPrepared(Answer):
+    """All prepared transactions, then remembered outcomes, the newest first."""
+
+    row_list: list[PreparedRow]
+
+
+@request(EXTENSION | 0x44)
+class AskPrepared(Request[AnswerPrepared]):
+    """Prepared transactions and at most ``length`` remembered outcomes. C, ctl ⇄ (A ⇄) M"""
+
+    length: Count
+
+
+@request(EXTENSION | 0x45)
+class ForgetPrepared(Request[Error]):
+    """Forget the outcome of a transaction: its coordinator will not ask again. Answered when that is
+    durable. C, ctl ⇄ (A ⇄) M ⇄ S"""
+
+    xid: Xid
+
+
+class AnswerFetchPrepared(Answer):
+    """``ttid_list``: the transactions that were sent. ``decided_list``: remembered outcomes of
+    transactions whose metadata is in the partition."""
+
+    ttid_list: list[Tid]
+    decided_list: list[DecidedRow]
+
+
+@request(EXTENSION | 0x46)
+class AskFetchPrepared(Request[AnswerFetchPrepared]):
+    """Send the rows of these prepared transactions that belong to a partition. S ⇄ S"""
+
+    partition: Count
+    ttid_list: list[Tid]
+
+
+#: (user, description, extension, oids of the transaction)
+PreparedMetadata = tuple[bytes, bytes, bytes, list[Oid]]
+
+
+@notification(EXTENSION | 0x47)
+class AddPrepared(Message):
+    """A prepared transaction, in answer to AskFetchPrepared. ``metadata``: if the partition keeps it.
+    ``checked_list``: (oid, serial) in this partition. S → S"""
+
+    ttid: Tid
+    xid: Xid
+    since: Finite
+    text: PreparedText
+    partition_list: list[Count]
+    metadata: PreparedMetadata | None
+    checked_list: list[tuple[Oid, Tid]]
+
+
+@notification(EXTENSION | 0x48)
+class AddPreparedObject(Message):
+    """An object of the transaction of the last AddPrepared; the fields are those of AddObject. S → S"""
+
+    ttid: Tid
+    oid: Oid
+    compression: Compression
+    checksum: Checksum
+    data: bytes
+    data_serial: Tid | None
+
+
+@notification(EXTENSION | 0x49)
+class NotifyPrepared(Message):
+    """These transactions are prepared. In VERIFYING: keep their votes when the operation starts. Later: do
+    not wait for their end to replicate a cell. M → S"""
+
+    ttid_list: list[Tid]
+
+
+class AnswerRollbackPrepared(Answer):
+    """The outcome is durable."""
+
+    ttid: Tid
+
+
+@request(EXTENSION | 0x4A)
+class AskRollbackPrepared(Request[AnswerRollbackPrepared]):
+    """Remember that a transaction is rolled back; AbortTransaction follows. ``time``: seconds since 1970.
+    M ⇄ S"""
+
+    xid: Xid
+    ttid: Tid
+    time: Finite
+
+
+class AnswerJoinPrepared(Answer):
+    """The transactions that the node takes part in from now on."""
+
+    ttid_list: list[Tid]
+
+
+@request(EXTENSION | 0x4B)
+class AskJoinPrepared(Request[AnswerJoinPrepared]):
+    """Take part in these prepared transactions, whose rows of the partition are durable here. S ⇄ M"""
+
+    partition: Count
+    ttid_list: list[Tid]
