@@ -1445,8 +1445,8 @@ class AddPreparedObject(Message):
 
 @notification(EXTENSION | 0x49)
 class NotifyPrepared(Message):
-    """These transactions are prepared. In VERIFYING: keep their votes when the operation starts. Later: do
-    not wait for their end to replicate a cell. M → S"""
+    """These transactions are prepared. In VERIFYING: keep their votes at StartOperation. Later: replicate
+    cells without waiting for their end. M → S"""
 
     ttid_list: list[Tid]
 
