@@ -13,10 +13,12 @@ from neo.protocol.packets import (
     AskCheckReport,
     AskClusterState,
     AskElection,
+    AskFinishPrepared,
     AskLastIDs,
     AskMonitorInformation,
     AskNodeList,
     AskPartitionList,
+    AskPrepared,
     AskPrimary,
     AskRecovery,
     AskTransactions,
@@ -24,6 +26,7 @@ from neo.protocol.packets import (
     EndTransaction,
     Error,
     FlushLog,
+    ForgetPrepared,
     ForgetTable,
     Repair,
     RepairCells,
@@ -49,6 +52,7 @@ from neoctl.verbs import (
     node_type,
     tid,
     verb,
+    xid,
 )
 
 #: A number below this, without a colon, was probably meant as a partition: as a TID it is in 1900.
@@ -177,6 +181,19 @@ def print_transactions(admin: AdminClient, arguments: Arguments) -> Reply:
     """Data: ``transactions``."""
     rows = render.transaction_data(admin.ask(AskTransactions()).row_list)
     return Reply(render.transaction_text(rows), {"transactions": rows})
+
+
+@verb(
+    "print prepared [N]",
+    "transactions that wait for their coordinator's decision; the last N decisions",
+    0,
+    1,
+)
+def print_prepared(admin: AdminClient, arguments: Arguments) -> Reply:
+    """Data: ``prepared``."""
+    outcomes = natural(arguments.words[0]) if arguments.words else 0
+    rows = render.prepared_data(admin.ask(AskPrepared(outcomes)).row_list)
+    return Reply(render.prepared_text(rows), {"prepared": rows})
 
 
 # -- commands ------------------------------------------------------------------------------------
@@ -343,6 +360,25 @@ def forget_table(admin: AdminClient, arguments: Arguments) -> Reply:
 @verb("end TTID", "abort an open transaction, such as one of a client that is stopped", 1, 1)
 def end(admin: AdminClient, arguments: Arguments) -> Reply:
     return _done(admin.ask(EndTransaction(tid(arguments.words[0]))))
+
+
+@verb("commit XID", "commit a prepared transaction, as its coordinator decided", 1, 1)
+def commit(admin: AdminClient, arguments: Arguments) -> Reply:
+    """Data: ``message tid``."""
+    tid = admin.ask(AskFinishPrepared(xid(arguments.words[0]), True)).tid
+    message = f"committed as {render.hex_id(tid)}"
+    return Reply(message, {"message": message, "tid": render.hex_id(tid)})
+
+
+@verb("rollback XID", "roll back a prepared transaction, or one that is not prepared yet", 1, 1)
+def rollback(admin: AdminClient, arguments: Arguments) -> Reply:
+    admin.ask(AskFinishPrepared(xid(arguments.words[0]), False))
+    return Reply("rolled back", {"message": "rolled back"})
+
+
+@verb("forget XID", "forget the decision about a transaction, whose coordinator asks no more", 1, 1)
+def forget(admin: AdminClient, arguments: Arguments) -> Reply:
+    return _done(admin.ask(ForgetPrepared(xid(arguments.words[0]))))
 
 
 @verb("truncate TID", "delete everything after TID, on all nodes, for ever", 1, 1)

@@ -11,14 +11,20 @@ from typing import NamedTuple
 from neo.admin.monitor import SERVING, tid_date
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import tid_from_time
-from neo.protocol.packets import TransactionRow
-from neoctl.render import Data, duration, transaction_data
+from neo.protocol.packets import PreparedRow, TransactionRow
+from neoctl.render import Data, duration, prepared_data, transaction_data
 
 #: A transaction that blocks others for longer is a problem. Commits take a fraction of a second. Longer
 #: ones belong to stopped clients or to bulk imports.
 BLOCKING_SECONDS = 5.0
 #: Bound of the listed transactions; the others are only counted.
 NAMED_MOST = 5
+#: A coordinator decides within seconds. An older prepared transaction was left by a crash.
+PREPARED_SECONDS = 600.0
+PREPARED_ADVICE = (
+    "let its coordinator or neoresolve decide; if they are lost: neoctl print prepared, then neoctl"
+    " commit or neoctl rollback, the same in all databases that take part"
+)
 
 
 class Problem(NamedTuple):
@@ -354,6 +360,9 @@ def _blocking(row: Data) -> Problem:
         f"{others} for transaction {row['ttid']} of {row['client']} ({where}) since"
         f" {row['seconds']:.0f} s; it began {row['age']:.0f} s ago and is {row['phase']}"
     )
+    if row["phase"] == "prepared":
+        text = f"{others} for what transaction {row['ttid']} holds, which is prepared"
+        return Problem("problem", text, PREPARED_ADVICE)
     if row["phase"] == "finishing":
         return Problem(
             "problem",
@@ -363,3 +372,19 @@ def _blocking(row: Data) -> Problem:
     return Problem(
         "problem", text, f"let that client go on, or abort its transaction: neoctl end {row['ttid']}"
     )
+
+
+def find_undecided(rows: list[PreparedRow], now: float) -> list[Problem]:
+    """Return a warning for prepared transactions that wait too long for a decision."""
+    old = [row for row in prepared_data(rows) if row["state"] == "prepared"]
+    old = sorted((r for r in old if now - r["since"] >= PREPARED_SECONDS), key=lambda r: r["since"])
+    if not old:
+        return []
+    first, count = old[0], len(old)
+    names = f"transaction {first['xid']} is" if count == 1 else f"{count} transactions are"
+    text = f"{names} prepared and not decided, for {duration(now - first['since'])}"
+    if count > 1:
+        text += f" ({first['xid']})"
+    objects = sum(row["objects"] for row in old)
+    text += f": nothing else can write their {objects} objects"
+    return [Problem("warning", text, PREPARED_ADVICE)]

@@ -14,8 +14,8 @@ from typing import Any
 from neo.admin.monitor import tid_date
 from neo.net.sockets import format_address
 from neo.protocol.enums import CellState
-from neo.protocol.ids import format_nid, u64
-from neo.protocol.packets import AnswerElection, CellRow, NodeRow, TransactionRow
+from neo.protocol.ids import format_nid, format_xid, tid_from_time, u64
+from neo.protocol.packets import AnswerElection, CellRow, NodeRow, PreparedRow, TransactionRow
 
 #: Letters of cells in ``print pt``.
 LETTERS = {
@@ -255,3 +255,45 @@ def transaction_text(rows: list[Data]) -> str:
         for row in rows
     ]
     return "\n".join(["# ttid | client | address | age | phase | waiting | seconds", *lines])
+
+
+# -- prepared transactions ---------------------------------------------------------------------
+
+
+def prepared_data(rows: list[PreparedRow]) -> list[Data]:
+    """Return ``xid ttid tid since objects text state`` of each.
+
+    ``xid``: as the verbs accept it. ``tid``: null unless it is committed. ``since``: when it was
+    prepared, or decided, seconds since 1970. ``objects``: how many it stores and checks. ``state``:
+    ``prepared``, ``committing``, ``rolling back``, ``committed`` or ``rolled back``.
+    """
+    return [
+        {
+            "xid": format_xid(xid),
+            "ttid": hex_id(ttid),
+            "tid": hex_id(tid),
+            "since": since,
+            "objects": objects,
+            "text": text.decode("utf-8", "replace"),
+            "state": state,
+        }
+        for xid, ttid, tid, since, objects, text, state in rows
+    ]
+
+
+def prepared_text(rows: list[Data]) -> str:
+    """Return a title, then a line for each: ``neo-1 | prepared | 2026-11-25 12:00:00 | 2 | ada /pay``."""
+    lines = [
+        " | ".join(
+            (
+                *(row["xid"], row["state"], _second(row["since"])),
+                *(str(row["objects"]), " ".join(row["text"].split())),
+            )
+        )
+        for row in rows
+    ]
+    return "\n".join(["# xid | state | since (UTC) | objects | text", *lines])
+
+
+def _second(seconds: float) -> str:
+    return tid_date(tid_from_time(seconds)).partition(".")[0]

@@ -22,6 +22,7 @@ from neo.protocol.packets import (
     AskNodeList,
     AskObstacle,
     AskPartitionList,
+    AskPrepared,
     AskPrimary,
     AskScrub,
     AskTransactions,
@@ -36,6 +37,7 @@ from neoctl.problems import (
     find_check_problems,
     find_master_problems,
     find_problems,
+    find_undecided,
     find_upstream_problems,
 )
 from neoctl.render import Data
@@ -65,26 +67,23 @@ def status_reply(admin: AdminClient) -> Reply:
     nodes = render.node_data(admin.ask(AskNodeList(None)).node_list)
     answer = admin.ask(AskPartitionList(0, 0, None))
     table = render.table_data(answer.ptid, answer.num_replicas, answer.row_list)
-    for node in nodes:
-        if node["type"] == NodeType.STORAGE.name:
-            node["cells"] = dict(
-                Counter(
-                    row["cells"][node["nid"]]
-                    for row in table["partitions"]
-                    if node["nid"] in row["cells"]
-                )
-            )
+    _count_cells(nodes, table)
     _add_words(admin, nodes)
     election = _election(admin)
     upstream = _upstream(admin, state)
     report = _asked(admin, AskCheckReport())
     transactions = _asked(admin, AskTransactions())
+    obstacle = _obstacle(admin, state)
+    # The last two questions: an admin node of an earlier version does not know them, and closes.
+    prepared = _asked_late(admin, AskPrepared(0))
+    scrub = _scrub(admin)
     now = time.time()
     problems = [
         *([] if report is None else find_check_problems(report.row_list)),
         *find_upstream_problems(upstream, nodes, now),
         *([] if transactions is None else find_blocking(transactions.row_list)),
-        *find_problems(state, nodes, table, _obstacle(admin, state), election),
+        *([] if prepared is None else find_undecided(prepared.row_list, now)),
+        *find_problems(state, nodes, table, obstacle, election),
         *find_master_problems(election),
     ]
     data = {
@@ -98,7 +97,7 @@ def status_reply(admin: AdminClient) -> Reply:
         "nodes": nodes,
         **table,
         "can_lose": can_lose(nodes, table) if state in SERVING else None,
-        "scrub": _scrub(admin),
+        "scrub": scrub,
         "problems": [problem._asdict() for problem in problems],
     }
     worst = any(problem.severity == "problem" for problem in problems)
@@ -107,6 +106,14 @@ def status_reply(admin: AdminClient) -> Reply:
         code = EXIT_UNHEARD
     last = None if last_tid == ZERO_TID else time_from_tid(last_tid)
     return Reply(to_text(data, now, last), data, code)
+
+
+def _count_cells(nodes: list[Data], table: Data) -> None:
+    """Add ``cells`` to storage nodes: state -> number of cells."""
+    for node in nodes:
+        if node["type"] == NodeType.STORAGE.name:
+            cells = (row["cells"].get(node["nid"]) for row in table["partitions"])
+            node["cells"] = dict(Counter(state for state in cells if state is not None))
 
 
 # -- questions of extensions -----------------------------------------------------------------------
@@ -161,11 +168,16 @@ def _election(admin: AdminClient) -> Data | None:
     return None if answer is None else render.election_data(answer)
 
 
-def _scrub(admin: AdminClient) -> Data | None:
+def _asked_late(admin: AdminClient, question: Request[A]) -> A | None:
+    """Return the answer, or None as :func:`_asked`, or if the admin node has closed the connection."""
     try:
-        answer = _asked(admin, AskScrub())
+        return _asked(admin, question)
     except AdminAway:
-        answer = None  # an admin node of an earlier version closes; this is the last question
+        return None
+
+
+def _scrub(admin: AdminClient) -> Data | None:
+    answer = _asked_late(admin, AskScrub())
     if answer is None:
         return None  # a master without a scrub
     if not answer.period:

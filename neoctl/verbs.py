@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
 from neo.protocol.enums import ClusterState, NodeType
-from neo.protocol.ids import parse_nid, parse_tid
+from neo.protocol.ids import parse_nid, parse_tid, parse_xid
 from neoctl.client import AdminClient
 
 #: Similarity from which a verb is suggested.
@@ -123,6 +123,10 @@ def tid(text: str) -> bytes:
             f"{text!r} is not a TID: write an integer, 0x..., or a timestamp with a dot "
             "(seconds since 1970, such as 1795171507.0)"
         ) from None
+
+
+def xid(text: str) -> bytes:
+    return _read(text, parse_xid)
 
 
 def natural(text: str) -> int:

@@ -25,10 +25,12 @@ __all__ = [
     "add64",
     "format_nid",
     "format_nids",
+    "format_xid",
     "nid_namespace",
     "p64",
     "parse_nid",
     "parse_tid",
+    "parse_xid",
     "partition_of",
     "tid_from_time",
     "time_from_tid",
@@ -43,6 +45,9 @@ ZERO_TID = bytes(8)
 ZERO_OID = bytes(8)
 #: Greatest tid that every backend can keep as a signed 64-bit integer.
 MAX_TID = b"\x7f" + b"\xff" * 7
+
+#: Bytes of an xid at most (specification 24.1).
+XID_MAX = 140
 
 #: High-order byte of the node ids that the master gives, by type.
 NID_NAMESPACES = {
@@ -103,6 +108,27 @@ def parse_tid(text: str) -> bytes:
     if not 0 <= number < 2**64:
         raise ValueError(f"{text} is not a 64-bit tid")
     return number.to_bytes(8, "big")
+
+
+def format_xid(xid: bytes) -> str:
+    """Return an xid as people read and type it: as it is if it is printable ASCII without spaces and
+    quotes, else 0x and hexadecimal digits."""
+    text = xid.decode("ascii", "replace")
+    plain = text.isascii() and text.isprintable() and not set(text) & set(" '\"\\")
+    return text if plain and not text.startswith("0x") else f"0x{xid.hex()}"
+
+
+def parse_xid(text: str) -> bytes:
+    """Read an xid as :func:`format_xid` writes it. Raises ValueError with a sentence."""
+    try:
+        xid = bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode("ascii")
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not an xid: write ASCII text, or 0x and an even number of digits"
+        ) from None
+    if not 1 <= len(xid) <= XID_MAX:
+        raise ValueError(f"an xid has 1 to {XID_MAX} bytes, not {len(xid)}")
+    return xid
 
 
 def nid_namespace(node_type: NodeType) -> int:

@@ -22,6 +22,7 @@ from typing import Annotated, Any, Generic, TypeVar, dataclass_transform, get_ar
 from msgspec import Meta, Struct
 
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.ids import XID_MAX
 
 #: ``bin`` of exactly 8 bytes, big-endian.
 Oid = Annotated[bytes, Meta(min_length=8, max_length=8)]
@@ -1303,7 +1304,7 @@ class AskScrub(Request[AnswerScrub]):
 FEATURE_PREPARED = "prepared"
 
 #: The name that a coordinator gives to a transaction.
-Xid = Annotated[bytes, Meta(min_length=1, max_length=140)]
+Xid = Annotated[bytes, Meta(min_length=1, max_length=XID_MAX)]
 #: User and description of a transaction, for people.
 PreparedText = Annotated[bytes, Meta(max_length=1000)]
 

@@ -284,7 +284,7 @@ def test_admin_away_is_data_with_json(capsys: Capture) -> None:
 #: More than any message can carry.
 BIG = "9" * 25
 S_BIG = f"S{BIG}"
-#: For each command, what nobody may type.
+#: For each command, wrong arguments.
 WRONG_FORMS: dict[str, list[str]] = {
     "status": ["now"],
     "print cluster": ["now"],
@@ -307,6 +307,10 @@ WRONG_FORMS: dict[str, list[str]] = {
     "print check": ["0"],
     "print masters": ["M1"],
     "print transactions": ["C1"],
+    "print prepared": ["all", "-- -1", "1 2", BIG],
+    "commit": ["", "0x1", "0xzz", "ä", "neo-1 neo-2", "x" * 141],
+    "rollback": ["", "0x1", "0xzz", "ä", "neo-1 neo-2", "x" * 141],
+    "forget": ["", "0x1", "0xzz", "ä", "neo-1 neo-2", "x" * 141],
     "start": ["now", "-n"],
     "set cluster": ["", "asleep", "running now"],
     "set primary": ["", "first", "M1 M2", S_BIG],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -14,9 +16,11 @@ from neo.protocol.ids import (
     ZERO_TID,
     add64,
     format_nid,
+    format_xid,
     nid_namespace,
     parse_nid,
     parse_tid,
+    parse_xid,
     partition_of,
     tid_from_time,
     time_from_tid,
@@ -151,3 +155,32 @@ def test_error_answers() -> None:
     unknown = ErrorAnswer.of(99, "strange")
     assert unknown.code is ErrorCode.PROTOCOL_ERROR
     assert unknown.message == "unknown error code 99: strange"
+
+
+@pytest.mark.parametrize(
+    ("xid", "text"),
+    [
+        (b"neo-0a1b", "neo-0a1b"),
+        (b"two words", "0x74776f20776f726473"),
+        (b"it's", "0x69742773"),
+        (b"0x12", "0x30783132"),
+        (b"\x00\xff", "0x00ff"),
+    ],
+)
+def test_xids_are_read_as_they_are_written(xid: bytes, text: str) -> None:
+    assert format_xid(xid) == text
+    assert parse_xid(text) == xid
+
+
+@given(st.binary(min_size=1, max_size=140))
+def test_any_xid_can_be_typed_as_one_word(xid: bytes) -> None:
+    text = format_xid(xid)
+    assert parse_xid(text) == xid
+    assert " " not in text
+    assert shlex.split(text) == [text]
+
+
+@pytest.mark.parametrize("text", ["", "0x", "0x1", "0xzz", "ä", "x" * 141])
+def test_what_is_no_xid_is_refused_in_words(text: str) -> None:
+    with pytest.raises(ValueError, match="an xid has|is not an xid"):
+        parse_xid(text)

@@ -1,0 +1,136 @@
+"""Prepared transactions on the command line, and in ``status`` (specification 24.10 to 24.16)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import p64, parse_nid
+from neo.protocol.packets import (
+    AnswerFinishPrepared,
+    AnswerPrepared,
+    AnswerTransactions,
+    AskFinishPrepared,
+    AskPrepared,
+    AskTransactions,
+    Error,
+    ForgetPrepared,
+    PreparedRow,
+)
+from neoctl.problems import PREPARED_SECONDS
+from neoctl.status import EXIT_PROBLEM
+from tests.unit.neoctl.conftest import Console
+
+Make = Callable[..., Console]
+NOON = 1795608000.0
+
+
+def row(xid: bytes, since: float = NOON, state: str = "prepared") -> PreparedRow:
+    tid = p64(0x20) if state == "committed" else None
+    return xid, p64(0x12), tid, since, 2, b"ada /pay", state
+
+
+def warnings(console: Make, *rows: PreparedRow) -> tuple[int, list[str]]:
+    """Return the exit code of ``status``, and its lines about problems."""
+    ctl = console({AskPrepared: AnswerPrepared(list(rows))})
+    code = ctl("status")
+    return code, [
+        line for line in ctl.out.splitlines() if line.startswith(("problem", "warning", "No problem"))
+    ]
+
+
+def test_prepared_transactions_are_printed(console: Make) -> None:
+    answer = AnswerPrepared([row(b"neo-1"), row(b"a b", state="committed")])
+    ctl = console({AskPrepared: answer})
+    assert ctl("print", "prepared") == 0
+    assert ctl.out == (
+        "# xid | state | since (UTC) | objects | text\n"
+        "neo-1 | prepared | 2026-11-25 12:00:00 | 2 | ada /pay\n"
+        "0x612062 | committed | 2026-11-25 12:00:00 | 2 | ada /pay\n"
+    )
+    assert ctl.admin.asked == [AskPrepared(0)]
+    assert ctl("--json", "print", "prepared", "10") == 0
+    assert ctl.admin.asked == [AskPrepared(10)]
+    assert json.loads(ctl.out)["prepared"][1] == {
+        "xid": "0x612062",
+        "ttid": "0x0000000000000012",
+        "tid": "0x0000000000000020",
+        "since": NOON,
+        "objects": 2,
+        "text": "ada /pay",
+        "state": "committed",
+    }
+
+
+def test_a_prepared_transaction_is_committed_rolled_back_and_forgotten(console: Make) -> None:
+    ctl = console(
+        {
+            AskFinishPrepared: lambda m: AnswerFinishPrepared(p64(0x20) if m.commit else None),
+            ForgetPrepared: Error(ErrorCode.ACK.value, "forgotten"),
+        }
+    )
+    assert ctl("commit", "neo-1") == 0
+    assert ctl.out == "committed as 0x0000000000000020\n"
+    assert ctl.admin.asked == [AskFinishPrepared(b"neo-1", True)]
+    assert ctl("rollback", "0x612062") == 0
+    assert ctl.out == "rolled back\n"
+    assert ctl.admin.asked == [AskFinishPrepared(b"a b", False)]
+    assert ctl("forget", "neo-1") == 0
+    assert ctl.out == "forgotten\n"
+    assert ctl.admin.asked == [ForgetPrepared(b"neo-1")]
+
+
+def test_a_refused_decision_is_shown_in_the_words_of_the_master(console: Make) -> None:
+    refused = ErrorAnswer(ErrorCode.DENIED, "neo-1 was rolled back")
+    ctl = console({AskFinishPrepared: refused})
+    assert ctl("commit", "neo-1") == 1
+    assert "neo-1 was rolled back" in ctl.out + ctl.err
+
+
+def test_what_a_coordinator_left_for_long_is_a_warning(console: Make) -> None:
+    now = time.time()
+    code, lines = warnings(
+        console,
+        row(b"neo-1", now - PREPARED_SECONDS - 60),
+        row(b"neo-2", now - 3 * 86400 - 60),
+        row(b"neo-3", now),
+        row(b"neo-4", now - 86400, "rolled back"),
+    )
+    assert code == 0
+    assert len(lines) == 1
+    assert lines[0].startswith(
+        "warning: 2 transactions are prepared and not decided, for 3 days (neo-2): nothing else can"
+        " write their 4 objects"
+    )
+    assert "neoresolve" in lines[0]
+    assert warnings(console, row(b"neo-3", now))[1] == ["No problem."]
+
+
+def test_an_admin_node_of_an_earlier_version_shows_the_rest(console: Make) -> None:
+    refused = ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command")
+    ctl = console({AskPrepared: refused})
+    assert ctl("status") == 0
+
+
+def test_a_wait_for_a_prepared_transaction_names_its_coordinator_as_the_cause(console: Make) -> None:
+    waiting = (p64(0x12), parse_nid("C1"), None, 95.2, "prepared", 1, 42.0)
+    ctl = console({AskTransactions: AnswerTransactions([waiting])})
+    assert ctl("status") == EXIT_PROBLEM
+    (line,) = [line for line in ctl.out.splitlines() if line.startswith("problem")]
+    assert "1 other waits for what transaction 0x0000000000000012 holds, which is prepared" in line
+    assert "neoctl print prepared" in line
+
+
+@pytest.mark.parametrize("words", [("commit", "0x1"), ("rollback", "ä"), ("forget", "x" * 141)])
+def test_what_is_no_xid_is_refused_before_anything_is_asked(
+    console: Make, words: tuple[str, str]
+) -> None:
+    ctl = console()
+    assert ctl(*words) != 0
+    assert not ctl.admin.asked
+    assert "xid" in ctl.out + ctl.err
