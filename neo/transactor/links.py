@@ -13,8 +13,8 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from neo.transactor.codec import CodecError, pack, typed, unpack
 from neo.transactor.codec import messages as codec
-from neo.transactor.codec import pack, unpack
 from neo.transactor.debug import Debug
 from neo.transactor.members import Address
 from neo.transactor.messages import Ack, Message, Nack
@@ -76,9 +76,9 @@ class Greeting(NamedTuple):
     def decode(cls, data: bytes) -> Greeting:
         """Decode and check a greeting. Raises SealError."""
         try:
-            greeting = cls(*unpack(data))
-        except (ValueError, TypeError):
-            raise SealError("not a greeting") from None
+            greeting = typed(cls, unpack(data))
+        except CodecError as e:
+            raise SealError(str(e)) from None
         if len(greeting.offer) != NUMBER_SIZE:
             raise SealError("not a greeting")
         return greeting

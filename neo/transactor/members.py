@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from neo.transactor.codec import pack, unpack
+from neo.transactor.codec import CodecError, pack, typed, unpack
 
 #: The limit of specification 20.16. Indices have 16 bits, and are never reused.
 INDEX_MAX = 16000
@@ -83,15 +83,12 @@ class Members(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Members:
-        """Decode a list of members. Raises ValueError."""
+        """Decode a list of members. Raises CodecError."""
         try:
-            next_index, members = unpack(data)
-            return cls(
-                tuple(Member(node, name, (host, port)) for node, name, (host, port) in members),
-                next_index,
-            )
-        except (TypeError, ValueError) as e:
-            raise ValueError(f"not a list of members: {e}") from None
+            next_index, members = typed(tuple[int, tuple[Member, ...]], unpack(data))
+        except CodecError as e:
+            raise CodecError(f"not a list of members: {e}") from None
+        return cls(members, next_index)
 
 
 def first_members(peers: Iterable[tuple[str, Address]]) -> Members:

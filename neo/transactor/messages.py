@@ -7,8 +7,12 @@ round in which an estimate was adopted; ``NEVER`` if it was not.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from msgspec import Meta
+
+#: Numbers have 64 bits, unsigned, as in the text protocol; a stamp may be -1.
+Number = Annotated[int, Meta(ge=-1)]
 #: The stamp of an estimate that no coordinator has proposed.
 NEVER = -1
 
@@ -16,8 +20,8 @@ NEVER = -1
 class Sid(NamedTuple):
     """Specification id: the index of the node that posted it, and a number that is never reused."""
 
-    node: int
-    number: int
+    node: Number
+    number: Number
 
     def __str__(self) -> str:
         return f"{self.node}:{self.number}"
@@ -37,7 +41,7 @@ class Spec(NamedTuple):
     """A transaction specification: opaque data with an id."""
 
     sid: Sid
-    kind: int
+    kind: Number
     data: bytes
 
 
@@ -58,53 +62,53 @@ class Refusal(StrEnum):
 class Collect(NamedTuple):
     """Coordinator to all: send your estimates for ``round``."""
 
-    tid: int
-    round: int
+    tid: Number
+    round: Number
 
 
 class Estimate(NamedTuple):
     """Phase 1, to the coordinator of ``round``: the sender's estimate, adopted in round ``stamp``."""
 
-    tid: int
-    round: int
+    tid: Number
+    round: Number
     sid: Sid | None
-    stamp: int
+    stamp: Number
 
 
 class Propose(NamedTuple):
     """Phase 2, coordinator to all: adopt this estimate."""
 
-    tid: int
-    round: int
+    tid: Number
+    round: Number
     sid: Sid
 
 
 class Ack(NamedTuple):
     """Phase 3, to the coordinator: the proposal of ``round`` is adopted, and on the sender's disk."""
 
-    tid: int
-    round: int
+    tid: Number
+    round: Number
 
 
 class Nack(NamedTuple):
     """Answer to an outdated message: the sender is in ``round``, and takes part in no earlier one."""
 
-    tid: int
-    round: int
+    tid: Number
+    round: Number
 
 
 class Decide(NamedTuple):
     """Phase 4, to all: the transaction ``tid`` is decided."""
 
-    tid: int
+    tid: Number
     sid: Sid
 
 
 class Wish(NamedTuple):
     """To the coordinator of ``round``: this was posted at the sender's node, for transaction ``tid``."""
 
-    tid: int
-    round: int
+    tid: Number
+    round: Number
     sid: Sid
 
 
@@ -126,24 +130,24 @@ class Want(NamedTuple):
 class Ask(NamedTuple):
     """Request for decided transactions, from ``tid`` on."""
 
-    tid: int
+    tid: Number
 
 
 class Entries(NamedTuple):
     """Decided transactions from ``tid`` on; the members of transaction 1; the sender's next tid."""
 
-    tid: int
+    tid: Number
     specs: tuple[Spec, ...]
     genesis: bytes
-    next_tid: int
+    next_tid: Number
 
 
 class Status(NamedTuple):
     """The sender is at transaction ``tid``. ``log``: the id of its journal; ``recovered``: the journal
     was begun after the node had lost its logs; a learner does not vote yet."""
 
-    tid: int
-    log: int
+    tid: Number
+    log: Number
     recovered: bool
     learner: bool
 
@@ -151,15 +155,15 @@ class Status(NamedTuple):
 class Census(NamedTuple):
     """A node without its logs asks: where are you now? ``log``: the id of its new journal."""
 
-    log: int
+    log: Number
 
 
 class Counted(NamedTuple):
     """Answer to Census: the round and the transaction in which the sender is."""
 
-    log: int
-    tid: int
-    round: int
+    log: Number
+    tid: Number
+    round: Number
 
 
 #: Messages of the consensus on one transaction.
@@ -178,10 +182,10 @@ MESSAGES: tuple[type[Message], ...] = (
 class Vote(NamedTuple):
     """To the journal: the promise of this node for ``tid``. The newest is valid."""
 
-    tid: int
-    round: int
+    tid: Number
+    round: Number
     sid: Sid | None
-    stamp: int
+    stamp: Number
 
 
 class Held(NamedTuple):
@@ -193,20 +197,20 @@ class Held(NamedTuple):
 class Known(NamedTuple):
     """To the journal: the id of a peer's journal; 0 forgets it."""
 
-    node: int
-    log: int
+    node: Number
+    log: Number
 
 
 class Voter(NamedTuple):
     """To the journal: this node had lost its logs, and votes from now on."""
 
-    tid: int
+    tid: Number
 
 
 class Entry(NamedTuple):
     """To the transaction log: a decided transaction."""
 
-    tid: int
+    tid: Number
     spec: Spec
 
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from neo.transactor.codec import pack, records, unpack
+from neo.transactor.codec import pack, records, typed, unpack
 from neo.transactor.disk import LogFile, StoreError, read_file, sync_folder
 from neo.transactor.durable import Begun, JournalState
 from neo.transactor.frames import Damage, frame, scan
@@ -44,8 +44,7 @@ class Journal:
             magic, version, *rest = unpack(frames[0])
             if (magic, version) != (MAGIC, VERSION):
                 raise ValueError(f"{magic} {version}")
-            node, log, begun, number, tid = rest
-            self.head = Head(node, log, Begun(begun), number, tid)
+            self.head = typed(Head, rest)
             self.records: list[Record] = [records.decode(each) for each in frames[1:]]
         except (Damage, ValueError, TypeError, LookupError) as e:
             raise StoreError(f"journal {path} is damaged ({e}); {RECOVER}") from None
