@@ -22,7 +22,7 @@ from neo.transactor.admin import Admin
 from neo.transactor.codec import messages as codec
 from neo.transactor.config import Config, Options
 from neo.transactor.debug import ALL, FOREGROUND, Debug
-from neo.transactor.disk import StoreError
+from neo.transactor.disk import StoreError, failing
 from neo.transactor.durable import Begun
 from neo.transactor.engine import Engine, Timing
 from neo.transactor.links import Links
@@ -344,10 +344,8 @@ class Daemon:
         elif options.nodetach:
             self.debug.mask = FOREGROUND
         if options.debug or options.nodetach:
-            try:
+            with failing(f"write to {options.debug}"):
                 self._debug_to(self._debug_path)
-            except OSError as e:
-                raise StoreError(f"cannot write to {options.debug}: {e.strerror}") from None
 
     def debug_file(self, name: str | None) -> None:
         self._debug_to(self._in_debug_folder(name) if name else self._debug_path)
@@ -369,8 +367,8 @@ class Daemon:
 
     def _write_pid(self) -> None:
         if self.config.pidfile:
-            try:
-                with open(self.config.pidfile, "w", encoding="ascii") as f:
-                    f.write(f"{os.getpid()}\n")
-            except OSError as e:
-                raise StoreError(f"cannot write to {self.config.pidfile}: {e.strerror}") from None
+            with (
+                failing(f"write to {self.config.pidfile}"),
+                open(self.config.pidfile, "w", encoding="ascii") as f,
+            ):
+                f.write(f"{os.getpid()}\n")

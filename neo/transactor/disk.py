@@ -5,19 +5,27 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class StoreError(Exception):
     """The logs cannot be used; the message names the file, the failure and the remedy."""
 
 
+@contextmanager
+def failing(action: str) -> Iterator[None]:
+    """Raise StoreError instead of OSError. ``action``: what cannot be done, such as "read FILE"."""
+    try:
+        yield
+    except OSError as e:
+        raise StoreError(f"cannot {action}: {e.strerror}") from None
+
+
 def read_file(path: str) -> bytes:
     """Return the content of a file. Raises StoreError."""
-    try:
-        with open(path, "rb") as f:
-            return f.read()
-    except OSError as e:
-        raise StoreError(f"cannot read {path}: {e.strerror}") from None
+    with failing(f"read {path}"), open(path, "rb") as f:
+        return f.read()
 
 
 class LogFile:
@@ -75,10 +83,8 @@ class LogFile:
 
 def lock_folder(path: str) -> int:
     """Lock a folder, and return a descriptor whose closing unlocks it. Raises StoreError."""
-    try:
+    with failing(f"open folder {path}"):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as e:
-        raise StoreError(f"cannot open folder {path}: {e.strerror}") from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -89,24 +95,20 @@ def lock_folder(path: str) -> int:
 
 def sync_folder(path: str) -> None:
     """Make the names in a folder durable. Raises StoreError."""
-    try:
+    with failing(f"sync folder {path}"):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
-    except OSError as e:
-        raise StoreError(f"cannot sync folder {path}: {e.strerror}") from None
 
 
-def set_aside(path: str) -> str:
-    """Rename a file or folder to an unused name beside it. Return the new name. Raises StoreError."""
+def set_aside(path: str, name: str) -> str:
+    """Rename a file to ``name`` and an unused number. Return the new name. Raises StoreError."""
     for number in range(1, 1000):
-        other = f"{path}.lost-{number}"
+        other = f"{name}.lost-{number}"
         if not os.path.lexists(other):
-            try:
+            with failing(f"rename {path} to {other}"):
                 os.rename(path, other)
-            except OSError as e:
-                raise StoreError(f"cannot rename {path} to {other}: {e.strerror}") from None
             return other
-    raise StoreError(f"too many files {path}.lost-*: move them elsewhere")
+    raise StoreError(f"too many files {name}.lost-*: move them elsewhere")

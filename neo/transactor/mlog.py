@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from neo.transactor.codec import pack, records, typed, unpack
-from neo.transactor.disk import LogFile, StoreError, read_file, sync_folder
+from neo.transactor.disk import LogFile, StoreError, failing, read_file, sync_folder
 from neo.transactor.durable import Begun, JournalState
 from neo.transactor.frames import Damage, frame, scan
 from neo.transactor.messages import Record
@@ -98,8 +98,6 @@ def write_journal(path: str, head: Head, content: list[Record]) -> None:
         file.sync()
     finally:
         file.close()
-    try:
+    with failing(f"replace {path}"):
         os.replace(temporary, path)
-    except OSError as e:
-        raise StoreError(f"cannot replace {path}: {e.strerror}") from None
     sync_folder(os.path.dirname(path) or ".")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from neo.transactor.disk import StoreError, lock_folder, set_aside, sync_folder
+from neo.transactor.disk import StoreError, failing, lock_folder, set_aside, sync_folder
 from neo.transactor.durable import Begun, Durable, restore
 from neo.transactor.members import Members
 from neo.transactor.messages import Entry, Record, Spec
@@ -27,15 +27,13 @@ def recover(tlog: str, mlog: str, name: str, new_name: int, warn: Callable[[str]
     Keep the intact part of the transaction log, set everything else aside, and begin a journal with
     which the node learns before it votes.
     """
-    try:
+    with failing(f"create {tlog}"):
         os.makedirs(tlog, exist_ok=True)
-    except OSError as e:
-        raise StoreError(f"cannot create {tlog}: {e.strerror}") from None
     lock = lock_folder(tlog)
     try:
         keep_whole(tlog, warn)
         if os.path.exists(mlog):
-            warn(f"{mlog} is set aside as {set_aside(mlog)}")
+            warn(f"{mlog} is set aside as {set_aside(mlog, mlog)}")
         begin_journal(mlog, name, Begun.RECOVERED, new_name)
     finally:
         os.close(lock)

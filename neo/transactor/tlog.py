@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from neo.transactor.codec import pack, records, unpack
-from neo.transactor.disk import LogFile, StoreError, read_file, set_aside, sync_folder
+from neo.transactor.disk import LogFile, StoreError, failing, read_file, set_aside, sync_folder
 from neo.transactor.durable import LogEnd, empty_log
 from neo.transactor.frames import Damage, frame, scan
 from neo.transactor.members import Members
@@ -166,14 +166,13 @@ class TransactionLog:
             self._file.close()
             self._remember(self._first, self._specs)
         path = segment_path(self.folder, first)
-        try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-        except OSError as e:
-            raise StoreError(f"cannot create {os.path.dirname(path)}: {e.strerror}") from None
+        folder = os.path.dirname(path)
+        with failing(f"create {folder}"):
+            os.makedirs(folder, exist_ok=True)
         self._file = LogFile(path, 0)
         self._file.append(frame(_pack_head(self.end)))
         self._file.sync()
-        sync_folder(os.path.dirname(path))
+        sync_folder(folder)
         sync_folder(self.folder)
         self._first, self._specs = first, []
 
@@ -225,7 +224,7 @@ class TransactionLog:
 def segments(folder: str) -> list[int]:
     """Return the first transaction of each segment, in order. Raises StoreError."""
     firsts: list[int] = []
-    try:
+    with failing(f"read the transaction log {folder}"):
         for name in os.listdir(folder):
             path = os.path.join(folder, name)
             if not (len(name) == 8 and name.isdigit() and os.path.isdir(path)):
@@ -237,8 +236,6 @@ def segments(folder: str) -> list[int]:
                         f"{os.path.join(path, file)} is not part of a transaction log: move it elsewhere"
                     )
                 firsts.append(int(match[1]))
-    except OSError as e:
-        raise StoreError(f"cannot read the transaction log {folder}: {e.strerror}") from None
     return sorted(firsts)
 
 
@@ -255,15 +252,7 @@ def keep_whole(folder: str, warn: Callable[[str], None]) -> None:
         except Damage:
             whole = False
         if not whole:
-            warn(f"{path} is set aside as {set_aside_segment(folder, path)}")
+            # Out of the folder, which may contain nothing but the log.
+            lost = set_aside(path, f"{folder.rstrip('/')}.{os.path.basename(path)}")
+            warn(f"{path} is set aside as {lost}")
     sync_folder(folder)
-
-
-def set_aside_segment(folder: str, path: str) -> str:
-    """Move a segment out of the folder, which may contain nothing but the log. Raises StoreError."""
-    other = f"{folder.rstrip('/')}.{os.path.basename(path)}"
-    try:
-        os.rename(path, other)
-    except OSError as e:
-        raise StoreError(f"cannot rename {path} to {other}: {e.strerror}") from None
-    return set_aside(other)
