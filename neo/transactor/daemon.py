@@ -38,6 +38,7 @@ from neo.transactor.messages import (
     Record,
     Wish,
 )
+from neo.transactor.mlog import new_journal_id
 from neo.transactor.node import Node
 from neo.transactor.service import Service
 from neo.transactor.sockets import (
@@ -62,10 +63,6 @@ FLAG_OF: dict[type, str] = {
 DRAIN_SECONDS = 0.2
 
 
-def random_number() -> int:
-    return int.from_bytes(os.urandom(4), "big")
-
-
 class Daemon:
     """Implements the hosts of the node and of the admin commands."""
 
@@ -77,11 +74,10 @@ class Daemon:
         self._debug_path: str | None = options.debug
         self._debug_file: IO[str] | None = None
         begun = Begun.JOINED if options.join else Begun.FRESH
-        genesis = config.members
-        logs = (config.tlog, config.mlog, config.name, genesis, random_number(), logger.warning)
+        logs = (config.tlog, config.mlog, config.name)
         if options.recover:
-            recover(config.tlog, config.mlog, config.name, random_number(), logger.warning)
-        self.store = Store(*logs, begun)
+            recover(*logs, new_journal_id(), logger.warning)
+        self.store = Store(*logs, config.members, new_journal_id(), logger.warning, begun)
         self._sockets = (
             listener(config.bind, socket.SOCK_STREAM),
             listener(config.service, socket.SOCK_STREAM),

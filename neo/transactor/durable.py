@@ -55,7 +55,7 @@ class Durable(NamedTuple):
     #: Upper bound of the numbers that this node may have used in its own sids.
     number: int
     #: The configuration names no other node.
-    alone: bool = False
+    alone: bool
 
 
 class JournalState:
@@ -65,7 +65,7 @@ class JournalState:
     after the journal was lost.
     """
 
-    def __init__(self, log: int, number: int) -> None:
+    def __init__(self, log: int, number: int, records: Iterable[Record] = ()) -> None:
         """``log`` and ``number`` come from the head of the journal."""
         self._log = log
         self.number = number
@@ -73,6 +73,8 @@ class JournalState:
         self.known: dict[int, Known] = {}
         self.voter: Voter | None = None
         self._held: dict[Sid, Held] = {}
+        for record in records:
+            self.add(record)
 
     def add(self, record: Record) -> None:
         if isinstance(record, Vote):
@@ -102,20 +104,18 @@ class JournalState:
         voter = [self.voter] if self.voter is not None else []
         return [*voter, *self.known.values(), *self.held(), *self.votes.values()]
 
-
-def restore(log: int, begun: Begun, number: int, end: LogEnd, journal: Iterable[Record]) -> Durable:
-    """Replay a journal. ``begun`` and ``number`` come from its head."""
-    state = JournalState(log, number)
-    for record in journal:
-        state.add(record)
-    state.decided(end.tid - 1)
-    return Durable(
-        log,
-        begun,
-        begun is Begun.RECOVERED and state.voter is None,
-        end,
-        state.votes,
-        {record.spec.sid: record.spec for record in state.held()},
-        {node: known.log for node, known in state.known.items() if known.log},
-        state.number,
-    )
+    def durable(self, begun: Begun, end: LogEnd, alone: bool = False) -> Durable:
+        """Return the state of a node whose transaction log ends at ``end``. ``begun`` comes from the head
+        of the journal."""
+        self.decided(end.tid - 1)
+        return Durable(
+            self._log,
+            begun,
+            begun is Begun.RECOVERED and self.voter is None,
+            end,
+            self.votes,
+            {record.spec.sid: record.spec for record in self.held()},
+            {node: known.log for node, known in self.known.items() if known.log},
+            self.number,
+            alone,
+        )

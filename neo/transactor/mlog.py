@@ -8,14 +8,14 @@ is synced, and the new head stores its length: a transaction log that is shorter
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from neo.transactor.codec import pack, records, typed, unpack
 from neo.transactor.disk import LogFile, StoreError, failing, read_file, sync_folder
-from neo.transactor.durable import Begun, JournalState
+from neo.transactor.durable import Begun, Durable, JournalState, LogEnd
 from neo.transactor.frames import Damage, frame, scan
-from neo.transactor.messages import Record
+from neo.transactor.messages import Known, Record
 from neo.transactor.tlog import RECOVER
 
 MAGIC = "transactor mlog"
@@ -45,7 +45,7 @@ class Journal:
             if (magic, version) != (MAGIC, VERSION):
                 raise ValueError(f"{magic} {version}")
             self.head = typed(Head, rest)
-            self.records: list[Record] = [records.decode(each) for each in frames[1:]]
+            content = [records.decode(each) for each in frames[1:]]
         except (Damage, ValueError, TypeError, LookupError) as e:
             raise StoreError(f"journal {path} is damaged ({e}); {RECOVER}") from None
         if self.head.name != name:
@@ -53,10 +53,12 @@ class Journal:
         if end < len(data):
             warn(f"{path} was cut off by a crash: removed {len(data) - end} bytes, never acknowledged")
         self._file = LogFile(path, end)
-        self._live = JournalState(self.head.log, self.head.number)
-        for record in self.records:
-            self._live.add(record)
+        self._live = JournalState(self.head.log, self.head.number, content)
         self._shrink_at = max(SHRINK_BYTES, 2 * end)
+
+    def durable(self, end: LogEnd, alone: bool) -> Durable:
+        """Return the state of the node. ``alone``: the configuration names no other node."""
+        return self._live.durable(self.head.begun, end, alone)
 
     def append(self, added: list[Record]) -> None:
         """Append records, without a sync. Raises StoreError."""
@@ -88,7 +90,17 @@ class Journal:
         self._file.close()
 
 
-def write_journal(path: str, head: Head, content: list[Record]) -> None:
+def new_journal_id() -> int:
+    """Return a random number of 32 bits, other than 0."""
+    return int.from_bytes(os.urandom(4), "big") or 1
+
+
+def begin_journal(path: str, name: str, begun: Begun, log: int, known: Iterable[Known] = ()) -> None:
+    """Write the first journal with the id ``log``. Raises StoreError."""
+    write_journal(path, Head(name, log, begun, log << 32, 1), known)
+
+
+def write_journal(path: str, head: Head, content: Iterable[Record]) -> None:
     """Replace a journal atomically. Raises StoreError."""
     temporary = f"{path}.new"
     file = LogFile(temporary, 0)

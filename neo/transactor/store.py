@@ -8,20 +8,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from neo.transactor.disk import StoreError, failing, lock_folder, set_aside, sync_folder
-from neo.transactor.durable import Begun, Durable, restore
+from neo.transactor.durable import Begun
 from neo.transactor.members import Members
 from neo.transactor.messages import Entry, Record, Spec
-from neo.transactor.mlog import Head, Journal, write_journal
+from neo.transactor.mlog import Journal, begin_journal
 from neo.transactor.tlog import RECOVER, TransactionLog, keep_whole
 
 
-def begin_journal(mlog: str, name: str, begun: Begun, new_name: int) -> None:
-    """Write an empty journal. ``new_name``: a random number of 32 bits. Raises StoreError."""
-    log = new_name or 1
-    write_journal(mlog, Head(name, log, begun, log << 32, 1), [])
-
-
-def recover(tlog: str, mlog: str, name: str, new_name: int, warn: Callable[[str], None]) -> None:
+def recover(tlog: str, mlog: str, name: str, new_id: int, warn: Callable[[str], None]) -> None:
     """Make a node usable that lost its logs or a part of them. Raises StoreError.
 
     Keep the intact part of the transaction log, set everything else aside, and begin a journal with
@@ -34,7 +28,7 @@ def recover(tlog: str, mlog: str, name: str, new_name: int, warn: Callable[[str]
         keep_whole(tlog, warn)
         if os.path.exists(mlog):
             warn(f"{mlog} is set aside as {set_aside(mlog, mlog)}")
-        begin_journal(mlog, name, Begun.RECOVERED, new_name)
+        begin_journal(mlog, name, Begun.RECOVERED, new_id)
     finally:
         os.close(lock)
 
@@ -48,12 +42,11 @@ class Store:
         mlog: str,
         name: str,
         genesis: Members,
-        new_name: int,
+        new_id: int,
         warn: Callable[[str], None],
         begun: Begun = Begun.FRESH,
     ) -> None:
-        """Open the logs. An empty journal is begun with ``new_name``, a random number of 32 bits, as its
-        id. Raises StoreError."""
+        """Open the logs. An empty journal is begun with the id ``new_id``. Raises StoreError."""
         # Held while files are synced, or replaced by new ones.
         self._files = threading.Lock()
         if not os.path.isdir(tlog):
@@ -72,26 +65,20 @@ class Store:
             self.tlog = TransactionLog(tlog, genesis, warn)
             opened.callback(self.tlog.close)
             if os.path.getsize(mlog) == 0:
-                begin_journal(mlog, name, begun, new_name)
+                begin_journal(mlog, name, begun, new_id)
             self.mlog = Journal(mlog, name, warn)
             opened.callback(self.mlog.close)
             # Make the names of the files durable before the node relies on them.
             sync_folder(tlog)
             sync_folder(os.path.dirname(mlog) or ".")
-            self._check(alone=len(genesis.all) == 1)
+            head, end = self.mlog.head, self.tlog.end
+            if end.tid < head.tid:
+                raise StoreError(
+                    f"transaction log {tlog} ends at {end.tid - 1}, but was on disk up to"
+                    f" {head.tid - 1}: transactions are missing; {RECOVER}"
+                )
+            self.durable = self.mlog.durable(end, alone=len(genesis.all) == 1)
             opened.pop_all()
-
-    def _check(self, alone: bool) -> None:
-        head, end = self.mlog.head, self.tlog.end
-        if end.tid < head.tid:
-            raise StoreError(
-                f"transaction log {self.tlog.folder} ends at {end.tid - 1}, but was on disk up to"
-                f" {head.tid - 1}: transactions are missing; {RECOVER}"
-            )
-        self.mlog.decided(end.tid - 1)
-        durable = restore(head.log, head.begun, head.number, end, self.mlog.records)
-        self.durable: Durable = durable._replace(alone=alone)
-        self.mlog.records = []
 
     @property
     def end(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from neo.master.election.log import LogFailure
-from neo.transactor.durable import Begun, Durable, LogEnd, empty_log, restore
+from neo.transactor.durable import Begun, Durable, JournalState, LogEnd, empty_log
 from neo.transactor.members import Members
 from neo.transactor.messages import Entry, Kind, Known, Record, Spec
 
@@ -77,7 +77,7 @@ class LogPlatter:
             if spec.kind == Kind.MEMBERS:
                 members = Members.decode(spec.data)
             end = LogEnd(tid + 1, spec.sid, self.genesis, members, former)
-        return restore(self.journal, self.begun, self.journal << 32, end, self.records)
+        return JournalState(self.journal, self.journal << 32, self.records).durable(self.begun, end)
 
 
 class SimLogDisk:

@@ -16,7 +16,7 @@ from neo.transactor.disk import LogFile, StoreError, lock_folder, read_file, syn
 from neo.transactor.durable import Begun, Durable
 from neo.transactor.members import Members
 from neo.transactor.messages import Known, Record, Spec
-from neo.transactor.mlog import Head, write_journal
+from neo.transactor.mlog import begin_journal, new_journal_id
 from neo.transactor.store import Store
 
 FromThread = Callable[..., object]
@@ -36,6 +36,7 @@ class LogFolder:
         """``name``: that of this master in the log. ``genesis``: the first members, if the log is empty.
         ``from_thread`` calls a function on the loop's thread. Raises LogFailure."""
         self.path = path
+        self._tlog, self._mlog, self._new = (os.path.join(path, n) for n in ("tlog", "mlog", "new"))
         self.durable: Durable | None = None
         self._name = name
         self._genesis = genesis
@@ -60,18 +61,6 @@ class LogFolder:
         """Return whether the folder has a log."""
         return os.path.exists(os.path.join(path, "mlog"))
 
-    @property
-    def _mlog(self) -> str:
-        return os.path.join(self.path, "mlog")
-
-    @property
-    def _tlog(self) -> str:
-        return os.path.join(self.path, "tlog")
-
-    @property
-    def _new(self) -> str:
-        return os.path.join(self.path, "new")
-
     def _make(self) -> None:
         try:
             os.makedirs(self._tlog, exist_ok=True)
@@ -92,7 +81,7 @@ class LogFolder:
                 return int(read_file(self._new))
             except ValueError:
                 os.unlink(self._new)  # cut off by a crash, so the id was never told
-        journal = int.from_bytes(os.urandom(4), "big") or 1
+        journal = new_journal_id()
         file = LogFile(self._new, 0)
         file.append(b"%d\n" % journal)
         file.sync()
@@ -111,10 +100,10 @@ class LogFolder:
     # -- LogDisk -----------------------------------------------------------------------------------
 
     def begin(self, begun: Begun, genesis: Members, known: dict[int, int]) -> None:
-        head = Head(self._name, self.journal, begun, self.journal << 32, 1)
         self._genesis = genesis
         try:
-            write_journal(self._mlog, head, [Known(*each) for each in known.items()])
+            records = [Known(*each) for each in known.items()]
+            begin_journal(self._mlog, self._name, begun, self.journal, records)
             self._open()
         except StoreError as e:
             raise self._failure(e) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neo.transactor.admin import Admin
 from neo.transactor.debug import Debug
-from neo.transactor.durable import Begun, empty_log, restore
+from neo.transactor.durable import Begun, JournalState, empty_log
 from neo.transactor.engine import Engine, Timing
 from neo.transactor.members import first_members
 from neo.transactor.messages import Entry, Message, Record, Spec
@@ -34,7 +34,7 @@ class Host:
         self.debug = Debug()
         self.lines: list[str] = []
         genesis = first_members((f"n{i}", ("host", i)) for i in range(count))
-        durable = restore(1, begun, 1 << 32, empty_log(genesis), [])
+        durable = JournalState(1, 1 << 32).durable(begun, empty_log(genesis))
         self.engine = Engine(name, durable, self, Timing())
         self.node = Node(self.engine, self)
         self.admin = Admin(self.node, self, self.debug, speedtest)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from neo.transactor.durable import Begun, empty_log, restore
+from neo.transactor.durable import Begun, JournalState, empty_log
 from neo.transactor.engine import Engine, Timing
 from neo.transactor.members import first_members
 from neo.transactor.messages import Entry, Message, Record, Spec
@@ -26,7 +26,7 @@ class Place:
         self.index = index
         self.specs: list[Spec] = []
         genesis = first_members((f"n{i}", ("host", i)) for i in range(count))
-        durable = restore(index + 1, Begun.FRESH, 1 << 32, empty_log(genesis), [])
+        durable = JournalState(index + 1, 1 << 32).durable(Begun.FRESH, empty_log(genesis))
         self.node = Node(Engine(f"n{index}", durable, self, Timing()), self)
 
     def append(self, records: list[Record]) -> None:

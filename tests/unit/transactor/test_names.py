@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neo.transactor.catchup import CATCH_UP_COUNT
-from neo.transactor.durable import Begun, empty_log, restore
+from neo.transactor.durable import Begun, JournalState, empty_log
 from neo.transactor.engine import Engine, Timing
 from neo.transactor.members import Members, first_members
 from neo.transactor.messages import Ask, Entries, Entry, Kind, Message, Record, Sid, Spec, Status
@@ -18,7 +18,7 @@ class Joiner:
 
     def __init__(self, *others: str) -> None:
         configured = first_members((name, ("host", 1)) for name in ("a", *others))
-        durable = restore(7, Begun.RECOVERED, 7 << 32, empty_log(configured), [])
+        durable = JournalState(7, 7 << 32).durable(Begun.RECOVERED, empty_log(configured))
         self.records: list[Record] = []
         self.sent: list[tuple[str, Message]] = []
         self.engine = Engine("a", durable, self, Timing())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from neo.transactor.durable import Begun, LogEnd, empty_log, restore
+from neo.transactor.durable import Begun, JournalState, LogEnd, empty_log
 from neo.transactor.engine import Engine, Timing
 from neo.transactor.members import Members, first_members
 from neo.transactor.messages import Entry, Held, Kind, Message, Record, Refusal, Sid, Spec, Voter
@@ -77,7 +77,7 @@ class Node:
                 members = Members.decode(spec.data)
             end = LogEnd(tid + 1, spec.sid, genesis, members, former)
         log = self.disk.log
-        durable = restore(log, self.disk.begun, log << 32, end, self.disk.journal)
+        durable = JournalState(log, log << 32, self.disk.journal).durable(self.disk.begun, end)
         self.engine = Engine(self.name, durable, self.disk, self.world.timing)
         self.names = Names(self.engine)
         self.flush()
