@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from neo.transactor.members import Members
-from neo.transactor.messages import Held, Known, Record, Sid, Spec, Vote, Voter
+from neo.transactor.messages import Held, Kind, Known, Record, Sid, Spec, Vote, Voter
 
 #: The sid "before" transaction 1.
 NO_SID = Sid(-1, 0)
@@ -23,6 +23,11 @@ class LogEnd(NamedTuple):
     genesis: Members
     members: Members
     former: tuple[int, ...]
+
+    def after(self, spec: Spec) -> LogEnd:
+        """Return the end of the log after one more transaction."""
+        members = Members.decode(spec.data) if spec.kind == Kind.MEMBERS else self.members
+        return LogEnd(self.tid + 1, spec.sid, self.genesis, members, self.members.nodes)
 
 
 def empty_log(genesis: Members) -> LogEnd:

@@ -25,9 +25,8 @@ from typing import NamedTuple
 from neo.transactor.catchup import CatchUp, LogReader
 from neo.transactor.consensus import STEPS, Process
 from neo.transactor.detector import Detector
-from neo.transactor.durable import Begun, Durable
+from neo.transactor.durable import Begun, Durable, LogEnd
 from neo.transactor.fairness import Fairness
-from neo.transactor.members import Members
 from neo.transactor.messages import (
     NEVER,
     Ack,
@@ -279,14 +278,12 @@ class Engine:
 
     def append(self, spec: Spec) -> None:
         """Append ``spec`` as transaction ``tid``, and begin the next one."""
-        members = Members.decode(spec.data) if spec.kind == Kind.MEMBERS else self.members
+        end = LogEnd(self.tid, self.last, self.genesis, self.members, self.former)
         self._outbox.record(Entry(self.tid, spec))
-        self.former, self.members = self.members.nodes, members
-        self.last = spec.sid
+        self._fairness.decided(self.tid, spec.sid.node, self.process)
         if self.mine is not None and self.mine.sid == spec.sid:
             self.mine, self._done = None, spec.sid
-        self._fairness.decided(self.tid, spec.sid.node, self.process)
-        self.tid += 1
+        self.tid, self.last, self.genesis, self.members, self.former = end.after(spec)
         self._unacknowledged = set()
         self._specs.decided(spec.sid, self._needed())
         self.catch_up.decided(spec.sid)

@@ -18,7 +18,7 @@ from neo.transactor.disk import LogFile, StoreError, failing, read_file, set_asi
 from neo.transactor.durable import LogEnd, empty_log
 from neo.transactor.frames import Damage, frame, scan
 from neo.transactor.members import Members
-from neo.transactor.messages import Entry, Kind, Sid, Spec
+from neo.transactor.messages import Entry, Sid, Spec
 
 SEGMENT = 100
 FOLDER = 1000 * SEGMENT
@@ -32,13 +32,6 @@ RECOVER = "start the node with --recover: it keeps what is whole and learns the 
 
 def segment_path(folder: str, first: int) -> str:
     return os.path.join(folder, f"{(first - 1) // FOLDER:08d}", f"{first:012d}.seg")
-
-
-def after(end: LogEnd, spec: Spec) -> LogEnd:
-    """Return the end of the log after one more transaction."""
-    former = end.members.nodes
-    members = Members.decode(spec.data) if spec.kind == Kind.MEMBERS else end.members
-    return LogEnd(end.tid + 1, spec.sid, end.genesis, members, former)
 
 
 def _pack_head(end: LogEnd) -> bytes:
@@ -66,7 +59,7 @@ class Segment(NamedTuple):
         """Return the end of a log whose last segment this is; ``before`` if the segment has no head."""
         end = self.head or before
         for spec in self.specs:
-            end = after(end, spec)
+            end = end.after(spec)
         return end
 
 
@@ -152,7 +145,7 @@ class TransactionLog:
             self._begin(first)
         assert self._file is not None
         self._file.append(frame(records.encode(entry)))
-        self.end = after(self.end, entry.spec)
+        self.end = self.end.after(entry.spec)
         self._specs.append(entry.spec)
 
     @property

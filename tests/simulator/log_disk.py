@@ -6,9 +6,9 @@ from collections.abc import Callable
 from random import Random
 
 from neo.master.election.log import LogFailure
-from neo.transactor.durable import Begun, Durable, JournalState, LogEnd, empty_log
+from neo.transactor.durable import Begun, Durable, JournalState, empty_log
 from neo.transactor.members import Members
-from neo.transactor.messages import Entry, Kind, Known, Record, Spec
+from neo.transactor.messages import Entry, Known, Record, Spec
 
 #: Typical time of a sync.
 SYNC_SECONDS = 0.002
@@ -71,12 +71,8 @@ class LogPlatter:
         if self.begun is None:
             return None
         end = empty_log(self.genesis)
-        members, former = self.genesis, self.genesis.nodes
-        for tid, spec in enumerate(self.entries, 1):
-            former = members.nodes
-            if spec.kind == Kind.MEMBERS:
-                members = Members.decode(spec.data)
-            end = LogEnd(tid + 1, spec.sid, self.genesis, members, former)
+        for spec in self.entries:
+            end = end.after(spec)
         return JournalState(self.journal, self.journal << 32, self.records).durable(self.begun, end)
 
 

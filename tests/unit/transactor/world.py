@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from neo.transactor.durable import Begun, JournalState, LogEnd, empty_log
+from neo.transactor.durable import Begun, JournalState, empty_log
 from neo.transactor.engine import Engine, Timing
 from neo.transactor.members import Members, first_members
 from neo.transactor.messages import Entry, Held, Kind, Message, Record, Refusal, Sid, Spec, Voter
@@ -68,14 +68,9 @@ class Node:
         self.held_back: list[tuple[int, Message]] = []
 
     def start(self) -> None:
-        genesis = self.disk.genesis or self.configured
-        end = empty_log(genesis)
-        members, former = genesis, genesis.nodes
-        for tid, spec in enumerate(self.disk.entries, 1):
-            former = members.nodes
-            if spec.kind == Kind.MEMBERS:
-                members = Members.decode(spec.data)
-            end = LogEnd(tid + 1, spec.sid, genesis, members, former)
+        end = empty_log(self.disk.genesis or self.configured)
+        for spec in self.disk.entries:
+            end = end.after(spec)
         log = self.disk.log
         durable = JournalState(log, log << 32, self.disk.journal).durable(self.disk.begun, end)
         self.engine = Engine(self.name, durable, self.disk, self.world.timing)
