@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
-from neo.transactor.codec import CodecError, pack, typed, unpack
+from msgspec import Meta
+
 from neo.transactor.codec import messages as codec
+from neo.transactor.codec import pack, typed, unpack
 from neo.transactor.debug import Debug
 from neo.transactor.members import Address
 from neo.transactor.messages import Ack, Message, Nack
@@ -61,35 +63,13 @@ MESSAGES, PROBE, PROBED, REACH = range(4)
 
 
 class Greeting(NamedTuple):
-    offer: bytes
+    offer: Annotated[bytes, Meta(min_length=NUMBER_SIZE, max_length=NUMBER_SIZE)]
     echo: bytes
     #: The sender has begun this session already.
     done: bool
     #: A digest of the first members, empty if they are unknown; the status of the engine.
     cluster: bytes
     status: bytes
-
-    def encode(self) -> bytes:
-        return pack(self)
-
-    @classmethod
-    def decode(cls, data: bytes) -> Greeting:
-        """Decode and check a greeting. Raises SealError."""
-        try:
-            greeting = typed(cls, unpack(data))
-        except CodecError as e:
-            raise SealError(str(e)) from None
-        if len(greeting.offer) != NUMBER_SIZE:
-            raise SealError("not a greeting")
-        return greeting
-
-
-class Answer(NamedTuple):
-    """The first fields of a greeting that answers another one."""
-
-    offer: bytes
-    echo: bytes
-    done: bool
 
 
 class PeerLink:
@@ -149,33 +129,37 @@ class PeerLink:
         relay = self.relay(now, usable)
         return f"through {relay}" if relay else "not reached"
 
-    def offer(self, fresh: bytes, cluster: bytes, status: bytes) -> Greeting:
+    def offer(self, cluster: bytes, status: bytes) -> Greeting:
         """Return a greeting that begins a session."""
-        self._offer = self._offer or fresh
+        self._offer = self._offer or self._keys.number()
         return Greeting(self._offer, b"", False, cluster, status)
 
-    def answer(self, greeting: Greeting, fresh: bytes) -> tuple[bool, Answer | None]:
+    def answer(
+        self, greeting: Greeting, cluster: bytes, status: bytes
+    ) -> tuple[bool, Greeting | None]:
         """Handle a greeting. Return whether it began a session, and the answer to send, if any."""
-        if self.session is not None and (greeting.offer, greeting.echo) == self._pair:
-            return False, None if greeting.done else Answer(greeting.echo, greeting.offer, True)
-        self._offer = self._offer or fresh
-        if greeting.echo != self._offer:
-            return False, Answer(self._offer, greeting.offer, False)
-        self._pair = (greeting.offer, greeting.echo)
-        self.session = self._keys.session(self._me, self.tag, self._offer, greeting.offer)
-        mine, self._offer = self._offer, b""
-        return True, Answer(mine, greeting.offer, True)
+        theirs = greeting.offer
+        if self.session is not None and (theirs, greeting.echo) == self._pair:
+            again = Greeting(greeting.echo, theirs, True, cluster, status)
+            return False, None if greeting.done else again
+        mine = self._offer = self._offer or self._keys.number()
+        if greeting.echo != mine:
+            return False, Greeting(mine, theirs, False, cluster, status)
+        self._pair = (theirs, mine)
+        self.session = self._keys.session(self._me, self.tag, mine, theirs)
+        self._offer = b""
+        return True, Greeting(mine, theirs, True, cluster, status)
+
+    def seal(self, kind: int, value: object) -> bytes:
+        """Return a packet of the session, which exists."""
+        assert self.session is not None
+        return self.session.seal(bytes([kind]) + pack(value))
 
     def open(self, packet: Packet) -> bytes:
         """Open a packet of the session. Raises SealError."""
         if self.session is None:
             raise SealError("there is no session yet")
         return self.session.open(packet)
-
-
-def room(mtu: int) -> int:
-    """Return the space for messages in a datagram of this size."""
-    return mtu - OVERHEAD - 8
 
 
 class Host(Protocol):
@@ -213,7 +197,6 @@ class Links:
         self._me = tag(name)
         self._keys = Keys(secret, random_bytes)
         self._host = host
-        self._random = random_bytes
         self._receive = receive
         self._greeting = greeting
         self._debug = debug
@@ -259,7 +242,7 @@ class Links:
         link = self.links.get(name)
         if link is None or link.session is None:
             return
-        space = room(link.mtu(self.now) or MTU_SIZES[-1])
+        space = (link.mtu(self.now) or MTU_SIZES[-1]) - OVERHEAD - 8
         bundle: list[bytes] = []
         size = 0
         for message in messages:
@@ -281,24 +264,20 @@ class Links:
                 self._debug(flag, f"{way}: {message!r:.200}")
 
     def _send_body(self, link: PeerLink, kind: int, value: object) -> None:
-        assert link.session is not None
         self.sent += kind == MESSAGES
-        data = link.session.seal(bytes([kind]) + pack(value))
+        data = link.seal(kind, value)
         self._debug("pl_packets", f"sealed {len(data)} bytes for {link.name}")
         self._send_packet(link, data)
 
     def _send_packet(self, link: PeerLink, data: bytes) -> None:
         """Send over the best path; drop the packet if there is none."""
         self._debug("pl_queueing", f"{len(data)} bytes for {link.name}")
-        if len(data) <= link.mtu(self.now):
-            self._datagram(link.udp_address, data)
-            return
-        relay = None if link.direct(self.now) or data[3] >= HOPS_MAX else self._relay_to(link)
+        relay = None
+        if len(data) > link.mtu(self.now) and not link.direct(self.now):
+            relay = self._relay_to(link)
         if relay is not None:
             self._debug("peerdi", f"to {link.name} through {relay.name}")
-            self._send_direct(relay, data)
-        elif link.conn is not None:
-            self._write(link.conn, data)
+        self._send_direct(relay or link, data)
 
     def _send_direct(self, link: PeerLink, data: bytes) -> None:
         if len(data) <= link.mtu(self.now):
@@ -340,7 +319,7 @@ class Links:
             silent = link.session is None or now - link.heard > SILENT_SECONDS
             if silent and now - link.greeted >= GREET_SECONDS:
                 link.greeted = now
-                self._greet(link, link.offer(self._random(NUMBER_SIZE), *self._greeting()))
+                self._greet(link, link.offer(*self._greeting()))
             if link.conn is None and self.name < link.name and now - link.dialled >= DIAL_SECONDS:
                 link.dialled = now
                 self._host.dial(link.name, link.address)
@@ -356,8 +335,7 @@ class Links:
                     self._send_body(link, REACH, direct)
                     if link.conn is not None:
                         # A sealed packet proves to the other side which peer owns the stream.
-                        body = bytes([REACH]) + pack(direct)
-                        self._write(link.conn, link.session.seal(body))
+                        self._write(link.conn, link.seal(REACH, direct))
 
     def _show_changes(self) -> None:
         before, self._shown = self._shown, self._direct()
@@ -375,7 +353,7 @@ class Links:
 
     def _greet(self, link: PeerLink, greeting: Greeting) -> None:
         """Send a greeting over all paths, because it is not known yet which of them work."""
-        data = self._keys.seal_greeting(link.tag, self._me, greeting.encode())
+        data = self._seal_greeting(link, greeting)
         if self._sizes:
             self._datagram(link.udp_address, data)
             if link.udp_address != link.address:
@@ -385,6 +363,9 @@ class Links:
         relay = self._relay_to(link)
         if relay is not None:
             self._send_direct(relay, data)
+
+    def _seal_greeting(self, link: PeerLink, greeting: Greeting) -> bytes:
+        return self._keys.seal_greeting(link.tag, self._me, pack(greeting))
 
     # -- in ----------------------------------------------------------------------------------------
 
@@ -402,9 +383,9 @@ class Links:
         if link is not None:
             self._own(conn, link)
             if link.session is None:
-                self._greet(link, link.offer(self._random(NUMBER_SIZE), *self._greeting()))
+                self._greet(link, link.offer(*self._greeting()))
             else:
-                self._write(conn, link.session.seal(bytes([REACH]) + pack(self._heard())))
+                self._write(conn, link.seal(REACH, self._heard()))
 
     def disconnected(self, conn: int) -> None:
         self._streams.pop(conn, None)
@@ -485,19 +466,18 @@ class Links:
 
     def _on_greeting(self, link: PeerLink, packet: Packet, reply: Callable[[bytes], None]) -> bool:
         """Handle a greeting. Return whether it began a session."""
-        greeting = Greeting.decode(self._keys.open_greeting(packet))
+        greeting = typed(Greeting, unpack(self._keys.open_greeting(packet)))
         cluster, status = self._greeting()
         if cluster and greeting.cluster and greeting.cluster != cluster:
             raise SealError(f"{link.name} began with other members: its configuration differs")
-        begun, answer = link.answer(greeting, self._random(NUMBER_SIZE))
+        begun, answer = link.answer(greeting, cluster, status)
         if begun:
             self._debug("pl_connection", f"a session with {link.name}")
             self._arrived = [codec.decode(greeting.status)]
         if answer is not None and packet.hops == 0:
-            body = Greeting(*answer, cluster, status).encode()
-            reply(self._keys.seal_greeting(link.tag, self._me, body))
+            reply(self._seal_greeting(link, answer))
         elif answer is not None:
-            self._greet(link, Greeting(*answer, cluster, status))
+            self._greet(link, answer)
         if begun:
             self._probe(link)
         return begun
@@ -505,8 +485,7 @@ class Links:
     def _on_body(self, link: PeerLink, body: bytes, reply: Callable[[bytes], None]) -> None:
         kind = body[0]
         if kind == PROBE and link.session is not None:
-            size = int.from_bytes(body[1:3], "big")
-            reply(link.session.seal(bytes([PROBED]) + pack(size)))
+            reply(link.seal(PROBED, int.from_bytes(body[1:3], "big")))
             return
         value = unpack(body[1:])
         if kind == MESSAGES:

@@ -81,6 +81,10 @@ class Keys:
         self._greetings = _derive(self._master, b"", b"greetings")
         self._random = random_bytes
 
+    def number(self) -> bytes:
+        """Return a random number for a session."""
+        return self._random(NUMBER_SIZE)
+
     def seal_greeting(self, to: bytes, sender: bytes, body: bytes) -> bytes:
         head = _authentic(GREETING, to, sender)
         nonce = self._random(NONCE_SIZE)
