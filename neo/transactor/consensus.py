@@ -29,7 +29,7 @@ Rules for this file: no IO, clock or randomness; all output goes through the hos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from neo.transactor.messages import (
@@ -152,22 +152,31 @@ class Process:
         """Enter round r, and send the estimate to its coordinator."""
         self._enter(r)
         self.host.persist(Vote(self.tid, r, self.estimate, self.stamp))
-        sid = self.wanted if self.stamp == NEVER else self.estimate
         if self.coordinator != self.me:
-            self.host.send(self.coordinator, Estimate(self.tid, r, sid, self.stamp))
+            self._send_estimate()
             return
-        self.estimates[self.me] = (sid, self.stamp)
-        for q in self.members:
-            if q != self.me:
-                self.host.send(q, Collect(self.tid, r))
+        self.estimates[self.me] = (self._best(), self.stamp)
+        self._send_all(Collect(self.tid, r), self.members)
         self._propose()
+
+    def _best(self) -> Sid | None:
+        """Return the estimate, or a value posted here if there is none."""
+        return self.wanted if self.stamp == NEVER else self.estimate
+
+    def _send_estimate(self) -> None:
+        estimate = Estimate(self.tid, self.round, self._best(), self.stamp)
+        self.host.send(self.coordinator, estimate)
+
+    def _send_all(self, message: Message, group: Iterable[int]) -> None:
+        for q in group:
+            if q != self.me:
+                self.host.send(q, message)
 
     def on_collect(self, q: int, m: Collect) -> None:
         if m.round > self.round and q == self.coordinator_of(m.round):
             self._join(m.round)
         elif self._current(q, m.round) and q == self.coordinator and self.stamp < self.round:
-            sid = self.wanted if self.stamp == NEVER else self.estimate
-            self.host.send(q, Estimate(self.tid, self.round, sid, self.stamp))
+            self._send_estimate()
 
     def on_estimate(self, q: int, m: Estimate) -> None:
         if self.coordinator_of(m.round) != self.me or m.stamp >= m.round:
@@ -195,9 +204,7 @@ class Process:
             return
         self.estimate, self.stamp, self.proposed = sid, self.round, True
         self.host.persist(Vote(self.tid, self.round, sid, self.stamp))
-        for q in self.members:
-            if q != self.me:
-                self.host.send(q, Propose(self.tid, self.round, sid))
+        self._send_all(Propose(self.tid, self.round, sid), self.members)
         self._acknowledged(self.me)
 
     def _choose(self) -> tuple[int, Sid | None]:
@@ -205,7 +212,7 @@ class Process:
         newest, q, sid = max(
             ((stamp, q, sid) for q, (sid, stamp) in self.estimates.items()),
             default=(NEVER, self.me, None),
-            key=_stamp,
+            key=lambda newest: newest[0],
         )
         if newest != NEVER:
             return q, sid
@@ -285,14 +292,11 @@ class Process:
         """Repeat what the current phase waits for."""
         if self.coordinator == self.me:
             if self.proposed and self.estimate is not None:
-                message: Message = Propose(self.tid, self.round, self.estimate)
-                silent = [q for q in self.members if q not in self.acks]
-            else:
-                message = Collect(self.tid, self.round)
-                silent = [q for q in self.members if q not in self.estimates and self.round]
-            for q in silent:
-                if q != self.me:
-                    self.host.send(q, message)
+                proposal = Propose(self.tid, self.round, self.estimate)
+                self._send_all(proposal, (q for q in self.members if q not in self.acks))
+            elif self.round > 0:
+                silent = (q for q in self.members if q not in self.estimates)
+                self._send_all(Collect(self.tid, self.round), silent)
             if self.proposed:
                 self._acknowledged(self.me)  # the only member, after a restart
             else:
@@ -302,14 +306,9 @@ class Process:
         elif self.offer is not None:
             self.host.fetch(self.offer, self.coordinator)
         elif self.round > 0:
-            sid = self.wanted if self.stamp == NEVER else self.estimate
-            self.host.send(self.coordinator, Estimate(self.tid, self.round, sid, self.stamp))
+            self._send_estimate()
         if self.wanted is not None and self.stamp == NEVER and self.coordinator != self.me:
             self.host.send(self.coordinator, Wish(self.tid, self.round, self.wanted))
-
-
-def _stamp(estimate: tuple[int, int, Sid | None]) -> int:
-    return estimate[0]
 
 
 #: The handler of each message of a peer.
