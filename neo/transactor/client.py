@@ -261,21 +261,20 @@ class Transactor(Generic[Result]):
             return  # sent for an earlier subscription
         self.tid += 1
         request = self._request
-        mine = request is not None and request.tid == tid
-        if request is not None and mine:
+        mine: Request[Result] | None = None
+        if request is not None and request.tid == tid:
             request.pending = False
             self._retry_at = 0.0
-            mine = which in request.sids or data == request.data
+            if which in request.sids or data == request.data:
+                mine, self._request = request, None
         try:
             result = self._apply(tid, data)
         except Exception as e:  # noqa: BLE001 - an exception of the application, passed to the caller
-            if request is not None and mine:
-                self._request = None
-                request.future.set_exception(e)
-            return
-        if request is not None and mine:
-            self._request = None
-            request.future.set_result(result)
+            if mine is not None:
+                mine.future.set_exception(e)
+        else:
+            if mine is not None:
+                mine.future.set_result(result)
 
     def _end(self, error: TransactorError) -> None:
         self._closed.set()
