@@ -36,8 +36,8 @@ class Host(Protocol):
     def write_dump(self, name: str) -> None:
         """Write all details into a file of the debug folder. Raises OSError."""
 
-    def links(self) -> dict[int, str]:
-        """Return the path to each peer, by index."""
+    def links(self) -> dict[str, str]:
+        """Return the path to each peer, by name."""
 
     def random_bytes(self, size: int) -> bytes: ...
 
@@ -186,7 +186,7 @@ class Admin:
         links = self._host.links()
         for member in self._node.engine.members.all:
             host, port = member.address
-            how = links.get(member.node, "this node")
+            how = links.get(member.name, "this node")
             session.respond(f"peer {member.node} {member.name} {host} {port} {how}")
 
     def _change(

@@ -119,7 +119,7 @@ class Daemon:
         servers = [
             await self._loop.create_server(lambda: Stream(network, None), sock=peers),
             await self._loop.create_server(
-                lambda: ClientConnection(lambda: self.service, admin=False), sock=service
+                lambda: ClientConnection(self.service, admin=False), sock=service
             ),
             await self._serve_operators(admin),
         ]
@@ -149,25 +149,23 @@ class Daemon:
         """Listen for operators: on a Unix socket, or on a TCP port, which sends challenges."""
         if sock.family == socket.AF_UNIX:
             return await self._loop.create_unix_server(
-                lambda: ClientConnection(lambda: self.service, admin=True), sock=sock
+                lambda: ClientConnection(self.service, admin=True), sock=sock
             )
         return await self._loop.create_server(
-            lambda: ClientConnection(lambda: self.service, True, os.urandom(16).hex()), sock=sock
+            lambda: ClientConnection(self.service, True, os.urandom(16).hex()), sock=sock
         )
 
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         error = context.get("exception")
         if isinstance(error, StoreError):
-            self._fail(error)
-            return
-        logger.critical("internal error: %s", context.get("message"), exc_info=error)  # type: ignore[arg-type]
-        if not self._ended.done():
-            self._ended.set_result(1)
+            logger.critical("%s", error)
+        else:
+            logger.critical("internal error: %s", context.get("message"), exc_info=error)  # type: ignore[arg-type]
+        self._end(1)
 
-    def _fail(self, error: StoreError) -> None:
-        logger.critical("%s", error)
+    def _end(self, code: int) -> None:
         if not self._ended.done():
-            self._ended.set_result(1)
+            self._ended.set_result(code)
 
     def _tick(self) -> None:
         if self._ended.done():
@@ -230,12 +228,8 @@ class Daemon:
         future.add_done_callback(self._synced)
 
     def _synced(self, future: asyncio.Future[None]) -> None:
-        error = future.exception()
-        if isinstance(error, StoreError):
-            self._fail(error)
-        else:
-            future.result()
-            self.node.synced()
+        future.result()  # an error ends the daemon: see _unexpected
+        self.node.synced()
 
     def transmit(self, peer: str, messages: list[Message]) -> None:
         if self.debug.write is not None:
@@ -280,12 +274,10 @@ class Daemon:
     def terminate(self) -> None:
         if not self._ended.done():
             logger.info("%s ends", self.config.name)
-            self._ended.set_result(0)
+            self._end(0)
 
-    def links(self) -> dict[int, str]:
-        paths = self._links.paths()
-        members = self.engine.members.all
-        return {m.node: paths[m.name] for m in members if m.name in paths}
+    def links(self) -> dict[str, str]:
+        return self._links.paths()
 
     def random_bytes(self, size: int) -> bytes:
         return os.urandom(size)

@@ -53,10 +53,7 @@ HELP = {
 }
 #: Commands that the service port accepts. All others belong to the admin port.
 SERVICE = frozenset(
-    (
-        *("subscribe", "post", "repost", "gettid", "getstatus", "gettspec", "authenticate"),
-        *("quit", "exit", "help"),
-    )
+    "subscribe post repost gettid getstatus gettspec authenticate quit exit help".split()
 )
 
 

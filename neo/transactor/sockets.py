@@ -202,9 +202,7 @@ class Stream(asyncio.Protocol):
 class ClientConnection(asyncio.Protocol):
     """A connection of an application server or an operator. Implements the Client of a session."""
 
-    def __init__(
-        self, service: Callable[[], Service], admin: bool, challenge: str | None = None
-    ) -> None:
+    def __init__(self, service: Service, admin: bool, challenge: str | None = None) -> None:
         """``challenge``: see :meth:`Service.open`."""
         self._service = service
         self._admin = admin
@@ -222,7 +220,7 @@ class ClientConnection(asyncio.Protocol):
                 self._transport.abort()  # the peer reset the connection before it was accepted
                 return
             name = f"{peer[0]}:{peer[1]}"
-        self._session = self._service().open(self, self._admin, name, self._challenge)
+        self._session = self._service.open(self, self._admin, name, self._challenge)
 
     def data_received(self, data: bytes) -> None:
         if self._session is not None and not self._session.closed:
@@ -236,7 +234,7 @@ class ClientConnection(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.resume_reading()
         if self._session is not None:
-            self._service().feed(self._session)
+            self._service.feed(self._session)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._session is not None:

@@ -79,8 +79,8 @@ class Host:
     def write_dump(self, name: str) -> None:
         self.lines.append(name)
 
-    def links(self) -> dict[int, str]:
-        return {1: "udp"}
+    def links(self) -> dict[str, str]:
+        return {"n1": "udp"}
 
     def random_bytes(self, size: int) -> bytes:
         return bytes(size)
