@@ -207,7 +207,7 @@ class Engine:
             self._round_began = (process.round, self.now)  # idle time does not count for the timeout
 
     def receive(self, q: int, m: Message) -> None:
-        """Handle a message of peer ``q``, whose name was verified (:mod:`neo.transactor.names`)."""
+        """Handle a message of peer ``q``, whose name was verified (:mod:`neo.transactor.node`)."""
         if q <= GUEST:
             self.catch_up.on_guest(q, m)
             return

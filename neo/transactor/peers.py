@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from neo.transactor.messages import Status
 
-#: The index of the first guest (:mod:`neo.transactor.names`); each further one has the next lower index.
+#: The index of the first guest (:mod:`neo.transactor.node`); each further one has the next lower index.
 GUEST = -2
 
 

@@ -18,7 +18,7 @@ ROLES = {
     "log": tuple(
         f"neo/transactor/{module}.py"
         for module in (
-            *("catchup", "consensus", "courtesy", "detector", "durable", "engine", "learner"),
+            *("catchup", "consensus", "detector", "durable", "engine", "fairness", "learner"),
             *("members", "node", "outbox", "peers", "specs"),
         )
     ),

@@ -14,8 +14,7 @@ from neo.protocol.packets import NotifyLease, NotifyLeaseGranted
 from neo.transactor.consensus import Process
 from neo.transactor.learner import Learner
 from neo.transactor.messages import Entry, Message, Vote
-from neo.transactor.names import Names
-from neo.transactor.node import Node, Waiting
+from neo.transactor.node import Names, Node, Waiting
 from neo.transactor.outbox import Outbox
 from tests.simulator import log_disk, master_faults
 from tests.simulator.planting import Canary, Patch

@@ -15,7 +15,7 @@ from neo.transactor.durable import Begun, JournalState, empty_log
 from neo.transactor.engine import Engine, Timing
 from neo.transactor.members import Members, first_members
 from neo.transactor.messages import Entry, Held, Kind, Message, Record, Refusal, Sid, Spec, Voter
-from neo.transactor.names import Names
+from neo.transactor.node import Names
 
 #: Short timeouts: many rounds in few steps, and many wrong suspicions.
 TIMINGS = (
