@@ -26,7 +26,6 @@ _MEMO_PUTS = {ord("p"), ord("q"), ord("r")}
 _MEMO_GETS = {ord("g"), ord("h"), ord("j")}
 _EXTENSIONS = {0x82, 0x83, 0x84}
 _FRAME = 0x95
-_BYTEARRAY8 = 0x96
 _MEMOIZE = 0x94
 _STOP = ord(".")
 #: Opcodes that change the item below their arguments and leave it on the stack; without arguments

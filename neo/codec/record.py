@@ -67,19 +67,19 @@ def decode(data: bytes) -> Record:
     Memory is bounded by 64 times the size of the record and 64 MiB; more is an error (``weight``,
     ``stubs``). The time is not bounded, because a record may hash the same keys again and again.
     """
-    record = _decode(data, None)
+    record = _decode(data)
     if record.error is not None and any(map(_may_be_class, record.references)):
-        again = _decode(data, _Classes())
+        again = _decode(data, stub_references=True)
         record = again if again.error is None else record
     return record
 
 
-def _decode(data: bytes, classes: _Classes | None) -> Record:
+def _decode(data: bytes, stub_references: bool = False) -> Record:
     references: list[Reference] = []
     name: str | None = None
     try:
         source = _source(data)
-        unpickler = _unpickler(source, references, classes)
+        unpickler = _unpickler(source, references, stub_references)
         name = class_name_of(_load(unpickler))
         if not source.peek(1):
             raise MalformedPickle("the record ends behind its class: no state")
@@ -151,17 +151,15 @@ def _source(data: bytes) -> _Source:
     return _Source(vet(data))
 
 
-def _unpickler(
-    source: _Source, references: list[Reference], classes: _Classes | None = None
-) -> Any:
+def _unpickler(source: _Source, references: list[Reference], stub_references: bool = False) -> Any:
     """Return an unpickler.
 
     zodbpickle reads strings of Python 2 (protocols up to 3) as text if they are text.
     """
     start = source.peek(2)
     if start[:1] == b"\x80" and start[1:] > b"\x03":
-        return _Newer(source, references, classes)
-    return _Older(source, references, classes)
+        return _Newer(source, references, stub_references)
+    return _Older(source, references, stub_references)
 
 
 def _may_be_class(reference: Reference) -> bool:
@@ -171,57 +169,45 @@ def _may_be_class(reference: Reference) -> bool:
     return reference.kind != "w" and reference.class_name is None
 
 
-class _Classes:
-    """The stub types of one record for persistent classes.
-
-    An unpickler only instantiates types, so each reference that may be a class becomes a type.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[Reference, type[Stub]] = {}
-
-    def stub(self, reference: Reference) -> object:
-        if not _may_be_class(reference):
-            return reference
-        known = self._known.get(reference)
-        if known is None:
-            name = _persistent_name(reference)
-            known = self._known[reference] = persistent_type(name, reference)
-        return known
-
-
 def _persistent_name(reference: Reference) -> str:
     return f"persistent:{reference.oid:016x}"
 
 
-class _Newer(pickle.Unpickler):
-    def __init__(self, source: _Source, found: list[Reference], classes: _Classes | None) -> None:
+class _Substitutes:
+    """The callbacks of both unpicklers: substitutes for classes, and references for persistent ids.
+
+    ``_classes``: None, or the stub types of this record for persistent classes. An unpickler only
+    instantiates types, so each reference that may be a class then becomes a type.
+    """
+
+    _found: list[Reference]
+    _classes: dict[Reference, type[Stub]] | None
+
+    def find_class(self, module: str, name: str) -> Any:
+        return find_class(module, name)
+
+    def persistent_load(self, pid: object) -> object:
+        reference = _reference(pid)
+        self._found.append(reference)
+        if self._classes is None or not _may_be_class(reference):
+            return reference
+        known = self._classes.get(reference)
+        if known is None:
+            name = _persistent_name(reference)
+            known = self._classes[reference] = persistent_type(name, reference)
+        return known
+
+
+class _Newer(_Substitutes, pickle.Unpickler):
+    def __init__(self, source: _Source, found: list[Reference], stub_references: bool) -> None:
         super().__init__(source, encoding="utf-8", errors="surrogateescape")
-        self._found = found
-        self._classes = classes
-
-    def find_class(self, module: str, name: str) -> Any:
-        return find_class(module, name)
-
-    def persistent_load(self, pid: object) -> object:
-        reference = _reference(pid)
-        self._found.append(reference)
-        return reference if self._classes is None else self._classes.stub(reference)
+        self._found, self._classes = found, {} if stub_references else None
 
 
-class _Older(zodbpickle.fastpickle.Unpickler):
-    def __init__(self, source: _Source, found: list[Reference], classes: _Classes | None) -> None:
+class _Older(_Substitutes, zodbpickle.fastpickle.Unpickler):
+    def __init__(self, source: _Source, found: list[Reference], stub_references: bool) -> None:
         super().__init__(source, encoding="utf-8", errors="bytes")
-        self._found = found
-        self._classes = classes
-
-    def find_class(self, module: str, name: str) -> Any:
-        return find_class(module, name)
-
-    def persistent_load(self, pid: object) -> object:
-        reference = _reference(pid)
-        self._found.append(reference)
-        return reference if self._classes is None else self._classes.stub(reference)
+        self._found, self._classes = found, {} if stub_references else None
 
 
 def _load(unpickler: Any) -> object:
