@@ -515,7 +515,7 @@ class Channel:
             # Threads that end the channel meanwhile wait here until no ticket is left.
             with self._sending:
                 self._connection.closed = True
-                for question in self._connection.open_questions():
+                for question in list(self._connection.questions.values()):
                     ticket: Ticket[Any] = question.context
                     if not ticket.done:
                         ticket.answer = ConnectionLost(f"{self.name}: {self.lost}")

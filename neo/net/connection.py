@@ -90,7 +90,7 @@ class Connection:
     def __init__(self, server: bool) -> None:
         self.closed = False
         self._handshake: bytes | None = b""
-        self._trusted = not server
+        self.trusted = not server
         #: ``incomplete``: bytes of the message whose rest has not come. ``size``: bytes of the last
         #: message.
         self.decoder = Decoder(LIMIT_STRANGER if server else LIMIT_PEER)
@@ -102,7 +102,8 @@ class Connection:
         self.more = False
         # Received bytes that the decoder does not have yet.
         self._unread: deque[bytes] = deque()
-        self._outgoing: list[bytes] = [HANDSHAKE]
+        #: The messages to send, in order, always in the same list: a caller may delete what it has sent.
+        self.outgoing: list[bytes] = [HANDSHAKE]
         #: Bytes to send that :meth:`take_outgoing` has not returned yet.
         self.queued = len(HANDSHAKE)
 
@@ -112,12 +113,6 @@ class Connection:
         return self._handshake is None
 
     # -- sending -------------------------------------------------------------------------------
-
-    @property
-    def outgoing(self) -> list[bytes]:
-        """The messages to send, in order, always in the same list: the caller deletes what it has
-        sent."""
-        return self._outgoing
 
     def send(
         self, message: Message, message_id: int | None = None, mark: Mark | None = None
@@ -129,7 +124,7 @@ class Connection:
                 message_id = self._next_id
                 self._next_id = (message_id + 1) & MAX_ID
             packed = encode(message_id, message)
-            outgoing, size = self._outgoing, len(packed)
+            outgoing, size = self.outgoing, len(packed)
             # Nothing is called between these lines, so that an exception from outside comes before
             # all of them or after (see neo.net.channel).
             outgoing += (packed,)
@@ -145,7 +140,7 @@ class Connection:
         self._next_id = (message_id + 1) & MAX_ID
         packed = encode(message_id, message)
         question = Question(ANSWERS[type(message)], context)
-        outgoing, questions, size = self._outgoing, self.questions, len(packed)
+        outgoing, questions, size = self.outgoing, self.questions, len(packed)
         # Nothing is called between these lines: see send().
         questions[message_id] = question
         outgoing += (packed,)
@@ -154,20 +149,16 @@ class Connection:
             mark.sent = True
         return message_id
 
-    @property
-    def awaits_answer(self) -> bool:
-        return bool(self.questions)
-
     def answer(self, message_id: int | None, message: Message) -> None:
         """Queue the answer to the request that came with ``message_id``."""
         if not self.closed:
             packet = encode(message_id, message)
-            self._outgoing.append(packet)
+            self.outgoing.append(packet)
             self.queued += len(packet)
 
     def take_outgoing(self) -> bytes:
         """Return all bytes to send, and forget them."""
-        outgoing = self._outgoing
+        outgoing = self.outgoing
         if not outgoing:
             return b""
         data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
@@ -177,19 +168,15 @@ class Connection:
 
     # -- receiving -----------------------------------------------------------------------------
 
-    @property
-    def trusted(self) -> bool:
-        return self._trusted
-
     def welcome(self) -> None:
         """Accept longer messages: the peer identified itself, but the master does not vouch for it."""
-        if not self._trusted:
+        if not self.trusted:
             self.decoder.raise_limit(LIMIT_GUEST)
 
     def trust(self) -> None:
         """Accept the longest messages: the peer is a node of the cluster."""
-        if not self._trusted:
-            self._trusted = True
+        if not self.trusted:
+            self.trusted = True
             self.decoder.raise_limit(LIMIT_PEER)
 
     def receive(self, data: bytes) -> Iterator[Received]:
@@ -228,7 +215,7 @@ class Connection:
             if not self._unread:
                 return None
             portion = self._unread.popleft()
-            if not self._trusted and len(portion) > _STRANGER_PORTION:
+            if not self.trusted and len(portion) > _STRANGER_PORTION:
                 self._unread.appendleft(portion[_STRANGER_PORTION:])
                 portion = portion[:_STRANGER_PORTION]
             decoder.feed(portion)
@@ -261,18 +248,11 @@ class Connection:
             self.answer(self._last_received_id, Error(code, str(error)))
         self.closed = True
 
-    def open_questions(self) -> list[Question]:
-        """Return the questions without an answer. They stay open."""
-        return list(self.questions.values())
-
     def close(self) -> list[Question]:
         """End: take and give no message any more. Return the questions that get no answer."""
         self.closed = True
-        self._outgoing.clear()
+        self.outgoing.clear()
         self.queued = 0
-        return self.abandoned()
-
-    def abandoned(self) -> list[Question]:
         questions = list(self.questions.values())
         self.questions.clear()
         return questions

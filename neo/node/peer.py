@@ -389,7 +389,7 @@ class Peer:
     def watch(self) -> None:
         """Check that the peer is alive. The core calls this periodically: a process that hangs keeps its
         connections open, and must not block requests forever."""
-        if self._heard or not self.connection.awaits_answer:
+        if self._heard or not self.connection.questions:
             self._heard = False
             self._silent_looks = 0
             return

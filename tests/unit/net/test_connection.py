@@ -166,7 +166,7 @@ def test_answers_come_in_any_order() -> None:
         (AnswerClusterState(None), "state"),
         (AnswerNewOIDs([OID]), "oids"),
     ]
-    assert connection.abandoned() == []
+    assert connection.questions == {}
 
 
 def test_an_error_answers_any_question() -> None:

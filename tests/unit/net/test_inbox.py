@@ -97,9 +97,9 @@ def test_a_question_stays_open_until_its_answer_took_effect() -> None:
     inbox.portions += [HANDSHAKE, encode(number, AnswerNewOIDs([p64(1)]))]
     received = inbox.first()
     assert received is not None and received.question is not None
-    assert connection.open_questions() == [received.question]
+    assert list(connection.questions.values()) == [received.question]
     inbox.drop()
-    assert connection.open_questions() == []
+    assert connection.questions == {}
 
 
 def test_what_never_works_ends_the_connection() -> None:
