@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from neo.admin.core import AdminCore
+from neo.admin.core import AdminCore, AdminSettings
 from neo.admin.smtp import Smtp
 from neo.net.sockets import parse_address
 from neo.node.config import ConfigError, Option, load, names, role_options
@@ -77,14 +77,12 @@ def make_core(host: ProcessHost) -> AdminCore:
     settings = host.settings
     remembered = RememberedMasters(settings.dynamic_master_list)
     assert host.bind is not None
+    backups, max_lag = tuple(settings.monitor_backup or ()), settings.monitor_maxlag
     return AdminCore(
         host,
-        settings.cluster,
+        AdminSettings(settings.cluster, host.bind, backups, max_lag),
         MasterCandidates([*settings.masters, *remembered.addresses]),
-        host.bind,
         remembered.save,
-        settings.monitor_backup or (),
-        settings.monitor_maxlag,
         _mailer(host, settings),
     )
 

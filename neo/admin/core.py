@@ -10,7 +10,8 @@ refused and its connection closed, so that no peer reads a stale mirror.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from neo.admin.alerts import Alerts, Mailer
 from neo.admin.control import ControlHandler
@@ -28,35 +29,39 @@ from neo.topology.masters import MasterCandidates
 MAX_LAG_SECONDS = 60.0
 
 
-class AdminCore(Core):
-    """``bind``: this node's address, sent to the master. ``remember``: stores the addresses of all
-    masters.
+@dataclass(frozen=True)
+class AdminSettings:
+    """``bind``: this node's address, sent to the master. ``backups``: names of the backup clusters of
+    this cluster. ``max_lag``: seconds of lag, of one of them or of this cluster as a backup, above which
+    there is a warning."""
 
-    ``backups``: names of the backup clusters of this cluster. ``max_lag``: seconds of lag, of one of
-    them or of this cluster as a backup, above which there is a warning. ``mailer``: None if no mails
-    are configured.
-    """
+    cluster: str
+    bind: Address
+    backups: tuple[str, ...] = ()
+    max_lag: float = MAX_LAG_SECONDS
+
+
+class AdminCore(Core):
+    """``remember``: stores the addresses of all masters. ``mailer``: None if no mails are configured."""
 
     must_identify = False
 
     def __init__(
         self,
         host: Host,
-        cluster: str,
+        settings: AdminSettings,
         masters: MasterCandidates,
-        bind: Address,
         remember: Callable[[list[Address]], None],
-        backups: Sequence[str] = (),
-        max_lag: float = MAX_LAG_SECONDS,
         mailer: Mailer | None = None,
     ) -> None:
         super().__init__(host)
-        self.cluster = cluster
+        self.settings = settings
         self._masters = masters
         self._remember = remember
-        self.link = PrimaryLink(self, cluster, bind, backups, masters, self)
+        cluster, backups = settings.cluster, settings.backups
+        self.link = PrimaryLink(self, cluster, settings.bind, backups, masters, self)
         watching = Watching(backups)
-        examiner = Examiner(self, self.link, watching, max_lag)
+        examiner = Examiner(self, self.link, watching, settings.max_lag)
         self._reporter = Reporter(self, self.link, cluster)
         self._control = ControlHandler(self, self.link, watching, examiner)
         self._alerts = None if mailer is None else Alerts(self, examiner, cluster, mailer)

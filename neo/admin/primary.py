@@ -163,4 +163,3 @@ class PrimaryLink:
                 logger.info("the cluster stops: %r ended", peer)
             else:
                 logger.warning("lost the primary master %r: %s", peer, reason)
-

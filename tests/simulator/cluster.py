@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from neo.admin.core import AdminCore
+from neo.admin.core import AdminCore, AdminSettings
 from neo.master.primary import PrimaryMaster
 from neo.net.fault_sites import FaultSite
 from neo.protocol.enums import ClusterState, NodeType
@@ -167,11 +167,9 @@ class Cluster:
     def _admin(self, host: SimNodeHost) -> AdminCore:
         return AdminCore(
             host,
-            self.site.cluster,
+            AdminSettings(self.site.cluster, self.site.address(ADMIN_PORT), tuple(self.backups)),
             MasterCandidates(self.masters.addresses),
-            self.site.address(ADMIN_PORT),
             remember=lambda masters: None,
-            backups=self.backups,
         )
 
     def skew(self, clocks: Clocks) -> None:

@@ -192,7 +192,7 @@ def watched_tables(
         cluster_changed(self)
         primary = self.link.primary
         if primary is not None:
-            watch.has("the admin node", self.cluster, primary.mirror.partitions)
+            watch.has("the admin node", self.settings.cluster, primary.mirror.partitions)
 
     with plant(
         [

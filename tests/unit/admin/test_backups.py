@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from neo.admin.alerts import CHANGING_LOOKS, LOOK_SECONDS
-from neo.admin.core import AdminCore
+from neo.admin.core import AdminCore, AdminSettings
 from neo.admin.health import REFRESH_SECONDS, Examiner
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.packets import (
@@ -62,12 +62,9 @@ class Watch(World):
         self.outbox = Outbox()
         self.core = AdminCore(
             self.host,
-            "test",
+            AdminSettings("test", ADMIN, ("bak",), 0.5),
             MasterCandidates([MASTER]),
-            ADMIN,
             self.remembered.append,
-            ["bak"],
-            0.5,
             self.outbox,
         )
         self.host.core = self.core

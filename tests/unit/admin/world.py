@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neo.admin.core import AdminCore
+from neo.admin.core import AdminCore, AdminSettings
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import nid_namespace
 from neo.protocol.packets import (
@@ -37,7 +37,7 @@ class World:
         self.host = FakeHost()
         self.remembered: list[list[Address]] = []
         self.core = AdminCore(
-            self.host, "test", MasterCandidates([MASTER]), ADMIN, self.remembered.append
+            self.host, AdminSettings("test", ADMIN), MasterCandidates([MASTER]), self.remembered.append
         )
         self.host.core = self.core
         self.core.start()
