@@ -1306,7 +1306,7 @@ FEATURE_PREPARED = "prepared"
 #: The name that a coordinator gives to a transaction.
 Xid = Annotated[bytes, Meta(min_length=1, max_length=XID_MAX)]
 #: User and description of a transaction, for people.
-PreparedText = Annotated[bytes, Meta(max_length=1000)]
+PreparedText = Annotated[bytes, Meta(min_length=0, max_length=1000)]
 
 
 class AnswerPrepareTransaction(Answer):
