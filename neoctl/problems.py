@@ -21,10 +21,6 @@ BLOCKING_SECONDS = 5.0
 NAMED_MOST = 5
 #: A coordinator decides within seconds. An older prepared transaction was left by a crash.
 PREPARED_SECONDS = 600.0
-PREPARED_ADVICE = (
-    "let its coordinator or neoresolve decide; if they are lost: neoctl print prepared, then neoctl"
-    " commit or neoctl rollback, the same in all databases that take part"
-)
 
 
 class Problem(NamedTuple):
@@ -362,7 +358,7 @@ def _blocking(row: Data) -> Problem:
     )
     if row["phase"] == "prepared":
         text = f"{others} for what transaction {row['ttid']} holds, which is prepared"
-        return Problem("problem", text, PREPARED_ADVICE)
+        return _undecided("problem", text)
     if row["phase"] == "finishing":
         return Problem(
             "problem",
@@ -387,4 +383,13 @@ def find_undecided(rows: list[PreparedRow], now: float) -> list[Problem]:
         text += f" ({first['xid']})"
     objects = sum(row["objects"] for row in old)
     text += f": nothing else can write their {objects} objects"
-    return [Problem("warning", text, PREPARED_ADVICE)]
+    return [_undecided("warning", text)]
+
+
+def _undecided(severity: str, text: str) -> Problem:
+    return Problem(
+        severity,
+        text,
+        "let its coordinator or neoresolve decide; if they are lost: neoctl print prepared, then neoctl"
+        " commit or neoctl rollback, the same in all databases that take part",
+    )

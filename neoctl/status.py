@@ -169,11 +169,16 @@ def _election(admin: AdminClient) -> Data | None:
 
 
 def _asked_late(admin: AdminClient, question: Request[A]) -> A | None:
-    """Return the answer, or None as :func:`_asked`, or if the admin node has closed the connection."""
+    """Return the answer, or None as :func:`_asked`, or if the admin node does not know the question and
+    has closed the connection."""
     try:
         return _asked(admin, question)
     except AdminAway:
         return None
+    except ErrorAnswer as e:
+        if e.code is ErrorCode.PROTOCOL_ERROR:
+            return None
+        raise
 
 
 def _scrub(admin: AdminClient) -> Data | None:
