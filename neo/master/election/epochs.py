@@ -7,9 +7,9 @@ table of a former primary) changes nothing.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from neo.transactor.codec import pack, unpack
+from neo.transactor.codec import pack, typed, unpack
 
 
 class Claim(NamedTuple):
@@ -60,10 +60,7 @@ def encode(decision: Decision) -> bytes:
 def decode(data: bytes) -> Decision | None:
     """Return None for a transaction that a later version wrote: it must not stop an older one."""
     kind, *fields = unpack(data)
-    if not 0 <= kind < len(_KINDS):
-        return None
-    cls: Any = _KINDS[kind]
-    return cls(*(tuple(f) if isinstance(f, list) else f for f in fields))  # type: ignore[no-any-return]
+    return typed(_KINDS[kind], fields) if 0 <= kind < len(_KINDS) else None
 
 
 class Epochs:

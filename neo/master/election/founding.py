@@ -17,16 +17,9 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum, auto
 
 from neo.protocol.packets import Address, NotifyLogState
-
-
-class Beginning(Enum):
-    #: No master has a log.
-    FOUND = auto()
-    #: Other masters have a log of which this master is a member.
-    RECOVER = auto()
+from neo.transactor.durable import Begun
 
 
 class Founding:
@@ -51,15 +44,16 @@ class Founding:
         """Return the masters that were not heard yet."""
         return sorted(self._masters - self._names.keys())
 
-    def hear(self, master: Address, m: NotifyLogState) -> Beginning | None:
-        """Handle the state of ``master``. Return how this log begins, once that is known."""
+    def hear(self, master: Address, m: NotifyLogState) -> Begun | None:
+        """Handle the state of ``master``. Return how this log begins, once that is known: FRESH if no
+        master has a log, RECOVERED if others have one of which this master is a member."""
         told = dict(m.journal_list)
         if m.begun:
             if self.me not in told:
                 self.outside = True
                 return None
             founder = told[self.me] == self.journal and told.keys() == self._masters
-            return Beginning.FOUND if founder else Beginning.RECOVER
+            return Begun.FRESH if founder else Begun.RECOVERED
         if master not in self._masters:
             return None  # a master with another configuration
         self._names[master] = m.journal
@@ -67,4 +61,4 @@ class Founding:
         if self._names.keys() != self._masters:
             return None
         agreed = all(self._lists.get(q) == self._names for q in self._masters - {self.me})
-        return Beginning.FOUND if agreed else None
+        return Begun.FRESH if agreed else None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from neo.master.election.epochs import Decision
-from neo.master.election.founding import Beginning, Founding
+from neo.master.election.founding import Founding
 from neo.master.election.links import Events, MasterLink, MasterLinks
 from neo.master.election.log import LogDisk, LogFailure, MasterLog, genesis_of
 from neo.net.sockets import format_address
@@ -154,27 +154,25 @@ class LogMember:
         if self._founding is None or m == before:
             return
         said = self._founding.state()
-        beginning = self._founding.hear(link.address, m)
-        if beginning is not None:
-            self._begin(beginning)
+        begun = self._founding.hear(link.address, m)
+        if begun is not None:
+            self._begin(begun)
         elif self._founding.state() != said:
             for other in self.links:
                 other.send_state()
 
-    def _begin(self, beginning: Beginning) -> None:
+    def _begin(self, begun: Begun) -> None:
         assert self._founding is not None
         genesis = genesis_of(self.masters)
         known: dict[int, int] = {}
-        if beginning is Beginning.FOUND:
+        if begun is Begun.FRESH:
             for address, journal in self._founding.state().journal_list:
                 member = genesis.named(format_address(address))
                 if member is not None and address != self.bind:
                     known[member.node] = journal
             logger.info("all masters are present: their log begins")
-            begun = Begun.FRESH
         else:
             logger.warning("this master learns the log of the others before it votes")
-            begun = Begun.RECOVERED
         try:
             self._disk.begin(begun, genesis, known)
             self._open()

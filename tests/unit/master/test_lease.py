@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from neo.master.election.epochs import Claim, Epochs, Forget, Resign, Table, encode
-from neo.master.election.founding import Beginning, Founding
+from neo.master.election.founding import Founding
 from neo.master.election.lease import LEASE_SECONDS, OVER_SECONDS, Lease, LeaseGrantor
 from neo.protocol.packets import NotifyLogState
+from neo.transactor.durable import Begun
 
 THREE = ("a", "b", "c")
 
@@ -134,7 +135,7 @@ A, B, C = ("127.0.0.1", 1), ("127.0.0.1", 2), ("127.0.0.1", 3)
 
 def test_a_log_is_founded_when_all_have_heard_the_same() -> None:
     masters = {me: Founding(me, [A, B, C], number) for number, me in enumerate([A, B, C], 1)}
-    begun: dict[object, Beginning] = {}
+    begun: dict[object, Begun] = {}
     for _ in range(3):
         for me, founding in masters.items():
             for other in masters:
@@ -142,7 +143,7 @@ def test_a_log_is_founded_when_all_have_heard_the_same() -> None:
                     beginning = founding.hear(other, masters[other].state())
                     if beginning is not None:
                         begun[me] = beginning
-    assert begun == dict.fromkeys([A, B, C], Beginning.FOUND)
+    assert begun == dict.fromkeys([A, B, C], Begun.FRESH)
 
 
 def test_a_log_is_not_founded_with_another_disk_than_was_agreed_on() -> None:
@@ -153,21 +154,21 @@ def test_a_log_is_not_founded_with_another_disk_than_was_agreed_on() -> None:
     # B comes with another disk, and C does not know yet.
     told_b = [(A, 1), (B, 22), (C, 3)]
     assert founding.hear(B, NotifyLogState(22, False, b"", told_b)) is None
-    assert founding.hear(C, NotifyLogState(3, False, b"", told_b)) is Beginning.FOUND
+    assert founding.hear(C, NotifyLogState(3, False, b"", told_b)) is Begun.FRESH
 
 
 @pytest.mark.parametrize(
     ("told", "beginning"),
     [
-        ([(A, 1), (B, 2), (C, 3)], Beginning.FOUND),  # a founder that hears of it last
-        ([(A, 9), (B, 2), (C, 3)], Beginning.RECOVER),  # a founder that lost its disk
-        ([(A, 0), (B, 2), (C, 3)], Beginning.RECOVER),  # a master that was added
-        ([(A, 1), (B, 2)], Beginning.RECOVER),  # another list of masters than configured
+        ([(A, 1), (B, 2), (C, 3)], Begun.FRESH),  # a founder that hears of it last
+        ([(A, 9), (B, 2), (C, 3)], Begun.RECOVERED),  # a founder that lost its disk
+        ([(A, 0), (B, 2), (C, 3)], Begun.RECOVERED),  # a master that was added
+        ([(A, 1), (B, 2)], Begun.RECOVERED),  # another list of masters than configured
         ([(B, 2), (C, 3)], None),  # no member
     ],
 )
 def test_what_a_master_is_that_finds_a_log(
-    told: list[tuple[tuple[str, int], int]], beginning: Beginning | None
+    told: list[tuple[tuple[str, int], int]], beginning: Begun | None
 ) -> None:
     founding = Founding(A, [A, B, C], 1)
     assert founding.hear(B, NotifyLogState(2, True, b"12345678", told)) is beginning
