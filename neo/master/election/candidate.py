@@ -13,7 +13,7 @@ from typing import Protocol
 from neo.master.election.election import SILENCE_SECONDS, Election
 from neo.master.election.epochs import Claim, Decision, Resign, encode
 from neo.master.election.leadership import PrimaryHost, Tenure
-from neo.master.election.links import MasterLink
+from neo.master.election.links import ElectionMessage, MasterLink
 from neo.master.election.log import MasterLog
 from neo.master.election.member import LogMember
 from neo.node.core import Core
@@ -90,20 +90,20 @@ class Candidate:
 
     # -- lease and epochs --------------------------------------------------------------------------
 
-    def lease_asked(self, link: MasterLink, m: NotifyLease) -> None:
-        # A master that lost its log may have granted a newer epoch than it knows: it grants nothing.
-        if not self.log.engine.learns:
-            granted = self.election.asked(link.name, m, self.host.monotonic())
+    def told(self, link: MasterLink, m: ElectionMessage) -> None:
+        """Handle what another master says about the election."""
+        election, now = self.election, self.host.monotonic()
+        if isinstance(m, NotifyLease):
+            # A master that lost its log may have granted a newer epoch than it knows: it grants nothing.
+            granted = None if self.log.engine.learns else election.asked(link.name, m, now)
             if granted is not None:
                 link.send(granted)
-
-    def lease_granted(self, link: MasterLink, m: NotifyLeaseGranted) -> None:
-        self.election.granted(link.name, m, self.host.monotonic())
-        self.evaluate()
-
-    def suspected(self, link: MasterLink, epoch: int) -> None:
-        self.election.suspected(link.name, epoch, self.host.monotonic())
-        self.evaluate()
+        elif isinstance(m, NotifyLeaseGranted):
+            election.granted(link.name, m, now)
+            self.evaluate()
+        else:
+            election.suspected(link.name, m.epoch, now)
+            self.evaluate()
 
     def lease_left(self, epoch: int) -> float:
         """Return the seconds for which the primary of ``epoch``, in this process, may serve."""

@@ -79,6 +79,9 @@ class Member(Protocol):
         """Handle messages of the log. Raises ValueError if they are malformed."""
 
 
+ElectionMessage = NotifyLease | NotifyLeaseGranted | NotifySuspicion
+
+
 class Events(Protocol):
     """Receives events of links, and what other masters say about the election and the cluster."""
 
@@ -88,11 +91,7 @@ class Events(Protocol):
     def refused(self, link: MasterLink) -> None:
         """Note that a master could not be dialed."""
 
-    def lease_asked(self, link: MasterLink, m: NotifyLease) -> None: ...
-
-    def lease_granted(self, link: MasterLink, m: NotifyLeaseGranted) -> None: ...
-
-    def suspected(self, link: MasterLink, epoch: int) -> None: ...
+    def told(self, link: MasterLink, m: ElectionMessage) -> None: ...
 
     def cluster_state(self, link: MasterLink, state: ClusterState) -> None: ...
 
@@ -137,20 +136,10 @@ class FromMaster(Handler):
         except ValueError as e:
             raise PeerError(f"broken messages of the log: {e}") from None
 
-    @on(NotifyLease)
-    def lease(self, peer: Peer, message_id: int, message: NotifyLease) -> None:
+    @on(NotifyLease, NotifyLeaseGranted, NotifySuspicion)
+    def election(self, peer: Peer, message_id: int, message: ElectionMessage) -> None:
         self._heard()
-        self._events.lease_asked(self._link, message)
-
-    @on(NotifyLeaseGranted)
-    def granted(self, peer: Peer, message_id: int, message: NotifyLeaseGranted) -> None:
-        self._heard()
-        self._events.lease_granted(self._link, message)
-
-    @on(NotifySuspicion)
-    def suspicion(self, peer: Peer, message_id: int, message: NotifySuspicion) -> None:
-        self._heard()
-        self._events.suspected(self._link, message.epoch)
+        self._events.told(self._link, message)
 
     @on(NotifyClusterInformation)
     def cluster_state(self, peer: Peer, message_id: int, message: NotifyClusterInformation) -> None:
@@ -183,17 +172,13 @@ class MasterLink:
         self._core = core
         self._member = member
         self._events = events
+        #: Messages can be sent.
+        self.up = False
         self._peer: Peer | None = None
-        self._ready = False
         self._dialed = -PAUSE_SECONDS
         self._state_sent = 0.0
         self._unconfirmed = 0
         self._confirming = False
-
-    @property
-    def up(self) -> bool:
-        """Whether messages can be sent."""
-        return self._ready
 
     def node(self) -> Node:
         """Return the master as a node."""
@@ -208,12 +193,12 @@ class MasterLink:
         if self._peer is None:
             if now - self._dialed >= PAUSE_SECONDS:
                 self._dial(now)
-        elif not self._ready:
+        elif not self.up:
             if now - self._dialed > DIAL_SECONDS:
-                self._drop()
+                self.close()
         elif now - self._dialed > SILENCE_SECONDS and not self.alive(now):
-            self._drop()
-        elif self._ready and now - self._state_sent >= STATE_SECONDS:
+            self.close()
+        elif now - self._state_sent >= STATE_SECONDS:
             self.send_state()
 
     def send_state(self) -> None:
@@ -222,12 +207,12 @@ class MasterLink:
 
     def send(self, message: Message) -> None:
         """Send, or drop the message if the link is down."""
-        if self._ready and self._peer is not None:
+        if self.up and self._peer is not None:
             self._peer.send(message)
 
     def send_log(self, packets: list[bytes]) -> None:
         """Send messages of the log; drop them also if the master has not read earlier ones."""
-        if not self._ready or self._peer is None or self._unconfirmed > WINDOW_BYTES:
+        if not self.up or self._peer is None or self._unconfirmed > WINDOW_BYTES:
             return
         self._unconfirmed += sum(map(len, packets))
         self._peer.send(NotifyLog(packets))
@@ -262,12 +247,12 @@ class MasterLink:
             if (more := self._core.noise.admit(report)) is not None:
                 logger.warning("%s%s", report, more)
             if self._peer is peer:
-                self._drop()
+                self.close()
 
     def established(self, peer: Peer) -> None:
-        if peer is not self._peer or self._ready:
+        if peer is not self._peer or self.up:
             return
-        self._ready = True
+        self.up = True
         peer.node = self.node()
         self._unconfirmed = 0
         self._confirming = False
@@ -279,8 +264,8 @@ class MasterLink:
     def lost(self, peer: Peer, reason: str) -> None:
         if peer is not self._peer:
             return
-        was_ready = self._ready
-        self._peer, self._ready, self.current = None, False, False
+        was_ready = self.up
+        self._peer, self.up, self.current = None, False, False
         now = self._core.host.monotonic()
         if was_ready:
             logger.warning("lost the connection to master %s: %s", self.name, reason)
@@ -288,13 +273,10 @@ class MasterLink:
         else:
             self._events.refused(self)
 
-    def _drop(self) -> None:
-        peer, self._peer, self._ready, self.current = self._peer, None, False, False
+    def close(self) -> None:
+        peer, self._peer, self.up, self.current = self._peer, None, False, False
         if peer is not None:
             peer.close()
-
-    def close(self) -> None:
-        self._drop()
 
 
 class MasterLinks:
@@ -320,10 +302,8 @@ class MasterLinks:
         for address in addresses:
             name = format_address(address)
             if address != self._member.bind and name not in self._links:
-                self._links[name] = self._link_to(address)
-
-    def _link_to(self, address: Address) -> MasterLink:
-        return MasterLink(self._core, self._member, self._events, address)
+                link = MasterLink(self._core, self._member, self._events, address)
+                self._links[name] = link
 
     def tick(self, wanted: set[str], now: float) -> None:
         """Drive all links, and drop idle ones that are not in ``wanted``."""

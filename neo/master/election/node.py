@@ -12,7 +12,7 @@ from neo.master.election.candidate import Candidate, MakePrimary, Primary
 from neo.master.election.election import Election
 from neo.master.election.epochs import Decision
 from neo.master.election.leadership import Tenure
-from neo.master.election.links import MasterLink, MasterLinks
+from neo.master.election.links import ElectionMessage, MasterLink, MasterLinks
 from neo.master.election.log import TICK_SECONDS, LogDisk, MasterLog
 from neo.master.election.member import LogMember
 from neo.node.core import Core
@@ -25,8 +25,6 @@ from neo.protocol.packets import (
     Address,
     Message,
     NodeRow,
-    NotifyLease,
-    NotifyLeaseGranted,
     NotPrimaryMaster,
     RequestIdentification,
 )
@@ -149,17 +147,9 @@ class MasterNode(Core):
             self.election.refused(link.name, self.host.monotonic())
         self.member.refused(link)
 
-    def lease_asked(self, link: MasterLink, m: NotifyLease) -> None:
+    def told(self, link: MasterLink, m: ElectionMessage) -> None:
         if self.candidate is not None:
-            self.candidate.lease_asked(link, m)
-
-    def lease_granted(self, link: MasterLink, m: NotifyLeaseGranted) -> None:
-        if self.candidate is not None:
-            self.candidate.lease_granted(link, m)
-
-    def suspected(self, link: MasterLink, epoch: int) -> None:
-        if self.candidate is not None:
-            self.candidate.suspected(link, epoch)
+            self.candidate.told(link, m)
 
     def cluster_state(self, link: MasterLink, state: ClusterState) -> None:
         """End with the cluster, when the primary says so."""
