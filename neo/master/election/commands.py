@@ -63,8 +63,7 @@ class MasterCommands:
             logger.warning("the operator gives up partition table %d", m.ptid)
             cluster.served_ptid = None
             cluster.served_nodes = set()
-            text = f"partition table {m.ptid} is given up: now neoctl start"
-            peer.answer(message_id, done(text))
+            peer.answer(message_id, done(f"partition table {m.ptid} is given up: now neoctl start"))
 
         if self._tenure is None:
             forgotten()
@@ -74,10 +73,8 @@ class MasterCommands:
     # -- verbs that are for storage nodes as well --------------------------------------------------
 
     def add_master(self, peer: Peer, message_id: int, nid: int) -> None:
-        def added() -> None:
-            peer.answer(message_id, done(f"Nodes added: {format_nid(nid)}"))
-
-        self.membership().add(nid, added)
+        answer = done(f"Nodes added: {format_nid(nid)}")
+        self.membership().add(nid, lambda: peer.answer(message_id, answer))
 
     def kill_master(self, peer: Peer, message_id: int, nid: int) -> None:
         kill = self.membership().kill(nid)
@@ -85,7 +82,5 @@ class MasterCommands:
         kill()
 
     def drop_master(self, peer: Peer, message_id: int, nid: int) -> None:
-        def dropped() -> None:
-            peer.answer(message_id, done("node permanently removed"))
-
-        self.membership().remove(nid, dropped)
+        answer = done("node permanently removed")
+        self.membership().remove(nid, lambda: peer.answer(message_id, answer))

@@ -61,12 +61,6 @@ class Membership:
         members = self._node.log.engine.members.all
         return next(member for member in members if member.address == row[1])
 
-    def _alive(self) -> set[str]:
-        """Return the names of the members that are alive."""
-        log, now = self._node.log, self._node.host.monotonic()
-        links = [self._node.links.get(name) for name in log.members]
-        return {self._node.member.me} | {link.name for link in links if link and link.alive(now)}
-
     def _voting(self) -> set[str]:
         """Return the names of the alive members that vote. A member that was lost, or has come back,
         counts once it has announced its journal again."""
@@ -92,26 +86,15 @@ class Membership:
 
     def describe(self) -> AnswerElection:
         node, log = self._node, self._node.log
-        engine = log.engine
         rows: list[MasterRow] = []
-        for member in engine.members.all:
+        for member in log.engine.members.all:
             nid = node.member.nid_of(member.name)
             assert nid is not None
-            peers = engine.peers
-            tid = log.tid if member.name == node.member.me else max(peers.tids.get(member.node, 1) - 1, 0)
             if member.name == node.member.me:
-                rows.append((nid, member.address, "primary", tid, ""))
-                continue
-            note = ""
-            if member.name not in self._alive():
-                note = "is not heard"
-            elif member.node in peers.strangers:
-                note = "came back without its log: see its own log file"
-            elif not self._votes(member):
-                note = "learns the log, and does not vote yet"
-            elif tid < log.tid - BEHIND_SHOWN:
-                note = f"is {log.tid - tid} transactions behind"
-            rows.append((nid, member.address, "secondary", tid, note))
+                rows.append((nid, member.address, "primary", log.tid, ""))
+            else:
+                tid = max(log.engine.peers.tids.get(member.node, 1) - 1, 0)
+                rows.append((nid, member.address, "secondary", tid, self._note(member, tid)))
         for row in node.member.rows():
             if row[3] is NodeState.PENDING and row[1] is not None and row[2] is not None:
                 rows.append(
@@ -120,6 +103,19 @@ class Membership:
         return AnswerElection(
             log.epochs.epoch, node.lease_left(log.epochs.epoch), log.tid, log.epochs.ptid, rows
         )
+
+    def _note(self, member: Member, tid: int) -> str:
+        """Return what the operator should know of another member, which is at transaction ``tid``."""
+        node, log = self._node, self._node.log
+        link = node.links.get(member.name)
+        if link is None or not link.alive(node.host.monotonic()):
+            return "is not heard"
+        if member.node in log.engine.peers.strangers:
+            return "came back without its log: see its own log file"
+        if not self._votes(member):
+            return "learns the log, and does not vote yet"
+        behind = log.tid - tid
+        return f"is {behind} transactions behind" if behind > BEHIND_SHOWN else ""
 
     # -- the primary -------------------------------------------------------------------------------
 
