@@ -185,8 +185,6 @@ class Cluster:
 
         Raises ClusterError after stopping all processes.
         """
-        if self._guardian is None:
-            self._guardian = Guardian()
         try:
             deadline = time.monotonic() + timeout
             masters = [node for node in self.conf.of_role("master") if self._launch(node)]
