@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ZODB.FileStorage import FileStorage
 from ZODB.POSException import POSError
@@ -122,16 +122,11 @@ def run(show: Show, options: argparse.Namespace, place: Place, pool: scenes.Revi
             folder = stdlib.standard_library()
             topics = scenes.load_standard_library(show, db, folder, options.modules)
             scenes.ask_library(show, db)
-        share(show, db, topics, pool)
+        before = scenes.edit_together(show, db, REVIEWERS, topics[:TOPICS], pool)
+        scenes.undo_a_mistake(show, db)
+        scenes.look_back(show, db, before)
         if place.admin:
             show_neoctl(show, place.admin)
-
-
-def share(show: Show, db: Any, topics: list[str], pool: scenes.ReviewerPool) -> None:
-    """Show concurrent work on a database, whatever it holds."""
-    before = scenes.edit_together(show, db, REVIEWERS, topics[:TOPICS], pool)
-    scenes.undo_a_mistake(show, db)
-    scenes.look_back(show, db, before)
 
 
 @contextmanager

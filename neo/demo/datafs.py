@@ -43,11 +43,6 @@ def has_copy(storage: Any, source: Any) -> bool:
     return same and bool(storage.lastTransaction() >= source.lastTransaction())
 
 
-def count_transactions(storage: Any) -> int:
-    """Return the number of transactions."""
-    return sum(1 for _ in storage.iterator())
-
-
 class Inventory(NamedTuple):
     """The current objects of a database. ``biggest``: (bytes of the record, oid, class), descending."""
 

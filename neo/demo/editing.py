@@ -7,10 +7,9 @@ others. ``take_back`` undoes the newest transaction with a given description.
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
-from multiprocessing.synchronize import Barrier
 from typing import Any, NamedTuple
 
 import transaction
@@ -93,26 +92,16 @@ def review_by_processes(uri: str, reviewers: Sequence[str], topics: list[str]) -
     """
     fresh = multiprocessing.get_context("spawn")
     everybody = fresh.Barrier(len(reviewers))
-    with ProcessPoolExecutor(len(reviewers), fresh, meet, (everybody,)) as pool:
+    # Each process waits for the others, because they start one after the other.
+    with ProcessPoolExecutor(len(reviewers), fresh, everybody.wait, (START_SECONDS,)) as pool:
         working = [pool.submit(review_at, uri, name, topics) for name in reviewers]
         return [work.result() for work in working]
-
-
-def meet(everybody: Barrier) -> None:
-    """Wait for the other reviewers, because processes start one after the other."""
-    everybody.wait(START_SECONDS)
 
 
 def count_notes(connection: Any) -> tuple[int, int]:
     """Return the counter and the number of notes; they differ if a change was lost."""
     desk: Desk = connection.root()["desk"]
     return int(desk.count()), len(desk.notes)
-
-
-def change(db: Any, note: str, what: Callable[[Any], None]) -> None:
-    """Change the root object in a transaction described by ``note``."""
-    with db.transaction(note) as connection:
-        what(connection.root())
 
 
 def take_back(db: Any, note: str) -> dict[str, Any]:

@@ -143,7 +143,7 @@ def copy_datafs(show: Show, storage: Any, path: Path, source: Any) -> None:
             )
         show.say("its transactions are there already")
         return
-    total = datafs.count_transactions(source)
+    total = sum(1 for _ in source.iterator())
     with show.timed("copied"), show.progress(total, "transactions") as advance:
         storage.copyTransactionsFrom(datafs.Counted(source, lambda done: advance(done, "")))
 
@@ -199,7 +199,8 @@ def undo_a_mistake(show: Show, db: Any) -> None:
     show.scene("A mistake, and its undo")
     before = headline(db)
     show.say(f"before the mistake:  {before}")
-    editing.change(db, MISTAKE, lambda root: setattr(root["desk"].headline, "text", MISTAKEN))
+    with db.transaction(MISTAKE) as connection:
+        connection.root()["desk"].headline.text = MISTAKEN
     show.say(f"after the mistake:   {headline(db)}", "red")
     undone = editing.take_back(db, MISTAKE)
     show.say(f"after its undo:      {headline(db)}", "green")

@@ -84,8 +84,10 @@ def test_a_second_visit_finds_the_notes_of_the_first(db: Any) -> None:
 
 def test_undo_takes_back_the_described_transaction_alone(db: Any) -> None:
     editing.open_desk(db)
-    editing.change(db, "right", lambda root: root.__setitem__("right", 1))
-    editing.change(db, "wrong", lambda root: setattr(root["desk"].headline, "text", "oops"))
+    with db.transaction("right") as connection:
+        connection.root()["right"] = 1
+    with db.transaction("wrong") as connection:
+        connection.root()["desk"].headline.text = "oops"
     editing.review(db, "Ada", TOPICS)
     assert scenes.headline(db) == "oops"
     assert editing.take_back(db, "wrong")["description"] == "wrong"
