@@ -37,8 +37,8 @@ def _resolve(uri: str) -> tuple[Any, dict[str, Any]]:
     found = list(entry_points(group="zodburi.resolvers", name=scheme))
     if not colon or not found:
         raise UnknownAddress(
-            f"nothing here understands the storage address {uri!r}: install the package that "
-            f"provides {scheme}: addresses (zodburi provides file:, zodburi with ZEO zeo:)"
+            f"no installed package opens the storage address {uri!r}: install one that provides "
+            f"{scheme}: addresses (zodburi provides file:, zodburi with ZEO zeo:)"
         )
     factory, options = found[0].load()(uri)
     return factory, options

@@ -18,7 +18,7 @@ TableMessage = NotifyNodeInformation | SendPartitionTable | NotifyPartitionChang
 def check_table(message: SendPartitionTable) -> None:
     """Raise PeerError if this cannot be a whole table."""
     if any(state is CellState.DISCARDED for row in message.row_list for _, state in row):
-        raise PeerError("a partition table has no DISCARDED cells")
+        raise PeerError("the partition table has a DISCARDED cell")
 
 
 def check_changes(
@@ -30,7 +30,7 @@ def check_changes(
         raise PeerError(f"wrong partition table id: {message.ptid} does not follow {table.ptid}")
     for partition, _, _ in message.cell_list:
         if not 0 <= partition < len(table):
-            raise PeerError(f"the partition table has {len(table)} rows, not {partition}")
+            raise PeerError(f"the partition table has {len(table)} rows, none of partition {partition}")
 
 
 class Mirror:

@@ -80,7 +80,7 @@ def words(line: bytes) -> list[bytes]:
 def number(word: bytes, bits: int = 64) -> int:
     """Parse an unsigned number. Raises SyntaxFault."""
     if not re.fullmatch(rb"[0-9]{1,20}", word) or int(word) >> bits:
-        raise SyntaxFault(f"not a number of {bits} bits: {word[:40].decode('latin1')}")
+        raise SyntaxFault(f"{word[:40].decode('latin1')} is not a number of {bits} bits")
     return int(word)
 
 
@@ -88,7 +88,9 @@ def sid(word: bytes) -> Sid:
     """Parse ``node:number``. Raises SyntaxFault."""
     node, colon, rest = word.partition(b":")
     if not colon:
-        raise SyntaxFault(f"not a specification id: {word[:40].decode('latin1')}")
+        raise SyntaxFault(
+            f"{word[:40].decode('latin1')} is not the id of a specification: write NODE:NUMBER"
+        )
     return Sid(number(node, 16), number(rest))
 
 
@@ -128,7 +130,7 @@ class CommandReader:
             if end > line_max or (end < 0 and len(self._buffer) > line_max):
                 self.word = ""
                 self._buffer.clear()
-                raise SyntaxFault(f"a line of more than {line_max} bytes")
+                raise SyntaxFault(f"the line has more than {line_max} bytes")
             if end < 0:
                 return None
             line = bytes(self._buffer[:end])
@@ -142,7 +144,7 @@ class CommandReader:
             if word == "post" and len(found) == 4 and not quoted and self.trusted:
                 size = number(found[3])
                 if size > DATA_MAX:
-                    raise SyntaxFault(f"data of {size} bytes: at most {DATA_MAX} are possible")
+                    raise SyntaxFault(f"the data has {size} bytes: at most {DATA_MAX} are possible")
                 self._pending = (found, size)
                 continue
             return Command(word, found[1:], None)

@@ -353,5 +353,7 @@ class MasterLinks:
             self.want([address])
         link = self._links.get(format_address(address))
         if link is None:
-            raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, f"more than {LINKS_MAX} masters")
+            raise ErrorAnswer(
+                ErrorCode.PROTOCOL_ERROR, f"this master has links to {LINKS_MAX} others already"
+            )
         return link

@@ -104,8 +104,8 @@ class MasterLog:
             specs = self._disk.read(tid, REPLAY_COUNT, REPLAY_BYTES)
             if not specs:
                 raise LogFailure(
-                    f"the log of the masters cannot be read from transaction {tid} on: set it aside, so"
-                    " that this master learns it from the others"
+                    f"the log of the masters cannot be read from transaction {tid} on: move the folder"
+                    " 'election_log' elsewhere, and this master learns the log from the others"
                 )
             for spec in specs:
                 if spec.kind == Kind.DATA:

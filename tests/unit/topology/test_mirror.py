@@ -31,11 +31,11 @@ def test_messages_are_applied_in_order(mirror: Mirror) -> None:
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (NotifyPartitionChanges(5, 1, [(0, 2, UP), (2, 1, UP)]), "2 rows, not 2"),
-        (NotifyPartitionChanges(5, 1, [(0, 2, UP), (-1, 1, UP)]), "2 rows, not -1"),
+        (NotifyPartitionChanges(5, 1, [(0, 2, UP), (2, 1, UP)]), "2 rows, none of partition 2"),
+        (NotifyPartitionChanges(5, 1, [(0, 2, UP), (-1, 1, UP)]), "2 rows, none of partition -1"),
         (NotifyPartitionChanges(3, 1, [(0, 2, UP)]), "3 does not follow 4"),
         (NotifyPartitionChanges(6, 1, [(0, 2, UP)]), "6 does not follow 4"),
-        (SendPartitionTable(5, 1, [[(1, UP)], [(1, DISCARDED)]]), "no DISCARDED cells"),
+        (SendPartitionTable(5, 1, [[(1, UP)], [(1, DISCARDED)]]), "has a DISCARDED cell"),
     ],
 )
 def test_impossible_messages_change_nothing(

@@ -198,7 +198,7 @@ def test_data_without_its_newline_is_an_error() -> None:
 
 def test_a_line_without_end_is_an_error() -> None:
     client = Host().client()
-    assert client.say(b"x" * 1_100_000).startswith(b"error: a line of more than")
+    assert client.say(b"x" * 1_100_000).startswith(b"error: the line has more than")
     assert client.closed
 
 
