@@ -115,7 +115,7 @@ class Cluster:
             return None
         ca, cert, key = files
         if not (ca and cert and key):
-            raise ConfError("TLS needs all of ca, cert and key")
+            raise ConfError(f"{self.conf.path}: TLS needs all of ca, cert and key")
         return tls_context(ca, cert, key, server=False)
 
     # -- addresses -------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ class Cluster:
         try:
             return self.processes.pop(name)
         except KeyError:
-            raise ClusterError(f"{name} does not run") from None
+            raise ClusterError(f"{name} does not run: start it first") from None
 
     def _forget(self, process: subprocess.Popen[bytes]) -> None:
         process.wait(STOP_SECONDS)

@@ -121,7 +121,7 @@ class Admin:
         elif (word := words[0].decode("latin1")) in HELP:
             session.respond(HELP[word].text)
         else:
-            raise SyntaxFault("there is no such command; see help")
+            raise SyntaxFault(f"there is no command {word[:40]!r}; see help")
 
     def _reset_node(self, session: Session, words: list[bytes]) -> None:
         member = self._node.engine.members.named(_name(words))
@@ -159,7 +159,9 @@ class Admin:
                 flag = FLAGS[text[1:]]
                 self._debug.mask = self._debug.mask & ~flag | (flag if text[0] == "+" else 0)
             else:
-                raise SyntaxFault(f"all, none, +flag or -flag; flags are {names_of(ALL)}")
+                raise SyntaxFault(
+                    f"{text} is not all, none, +FLAG or -FLAG; the flags are {names_of(ALL)}"
+                )
         session.respond(f"debugmask 0{self._debug.mask:o} {names_of(self._debug.mask)}")
 
     def _debug_switch(self, session: Session, words: list[bytes]) -> None:
@@ -168,7 +170,7 @@ class Admin:
         elif words == [b"off"]:
             self._host.debug_off()
         elif words:
-            raise SyntaxFault("debug on, or debug off")
+            raise SyntaxFault("write debug on, or debug off")
         session.respond(f"debug {'off' if self._debug.write is None else 'on'}")
 
     def _set_speedtest(self, session: Session, words: list[bytes]) -> None:
@@ -178,7 +180,7 @@ class Admin:
             )
         size = None if words[0] == b"off" else number(words[0])
         if size is not None and size > DATA_MAX:
-            raise SyntaxFault(f"data of {size} bytes: at most {DATA_MAX} are possible")
+            raise SyntaxFault(f"a transaction has at most {DATA_MAX} bytes, not {size}")
         self._speedtest = size
         session.respond(f"speedtest {'off' if self._speedtest is None else self._speedtest}")
 
@@ -213,7 +215,7 @@ def _text(word: bytes) -> str:
     try:
         return word.decode()
     except UnicodeDecodeError:
-        raise SyntaxFault("not UTF-8") from None
+        raise SyntaxFault("an argument of the command is not UTF-8") from None
 
 
 def _file_name(words: list[bytes]) -> str:

@@ -55,7 +55,7 @@ class Members(NamedTuple):
         if self.named(name):
             raise MembershipError(f"{name} is a member already")
         if self.next_index >= INDEX_MAX:
-            raise MembershipError(f"all {INDEX_MAX} indices were used")
+            raise MembershipError(f"{name} cannot be added: all {INDEX_MAX} indices were used")
         member = Member(self.next_index, name, address)
         return Members((*self.all, member), self.next_index + 1)
 

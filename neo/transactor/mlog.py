@@ -43,13 +43,15 @@ class Journal:
             frames, end = scan(data)
             magic, version, *rest = unpack(frames[0])
             if (magic, version) != (MAGIC, VERSION):
-                raise ValueError(f"{magic} {version}")
+                raise ValueError(f"it begins with {magic} {version}, not {MAGIC} {VERSION}")
             self.head = typed(Head, rest)
             content = [records.decode(each) for each in frames[1:]]
         except (Damage, ValueError, TypeError, LookupError) as e:
             raise StoreError(f"journal {path} is damaged ({e}); {RECOVER}") from None
         if self.head.name != name:
-            raise StoreError(f"journal {path} is that of node {self.head.name}, not {name}")
+            raise StoreError(
+                f"journal {path} is that of node {self.head.name}, not {name}: correct 'mlog'"
+            )
         if end < len(data):
             warn(f"{path} was cut off by a crash: removed {len(data) - end} bytes, never acknowledged")
         self._file = LogFile(path, end)

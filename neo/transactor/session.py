@@ -65,7 +65,7 @@ def check(command: Command, admin: bool) -> None:
     if not admin and command.word not in SERVICE:
         raise SyntaxFault(f"{command.word} is a command of the admin port")
     if not usage.least <= len(command.arguments) <= usage.most:
-        raise SyntaxFault(f"{len(command.arguments)} arguments; {usage.text}")
+        raise SyntaxFault(f"{command.word} has {len(command.arguments)} arguments; {usage.text}")
 
 
 class Client(Protocol):

@@ -43,7 +43,7 @@ def _pack_head(end: LogEnd) -> bytes:
 def _unpack_head(data: bytes) -> LogEnd:
     version, tid, last, genesis, members, former = unpack(data)
     if version != VERSION:
-        raise ValueError(f"version {version}")
+        raise ValueError(f"it has version {version}, not {VERSION}")
     return LogEnd(tid, Sid(*last), Members.decode(genesis), Members.decode(members), tuple(former))
 
 
