@@ -89,7 +89,7 @@ def activity(storage: Any, count: int) -> Activity:
     for record in storage.iterator():
         seconds = TimeStamp(record.tid).timeTime()
         days[datetime.fromtimestamp(seconds, UTC).date().isoformat()] += 1
-        users[record.user.decode(errors="replace").strip() or "(nobody)"] += 1
+        users[record.user.decode(errors="replace").strip() or "(no user)"] += 1
     return Activity(days.total(), days.most_common(count), users.most_common(count))
 
 

@@ -91,9 +91,9 @@ def review_by_processes(uri: str, reviewers: Sequence[str], topics: list[str]) -
     Raise BrokenProcessPool if a process does not start.
     """
     fresh = multiprocessing.get_context("spawn")
-    everybody = fresh.Barrier(len(reviewers))
+    barrier = fresh.Barrier(len(reviewers))
     # Each process waits for the others, because they start one after the other.
-    with ProcessPoolExecutor(len(reviewers), fresh, everybody.wait, (START_SECONDS,)) as pool:
+    with ProcessPoolExecutor(len(reviewers), fresh, barrier.wait, (START_SECONDS,)) as pool:
         working = [pool.submit(review_at, uri, name, topics) for name in reviewers]
         return [work.result() for work in working]
 

@@ -95,12 +95,12 @@ def library_questions() -> Iterator[Question]:
         ],
     )
     yield (
-        "On which modules does everybody depend?",
+        "Which modules do the most others import?",
         ("module", "imported by"),
         lambda lib: [*queries.most_imported(lib, ROWS)],
     )
     yield (
-        f"Who defines {NAME!r}?",
+        f"Which modules define {NAME!r}?",
         ("module", "definition", "line", "what it says of itself"),
         lambda lib: [
             (d.module, d.qualname, d.line, d.summary)
@@ -115,7 +115,7 @@ def library_questions() -> Iterator[Question]:
         ],
     )
     yield (
-        "Where did somebody leave the most work for later?",
+        "Which modules have the most marks of unfinished work?",
         ("module", "marks", "the first"),
         lambda lib: [
             (m.name, len(m.marks), f"line {m.marks[0][0]}: {m.marks[0][1]}")

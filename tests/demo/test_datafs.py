@@ -66,7 +66,7 @@ def test_transactions_are_counted_by_day_and_user(source: Any) -> None:
     past = datafs.activity(source, 5)
     assert past.transactions == 4  # three pages, and the root
     assert sum(number for _, number in past.days) == 4
-    assert past.users == [("ada", 3), ("(nobody)", 1)]
+    assert past.users == [("ada", 3), ("(no user)", 1)]
 
 
 @pytest.mark.parametrize("data", [b"", b"\x93garbage", b"\x80\x03"])
