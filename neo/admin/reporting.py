@@ -66,10 +66,10 @@ class Reporter:
                 await peer.ask(request)
             except (ConnectionLost, ErrorAnswer) as e:
                 peer.close()
-                reason = f"the admin node of the upstream cluster, {format_address(address)}: {e}"
+                reason = f"{format_address(address)}: {e}"
                 if reason != self._reported:
                     self._reported = reason
-                    logger.warning("%s", reason)
+                    logger.warning("cannot report to the admin node of the upstream cluster, %s", reason)
                 await self._node.sleep(RETRY_SECONDS)
                 continue
             if address != self._address:

@@ -208,7 +208,7 @@ class LogMember:
         absent = ", ".join(map(format_address, self._founding.waits_for()))
         waiting = f"the log of the masters begins when all are present: {absent} missing"
         if self._founding.outside:
-            absent = waiting = "the other masters have a log without this one: it waits for neoctl add"
+            absent = waiting = "the other masters have a log without this one, which waits for neoctl add"
         if absent and waiting != self._waiting:
             logger.info("%s", waiting)
         self._waiting = waiting

@@ -119,7 +119,7 @@ def test_a_fourth_master_waits_to_be_added_then_votes(caplog: pytest.LogCaptureF
     masters.run(5)
     assert states(masters)[4] is NodeState.PENDING
     assert masters.core(3).log is None
-    assert "the other masters have a log without this one: it waits for neoctl add" in caplog.text
+    assert "the other masters have a log without this one, which waits for neoctl add" in caplog.text
     asked = admin(masters).ask(AddPendingNodes([M1 + 3]))
     masters.run(5)
     assert asked.result().message == "Nodes added: M4"
