@@ -183,7 +183,7 @@ class Channel:
             self.forget(ticket)
             raise
         if broken is not None:
-            self._end(broken)
+            self.close(broken)
         return ticket
 
     def send(self, message: Message, mark: Mark | None = None) -> None:
@@ -194,7 +194,7 @@ class Channel:
                 self._connection.send(message, None, mark)
             broken = self._flush()
         if broken is not None:
-            self._end(broken)
+            self.close(broken)
 
     def call(self, message: Request[A]) -> A:
         """Send a request and return its answer. Raise the errors of ask() and wait()."""
@@ -380,9 +380,9 @@ class Channel:
             with self._sending:
                 self._connection.fail(e)
                 self._flush()
-            self._end(str(e))
+            self.close(str(e))
         except ConnectionLost as e:
-            self._end(str(e))
+            self.close(str(e))
         return None
 
     def _flush_left(self) -> None:
@@ -393,24 +393,24 @@ class Channel:
         with self._sending:
             broken = self._flush()
         if broken is not None:
-            self._end(broken)
+            self.close(broken)
 
     def _read(self, wait: bool) -> bool:
         """Receive more bytes. Return False if none came and the caller does not wait."""
         if self.lost is not None:
-            self._end(self.lost)
+            self.close(self.lost)
             return False
         portions = self._inbox.portions
         try:
             came = self._wire.receive(portions, wait)
         except (OSError, HandshakeError) as e:
-            self._end(_reason(e))
+            self.close(_reason(e))
             return True
         if came:
             self._heard = self._host.now()
             self._pinged = False
             if not portions[-1]:
-                self._end("closed by the peer")
+                self.close("closed by the peer")
         elif wait:
             self._check_silence()
         else:
@@ -420,7 +420,7 @@ class Channel:
     def _check_silence(self) -> None:
         silent = self._host.now() - self._heard
         if self._pinged and silent > 2 * self._patience:
-            self._end(f"no answer, not even to Ping, for {silent:.0f} s")
+            self.close(f"no answer, not even to Ping, for {silent:.0f} s")
         elif silent > self._patience and not self._pinged:
             self._pinged = True
             pong: Ticket[Pong] = Ticket()
@@ -483,10 +483,6 @@ class Channel:
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def close(self, reason: str = "closed") -> None:
-        """End the connection and wake all threads. Any thread may call this. Idempotent."""
-        self._end(reason)
-
     def abandon(self) -> None:
         """Drop the connection in the child of a fork: it belongs to the parent, and no other thread
         runs."""
@@ -495,8 +491,11 @@ class Channel:
         self._connection.close()
         self._wire.close()
 
-    def _end(self, reason: str) -> None:
-        """End the connection. Idempotent: each call does what is not done yet."""
+    def close(self, reason: str = "closed") -> None:
+        """End the connection and wake all threads. Any thread may call this.
+
+        Idempotent: each call does what is not done yet.
+        """
         with self._mutex:
             if self.lost is None:
                 # Nothing is called between these lines.
