@@ -91,7 +91,10 @@ class Transport(asyncio.Protocol):
             except HandshakeError as e:
                 peer = self._transport and self._transport.get_extra_info("peername")
                 logger.warning("%s: %s", format_address(peer[:2]) if peer else "a peer", e)
-                self._refuse(str(e), self._tls.farewell())
+                if self._transport is not None:
+                    self._transport.write(self._tls.farewell())
+                    self._transport.close()
+                self.end(str(e))
                 return
             if self._tls.pending and self._transport is not None:
                 self._transport.write(self._tls.outgoing())
@@ -113,7 +116,14 @@ class Transport(asyncio.Protocol):
         self._waiting.clear()
         self._over = True
         reason = getattr(error, "strerror", None) or str(error)
-        self._end("closed by the peer" if error is None else reason.lower())
+        self.end("closed by the peer" if error is None else reason.lower())
+
+    def end(self, reason: str) -> None:
+        """Report the end of the connection, or of the dial, to the owner, and nothing afterwards."""
+        self._closing = True
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.lost(reason)
 
     # -- for the owner ---------------------------------------------------------------------------
 
@@ -158,22 +168,6 @@ class Transport(asyncio.Protocol):
                     self._transport.write(self._tls.farewell())
                 self._transport.close()
 
-    def failed(self, reason: str) -> None:
-        """Report that the dial failed."""
-        self._end(reason)
-
-    def _refuse(self, reason: str, farewell: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(farewell)
-            self._transport.close()
-        self._end(reason)
-
-    def _end(self, reason: str) -> None:
-        self._closing = True
-        owner, self._owner = self._owner, None
-        if owner is not None:
-            owner.lost(reason)
-
 
 async def dial(transport: Transport, address: Address) -> None:
     """Connect a transport. Report a failure to its owner like a loss."""
@@ -182,10 +176,10 @@ async def dial(transport: Transport, address: Address) -> None:
         async with asyncio.timeout(DIAL_SECONDS):
             await loop.create_connection(lambda: transport, address[0], address[1])
     except TimeoutError:
-        transport.failed(f"no answer from {format_address(address)} in {DIAL_SECONDS} s")
+        transport.end(f"no answer from {format_address(address)} in {DIAL_SECONDS} s")
     except (OSError, ValueError) as e:  # a host that is no name is a UnicodeError
         reason = getattr(e, "strerror", None) or str(e)
-        transport.failed(f"cannot connect to {format_address(address)}: {reason}")
+        transport.end(f"cannot connect to {format_address(address)}: {reason}")
 
 
 def bound_socket(address: Address) -> socket.socket:
