@@ -6,10 +6,14 @@ Errors that a later attempt may not meet are also TransientErrors, so that web f
 from __future__ import annotations
 
 from transaction.interfaces import TransientError
-from ZODB.POSException import ReadOnlyError, StorageError
+from ZODB.POSException import ConflictError, ReadConflictError, ReadOnlyError, StorageError
 
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
+
+#: With these words a storage node begins the refusal of a step that waits for an object of a prepared
+#: transaction (specification 24.9).
+PREPARED_WORDS = "prepared: "
 
 
 class NEOStorageError(StorageError):
@@ -41,10 +45,25 @@ class TransactionLostError(NEOStorageError, TransientError):
 
 
 class OutcomeUnknownError(NEOStorageError):
-    """The master was lost in tpc_finish, and no node could tell whether the transaction was committed.
+    """The master was lost in tpc_finish or tpc_prepare, and no node could tell whether the transaction
+    was committed, or prepared.
 
     Not transient: the application must look at the data before it repeats the transaction.
     """
+
+
+class PreparedConflictError(ConflictError):
+    """A prepared transaction holds the object until its coordinator decides; the message names it."""
+
+
+class PreparedReadConflictError(PreparedConflictError, ReadConflictError):
+    """The same, for an object that the transaction only read."""
+
+
+def prepared_conflict(error: ErrorAnswer, oid: bytes, checks: bool) -> PreparedConflictError:
+    """Return the exception for an Error packet that begins with :data:`PREPARED_WORDS`."""
+    kind = PreparedReadConflictError if checks else PreparedConflictError
+    return kind(error.message, oid=oid)
 
 
 def refused(what: str, error: ErrorAnswer) -> RefusedError:

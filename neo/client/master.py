@@ -24,6 +24,7 @@ from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
 from neo.protocol.packets import (
     FEATURE_LOCKS,
     FEATURE_OIDS,
+    FEATURE_PREPARED,
     FEATURES,
     A,
     Address,
@@ -104,6 +105,8 @@ class MasterHandler:
         self.missing: list[int] | None = None
         #: The cluster is STOPPING: the end of the connection is expected.
         self.stops = False
+        #: What the master announced that it knows besides protocol version 1.
+        self.features: frozenset[str] = frozenset()
         #: True after the answer to AskLastTransaction.
         self.joined = False
 
@@ -143,7 +146,9 @@ class MasterHandler:
                 self._transactions.stop()
         elif isinstance(message, FlushLog):
             self._connections.host.reopen_logs()
-        elif not isinstance(message, NotifyFeatures):
+        elif isinstance(message, NotifyFeatures):
+            self.features = frozenset(message.features)
+        else:
             raise PeerError(f"unexpected {type(message).__name__}")
 
     def _missing(self) -> list[int]:
@@ -306,7 +311,7 @@ class MasterConnection:
         try:
             request = RequestIdentification(
                 NodeType.CLIENT, self._nid, None, self._connections.settings.cluster, None,
-                {FEATURES: [FEATURE_OIDS, FEATURE_LOCKS]},
+                {FEATURES: [FEATURE_OIDS, FEATURE_LOCKS, FEATURE_PREPARED]},
             )  # fmt: skip
             limit = MASTER_IDENTIFY_SECONDS if several else IDENTIFY_SECONDS
             accepted = self._connections.identify(

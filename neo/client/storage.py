@@ -23,6 +23,7 @@ from neo.client.green import make_system
 from neo.client.history import Description, object_history, undo_log
 from neo.client.iterator import Objects, Transactions, Walk
 from neo.client.pack import pack
+from neo.client.prepared import Outcome, Prepared, PreparedTransaction, PreparedTransactions
 from neo.client.records import data_of
 from neo.client.replicas import Replicas
 from neo.client.restore import Restorer
@@ -44,6 +45,8 @@ logger = logging.getLogger("neo.client")
 OIDS = 100
 #: Oids that a master gives in one answer, at most.
 OIDS_MAX = 100_000
+#: Bytes of user and description that are shown with a prepared transaction.
+PREPARED_TEXT_BYTES = 1000
 
 _WRITING = (
     interfaces.IMultiCommitStorage,
@@ -100,6 +103,7 @@ class NEOStorage(ConflictResolvingStorage):
         self._name = name
         self._read_only = read_only
         self._transactions = self._session.transactions.begun
+        self._decisions = PreparedTransactions(self._session.master)
         self._restorer = Restorer(self._replicas)
         self._size = Size(host, self._session.storages, self._replicas)
         self._forget()
@@ -113,6 +117,8 @@ class NEOStorage(ConflictResolvingStorage):
             raise
 
     def _forget(self) -> None:
+        #: The transactions after tpc_prepare, by the identity of ZODB's transaction.
+        self._prepared: dict[int, PreparedTransaction] = {}
         self._oid_lock = self._session.host.lock()
         self._oids: list[bytes] = []
         #: The master that allocated these oids, and the first oid of its range.
@@ -392,6 +398,8 @@ class NEOStorage(ConflictResolvingStorage):
     def tpc_finish(
         self, transaction: Any, func: Callable[[bytes], object] = lambda tid: None
     ) -> bytes:
+        if self._prepared and id(transaction) in self._prepared:
+            return self._finish_prepared(id(transaction), func)
         begun = self._begun(transaction)
         if not begun.voted:
             raise StorageTransactionError("tpc_finish before tpc_vote")
@@ -404,7 +412,8 @@ class NEOStorage(ConflictResolvingStorage):
         return tid
 
     def tpc_abort(self, transaction: Any) -> None:
-        begun = self._transactions.get(id(transaction))
+        key = id(transaction)
+        begun = self._transactions.get(key) or self._prepared.get(key)
         if begun is not None:
             try:
                 begun.abort()
@@ -413,7 +422,66 @@ class NEOStorage(ConflictResolvingStorage):
                 raise
             finally:
                 if begun.ended:
-                    self._transactions.pop(id(transaction), None)
+                    self._transactions.pop(key, None)
+                    self._prepared.pop(key, None)
+
+    # -- prepared transactions -----------------------------------------------------------------------
+
+    def tpc_prepare(self, transaction: Any, xid: bytes) -> None:
+        """Make a voted transaction outlive this process, and every node, until it is committed or rolled
+        back by ``xid``: 1 to 140 bytes, never used before. tpc_finish or tpc_abort may follow here.
+
+        Raise OutcomeUnknownError, which says what to do, if the master is lost; after any other error
+        nothing is prepared. In both cases tpc_abort must follow.
+        """
+        voted = self._begun(transaction)
+        if not voted.voted:
+            raise StorageTransactionError("tpc_prepare before tpc_vote")
+        self._decisions.check_known()
+        prepared = PreparedTransaction(
+            self._session.connections, self._session.master, self._invalidations, voted, xid
+        )
+        # First, so that tpc_abort finds the transaction whatever exception comes.
+        self._prepared[id(transaction)] = prepared
+        del self._transactions[id(transaction)]
+        words = b": ".join(filter(None, (transaction.user, transaction.description)))
+        prepared.prepare(words[:PREPARED_TEXT_BYTES])
+
+    def _finish_prepared(self, key: int, func: Callable[[bytes], object]) -> bytes:
+        prepared = self._prepared[key]
+        try:
+            return prepared.finish(func)
+        finally:
+            if prepared.ended:
+                self._prepared.pop(key, None)
+
+    def recover(self) -> list[Prepared]:
+        """Return all transactions of the cluster that wait for their coordinator's decision."""
+        return self._decisions.recover()
+
+    def outcome(self, xid: bytes) -> Outcome | None:
+        """Return what became of an xid; None if it is unknown, or forgotten."""
+        return self._decisions.outcome(xid)
+
+    def outcomes(self, length: int) -> list[Outcome]:
+        """Return all transactions without an outcome, then the last ``length`` outcomes."""
+        return self._decisions.outcomes(length)
+
+    def commit_prepared(self, xid: bytes) -> bytes:
+        """Commit a transaction that any client prepared. Return its tid. May be repeated."""
+        for key, prepared in list(self._prepared.items()):
+            if prepared.xid == xid:
+                return self._finish_prepared(key, prepared.distribute)
+        return self._decisions.commit(xid)
+
+    def rollback_prepared(self, xid: bytes) -> None:
+        """Roll back a transaction that any client prepared. From then on, nothing can be prepared under
+        this xid, also if it is unknown. May be repeated."""
+        self._decisions.rollback(xid)
+
+    def forget_prepared(self, xid: bytes) -> None:
+        """Forget the outcome of a transaction about which no coordinator will ask again."""
+        self._decisions.forget(xid)
 
     # -- undo ------------------------------------------------------------------------------------
 

@@ -24,10 +24,12 @@ from ZODB.POSException import ConflictError, POSError, ReadConflictError, UndoEr
 
 from neo.client.connections import LOST, Backoff, Connections
 from neo.client.errors import (
+    PREPARED_WORDS,
     NEOStorageError,
     OutcomeUnknownError,
     TransactionLostError,
     UnavailableError,
+    prepared_conflict,
     refusal,
 )
 from neo.client.invalidations import Invalidations
@@ -55,12 +57,14 @@ from neo.protocol.packets import (
     AskCheckCurrentSerial,
     AskFinalTID,
     AskFinishTransaction,
+    AskPrepareTransaction,
     AskRebaseObject,
     AskRebaseTransaction,
     AskStoreObject,
     AskStoreTransaction,
     AskVoteTransaction,
     Conflict,
+    Error,
     FailedVote,
     Message,
     Ping,
@@ -324,6 +328,9 @@ class ClientTransaction:
             if asked.change is not None and asked.change.kind is Kind.COPY:
                 if e.code is ErrorCode.OID_NOT_FOUND:  # packed since the undo began
                     raise UndoError("earlier data was packed away", asked.oid) from None
+            if asked.oid is not None and e.message.startswith(PREPARED_WORDS):
+                checks = asked.change is not None and asked.change.kind is Kind.CHECK
+                raise prepared_conflict(e, asked.oid, checks) from None
             what = "" if asked.oid is None else f", object {asked.oid.hex()}"
             if e.code is ErrorCode.PROTOCOL_ERROR:  # the node may have forgotten the transaction
                 self._explain_refusal()
@@ -563,6 +570,10 @@ class ClientTransaction:
         """Whether the transaction was aborted, or AskFinishTransaction was sent."""
         return self._ended or self._finish.sent
 
+    def stored(self) -> dict[bytes, bytes | None]:
+        """Return the oids that were stored, with the data that is kept for the cache."""
+        return {oid: self._cached.get(oid) for oid in self._oids(stored=True)}
+
     def finish(self, callback: Callable[[bytes], object]) -> bytes:
         """Commit. Return the tid; ``callback`` is called with it before a newer transaction is applied.
 
@@ -570,9 +581,7 @@ class ClientTransaction:
         If it is, it is applied here before any newer transaction.
         """
         self._check_whole()
-        stored: dict[bytes, bytes | None] = {
-            oid: self._cached.get(oid) for oid in self._oids(stored=True)
-        }
+        stored = self.stored()
         ttid = self.ttid
         message = AskFinishTransaction(ttid, list(stored), self._oids(stored=False))
         master, ticket = self._master, self._finish
@@ -620,7 +629,7 @@ class ClientTransaction:
         Return its tid. Raise TransactionLostError if it was not committed, OutcomeUnknownError.
         """
         try:
-            tid = self._final_tid()
+            tid = self.final_tid()
         except (ErrorAnswer, NEOStorageError) as e:
             raise OutcomeUnknownError(
                 "the master was lost in tpc_finish, and no node could tell whether transaction "
@@ -633,7 +642,7 @@ class ClientTransaction:
         self._invalidations.committed(tid, dict.fromkeys(stored), callback)
         return tid
 
-    def _final_tid(self) -> bytes | None:
+    def final_tid(self) -> bytes | None:
         """Return the tid; None if it was not committed. Raise ErrorAnswer, NEOStorageError."""
         question = AskFinalTID(self.ttid)
         answer = self._primary.ask(question)
@@ -641,6 +650,32 @@ class ClientTransaction:
             # Committed before this master was elected or started: ask a storage node.
             answer = self._replicas.read_id(self.ttid, question)
         return answer.tid
+
+    def prepare(self, xid: bytes, text: bytes) -> None:
+        """Ask the master to keep the voted transaction (specification 24.1), which ends here. Raise
+        ConnectionLost; ErrorAnswer: then it must be aborted if DENIED, else the master has done so."""
+        self._check_whole()
+        self._check_ended()
+        self._check_master()
+        ttid = self.ttid
+        message = AskPrepareTransaction(ttid, xid, self._oids(True), self._oids(False), text)
+        ticket, denied = Ticket(orphan=self._denied_in_vain), False
+        try:
+            self._master.wait(self._master.ask(message, ticket))
+        except ErrorAnswer as e:
+            denied = e.code is ErrorCode.DENIED
+            raise
+        finally:
+            self._ended = ticket.sent and not denied
+            if self._ended:
+                self._registry.remove(ttid, self)
+
+    def _denied_in_vain(self, answer: Message) -> None:
+        """Abort after a refusal for which no thread waits any more. Called by the leading thread."""
+        if isinstance(answer, Error) and answer.code == ErrorCode.DENIED.value:
+            self._master.send(
+                AbortTransaction(self.ttid, self._participants.nids()), self._farewell
+            )
 
     def abort(self) -> None:
         """Abort, without waiting. Raise nothing: nodes that cannot be told notice the lost connection.

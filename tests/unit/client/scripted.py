@@ -15,6 +15,7 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import p64, parse_nid
 from neo.protocol.packets import (
     ANSWERS,
+    FEATURE_PREPARED,
     AcceptIdentification,
     AnswerBeginTransaction,
     AnswerCheckCurrentSerial,
@@ -35,6 +36,7 @@ from neo.protocol.packets import (
     Error,
     Message,
     NodeRow,
+    NotifyFeatures,
     NotifyNodeInformation,
     NotifyPartitionChanges,
     Ping,
@@ -106,6 +108,8 @@ class Scripted:
         self.next_tid = 2000
         self.cells = cells
         self.identified = time.time()
+        #: What the master announces to clients that identify from now on.
+        self.features = [FEATURE_PREPARED]
         self.storages = {
             nid: Node(self._storage_identifies(nid))
             for nid in sorted({n for row in cells for n in row})
@@ -148,6 +152,7 @@ class Scripted:
         connection.answer(
             received.message_id, AcceptIdentification(NodeType.MASTER, parse_nid("M1"), CLIENT)
         )
+        connection.send(NotifyFeatures(self.features))
         connection.send(NotifyNodeInformation(time.time(), self.rows()))
         connection.send(
             SendPartitionTable(1, 0, [[(n, UP_TO_DATE) for n in row] for row in self.cells])

@@ -1,0 +1,369 @@
+"""Prepared transactions of a client (specification 24): what it sends, and what it makes of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from transaction.interfaces import TransientError
+from ZODB.Connection import TransactionMetaData
+from ZODB.POSException import ConflictError, ReadConflictError, StorageTransactionError
+
+from neo.client import NEOStorage
+from neo.client.errors import (
+    NEOStorageError,
+    OutcomeUnknownError,
+    PreparedConflictError,
+    RefusedError,
+    TransactionLostError,
+)
+from neo.client.prepared import Outcome, Prepared
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import MAX_TID, p64
+from neo.protocol.packets import (
+    FEATURE_PREPARED,
+    FEATURES,
+    AbortTransaction,
+    AnswerFinalTID,
+    AnswerFinishPrepared,
+    AnswerObject,
+    AnswerPrepared,
+    AnswerPrepareTransaction,
+    AskCheckCurrentSerial,
+    AskFinalTID,
+    AskFinishPrepared,
+    AskFinishTransaction,
+    AskObject,
+    AskPrepared,
+    AskPrepareTransaction,
+    AskStoreObject,
+    Error,
+    ForgetPrepared,
+    InvalidateObjects,
+    Message,
+    PreparedRow,
+    RequestIdentification,
+)
+from tests.unit.client.committing import OID, OTHER, TTID, begin, refusing
+from tests.unit.client.scripted import Scripted, scripted
+
+XID = b"transfer-1"
+TID = p64(3000)
+Answer = Callable[[Any], Message | None]
+
+
+def voted(storage: NEOStorage, **metadata: Any) -> TransactionMetaData:
+    t = begin(storage, **metadata)
+    storage.store(OID, None, b"one", "", t)
+    storage.checkCurrentSerialInTransaction(OTHER, p64(7), t)
+    storage.tpc_vote(t)
+    return t
+
+
+def knows(cluster: Scripted, finish: Answer = lambda m: AnswerFinishPrepared(None)) -> None:
+    """Let the master prepare everything, and answer decisions like this."""
+    cluster.master.answers |= {
+        AskPrepareTransaction: lambda m: AnswerPrepareTransaction(),
+        AskFinishPrepared: finish,
+    }
+
+
+def committed(cluster: Scripted) -> Answer:
+    def finish(m: AskFinishPrepared) -> Message:
+        cluster.last_tid = TID
+        return AnswerFinishPrepared(TID if m.commit else None)
+
+    return finish
+
+
+def lose(cluster: Scripted) -> Answer:
+    """Return an answer: none, and the connection ends."""
+
+    def answer(m: Message) -> None:
+        cluster.master.peer.close()
+
+    return answer
+
+
+def in_turn(*answers: Answer) -> Answer:
+    """Return an answer that is another one at each question; the last one stays."""
+    left = list(answers)
+    return lambda m: (left.pop(0) if len(left) > 1 else left[0])(m)
+
+
+def test_the_client_tells_the_master_what_it_stored_and_checked() -> None:
+    """Specification 24.1."""
+    with scripted([1]) as (cluster, storage):
+        knows(cluster)
+        storage.tpc_prepare(voted(storage, user="jo", description="pays"), XID)
+        asked = AskPrepareTransaction(TTID, XID, [OID], [OTHER], b"jo: pays")
+        assert cluster.master.asked(AskPrepareTransaction) == [asked]
+        identification = cluster.master.asked(RequestIdentification)[0]
+        assert FEATURE_PREPARED in identification.extra[FEATURES]
+
+
+def test_a_prepared_transaction_is_committed_by_its_xid() -> None:
+    with scripted([1]) as (cluster, storage):
+        knows(cluster, committed(cluster))
+        t = voted(storage)
+        storage.tpc_prepare(t, XID)
+        called: list[bytes] = []
+        assert storage.tpc_finish(t, called.append) == TID
+        assert called == [TID] and storage.lastTransaction() == TID
+        assert storage.load(OID) == (b"one", TID), "from the cache: no node is asked"
+        assert cluster.master.asked(AskFinishPrepared) == [AskFinishPrepared(XID, True)]
+        assert not cluster.master.asked(AskFinishTransaction, AbortTransaction)
+        with pytest.raises(StorageTransactionError):
+            storage.tpc_finish(t)
+
+
+def test_a_prepared_transaction_is_rolled_back_by_its_xid() -> None:
+    with scripted([1]) as (cluster, storage):
+        knows(cluster)
+        t = voted(storage)
+        storage.tpc_prepare(t, XID)
+        storage.tpc_abort(t)
+        storage.tpc_abort(t)
+        assert cluster.master.asked(AskFinishPrepared) == [AskFinishPrepared(XID, False)]
+        assert not cluster.master.asked(AbortTransaction)
+        assert not cluster.storages[1].asked(AbortTransaction)
+
+
+def test_only_a_voted_transaction_is_prepared() -> None:
+    with scripted([1]) as (_, storage):
+        t = begin(storage)
+        with pytest.raises(StorageTransactionError, match="before tpc_vote"):
+            storage.tpc_prepare(t, XID)
+        storage.tpc_abort(t)
+
+
+@pytest.mark.parametrize("xid", [b"", b"x" * 141])
+def test_an_xid_has_1_to_140_bytes(xid: bytes) -> None:
+    with scripted([1]) as (_, storage):
+        t = voted(storage)
+        with pytest.raises(NEOStorageError, match="an xid has 1 to 140 bytes"):
+            storage.tpc_prepare(t, xid)
+        storage.tpc_abort(t)
+
+
+def test_a_master_without_the_feature_is_named_before_anything_is_sent() -> None:
+    with scripted([1]) as (cluster, storage):
+        cluster.features = []
+        cluster.master.peer.close()
+        t = voted(storage)
+        words = "does not know prepared transactions: update"
+        with pytest.raises(RefusedError, match=words):
+            storage.tpc_prepare(t, XID)
+        for ask in (storage.recover, lambda: storage.rollback_prepared(XID)):
+            with pytest.raises(RefusedError, match=words):
+                ask()
+        storage.tpc_finish(t)
+
+
+def test_a_denied_transaction_is_as_it_was_and_is_aborted() -> None:
+    """Specification 24.2. No rollback by xid: it may be the xid of another transaction."""
+    with scripted([1]) as (cluster, storage):
+        knows(cluster)
+        cluster.master.answers[AskPrepareTransaction] = refusing(ErrorCode.DENIED)
+        t = voted(storage)
+        with pytest.raises(NEOStorageError, match="tpc_prepare of transfer-1: DENIED"):
+            storage.tpc_prepare(t, XID)
+        storage.tpc_abort(t)
+        assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [1])
+        assert not cluster.master.asked(AskFinishPrepared)
+
+
+def test_the_master_aborts_what_it_cannot_prepare() -> None:
+    """Specification 24.3, 24.5: an abort of an unknown transaction would break the protocol."""
+    with scripted([1]) as (cluster, storage):
+        knows(cluster)
+        cluster.master.answers[AskPrepareTransaction] = refusing(ErrorCode.INCOMPLETE_TRANSACTION)
+        t = voted(storage)
+        with pytest.raises(TransactionLostError):
+            storage.tpc_prepare(t, XID)
+        storage.tpc_abort(t)
+        storage.sync()
+        assert not cluster.master.asked(AskFinishPrepared, AbortTransaction)
+
+
+def test_a_master_lost_in_tpc_prepare_leaves_a_doubt_that_an_abort_ends() -> None:
+    """Specification 24.7, 24.13: the rollback holds whether it was prepared or not."""
+    with scripted([1]) as (cluster, storage):
+        knows(cluster)
+        cluster.master.answers[AskPrepareTransaction] = lose(cluster)
+        t = voted(storage)
+        with pytest.raises(OutcomeUnknownError, match=r"transfer-1 may be prepared; .*recover\(\)"):
+            storage.tpc_prepare(t, XID)
+        with pytest.raises(StorageTransactionError, match="not known to be prepared"):
+            storage.tpc_finish(t)
+        storage.tpc_abort(t)
+        assert cluster.master.asked(AskFinishPrepared) == [AskFinishPrepared(XID, False)]
+
+
+def test_the_commit_is_repeated_at_the_next_master() -> None:
+    """Specification 24.10: the same decision gets the same answer."""
+    with scripted([1]) as (cluster, storage):
+        knows(cluster, in_turn(lose(cluster), committed(cluster)))
+        t = voted(storage)
+        storage.tpc_prepare(t, XID)
+        assert storage.tpc_finish(t) == TID
+        assert cluster.master.asked(AskFinishPrepared) == 2 * [AskFinishPrepared(XID, True)]
+        assert storage.lastTransaction() == TID
+
+
+def test_a_commit_without_answer_is_unknown_and_names_the_xid() -> None:
+    with scripted([1], wait_timeout=0.1) as (cluster, storage):
+        knows(cluster, lose(cluster))
+        t = voted(storage)
+        storage.tpc_prepare(t, XID)
+        with pytest.raises(
+            OutcomeUnknownError, match="transfer-1: it is committed, or still waits"
+        ) as e:
+            storage.tpc_finish(t)
+        assert not isinstance(e.value, TransientError), "it must not be repeated"
+        cluster.master.answers[AskFinishPrepared] = lambda m: AnswerFinishPrepared(None)
+        storage.tpc_abort(t)
+        storage.sync()
+        assert AskFinishPrepared(XID, False) not in cluster.master.log, "it may be committed"
+
+
+def test_a_commit_after_a_rollback_is_lost_and_may_be_retried() -> None:
+    with scripted([1]) as (cluster, storage):
+        knows(cluster, refusing(ErrorCode.DENIED))
+        cluster.master.answers[AskFinalTID] = lambda m: AnswerFinalTID(MAX_TID)
+        cluster.storages[1].answers[AskFinalTID] = lambda m: AnswerFinalTID(None)
+        t = voted(storage)
+        storage.tpc_prepare(t, XID)
+        with pytest.raises(TransactionLostError, match="transfer-1 was rolled back"):
+            storage.tpc_finish(t)
+
+
+def test_a_commit_whose_outcome_was_forgotten_meanwhile_is_found() -> None:
+    """The first answer was lost, and a resolver finished and forgot the transaction."""
+    with scripted([1]) as (cluster, storage):
+        knows(cluster, in_turn(lose(cluster), refusing(ErrorCode.DENIED)))
+        cluster.master.answers[AskFinalTID] = lambda m: AnswerFinalTID(MAX_TID)
+        cluster.storages[1].answers[AskFinalTID] = lambda m: AnswerFinalTID(TID)
+        t = voted(storage)
+        storage.tpc_prepare(t, XID)
+        assert storage.tpc_finish(t) == TID
+
+
+def test_a_rollback_that_cannot_be_told_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with scripted([1], wait_timeout=0.1) as (cluster, storage):
+        knows(cluster, lose(cluster))
+        t = voted(storage)
+        storage.tpc_prepare(t, XID)
+        storage.tpc_abort(t)
+        assert "transaction transfer-1 may still be prepared" in caplog.text
+
+
+ROWS: list[PreparedRow] = [
+    (XID, TTID, None, 12.5, 2, b"jo: pays", "prepared"),
+    (b"other", p64(9), None, 13.5, 1, b"", "committing"),
+    (b"old", p64(8), TID, 2.5, 0, b"", "committed"),
+]
+
+
+def test_anybody_may_ask_and_decide() -> None:
+    with scripted([1]) as (cluster, storage):
+        knows(cluster, committed(cluster))
+        cluster.master.answers |= {
+            AskPrepared: lambda m: AnswerPrepared(ROWS[: 2 + m.length]),
+            ForgetPrepared: lambda m: Error(ErrorCode.ACK.value, ""),
+        }
+        assert storage.recover() == [Prepared(XID, TTID, 12.5, "jo: pays")]
+        assert storage.outcome(b"old") == Outcome(b"old", "committed", TID, 2.5)
+        assert storage.outcome(XID) == Outcome(XID, "prepared", None, 12.5)
+        assert storage.outcome(b"unheard of") is None
+        assert storage.commit_prepared(XID) == TID
+        storage.rollback_prepared(b"another")
+        storage.forget_prepared(XID)
+        assert cluster.master.asked(AskFinishPrepared, ForgetPrepared) == [
+            AskFinishPrepared(XID, True),
+            AskFinishPrepared(b"another", False),
+            ForgetPrepared(XID),
+        ]
+
+
+def test_an_outcome_is_found_behind_many_others() -> None:
+    rows: list[PreparedRow] = [
+        (b"%d" % n, p64(n), None, 1.0, 0, b"", "rolled back") for n in range(5000)
+    ]
+    with scripted([1]) as (cluster, storage):
+        cluster.master.answers[AskPrepared] = lambda m: AnswerPrepared(rows[: m.length])
+        assert storage.outcome(b"4711") == Outcome(b"4711", "rolled back", None, 1.0)
+        assert storage.outcome(b"5000") is None
+
+
+def test_a_refused_decision_says_why() -> None:
+    def refuse(m: Message) -> Message:
+        raise ErrorAnswer(ErrorCode.DENIED, "it is committed")
+
+    with scripted([1]) as (cluster, storage):
+        knows(cluster, refuse)
+        with pytest.raises(
+            RefusedError, match="rollback of prepared .* transfer-1: DENIED: it is comm"
+        ):
+            storage.rollback_prepared(XID)
+
+
+def test_a_decision_by_xid_shows_what_this_client_prepared() -> None:
+    """The master tells all clients but the one that prepared it and asks (specification 24.11)."""
+    with scripted([1]) as (cluster, storage):
+        knows(cluster, committed(cluster))
+        cluster.storages[1].answers[AskObject] = lambda m: AnswerObject(
+            OID, p64(5), None, 0, b"\0" * 20, b"", None
+        )
+        t = voted(storage)
+        storage.tpc_prepare(t, XID)
+        assert storage.commit_prepared(XID) == TID
+        assert storage.lastTransaction() == TID and storage.load(OID) == (b"one", TID)
+        storage.tpc_abort(t)
+        assert cluster.master.asked(AskFinishPrepared) == [AskFinishPrepared(XID, True)]
+
+
+def held(m: Message) -> Message:
+    raise ErrorAnswer(
+        ErrorCode.INCOMPLETE_TRANSACTION, "prepared: transfer-1 holds object 1 for 95 s"
+    )
+
+
+def test_an_object_that_a_prepared_transaction_holds_is_a_conflict() -> None:
+    """Specification 24.9."""
+    with scripted([1]) as (cluster, storage):
+        cluster.storages[1].answers[AskStoreObject] = held
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        with pytest.raises(PreparedConflictError, match="transfer-1 holds object 1 for 95 s") as e:
+            storage.tpc_vote(t)
+        assert e.value.oid == OID and isinstance(e.value, ConflictError)
+        storage.tpc_abort(t)
+
+
+def test_a_check_of_such_an_object_is_a_conflict_of_reading() -> None:
+    with scripted([1]) as (cluster, storage):
+        cluster.storages[1].answers[AskCheckCurrentSerial] = held
+        t = begin(storage)
+        storage.checkCurrentSerialInTransaction(OID, p64(7), t)
+        with pytest.raises(ReadConflictError, match="transfer-1") as e:
+            storage.tpc_vote(t)
+        assert isinstance(e.value, PreparedConflictError)
+        storage.tpc_abort(t)
+
+
+def test_the_loss_of_the_client_s_master_changes_nothing() -> None:
+    """Requirement 5: a prepared transaction outlives the connection, and its commit goes to the next."""
+    with scripted([1]) as (cluster, storage):
+        knows(cluster, committed(cluster))
+        t = voted(storage)
+        storage.tpc_prepare(t, XID)
+        cluster.master.peer.close()
+        storage.sync()
+        assert storage.tpc_finish(t) == TID
+        # The master tells this client like any other, since it did not prepare on this connection.
+        cluster.tell(InvalidateObjects(TID, [OID]))
+        storage.sync()
+        assert storage.lastTransaction() == TID
