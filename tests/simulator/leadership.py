@@ -110,9 +110,10 @@ class Reigns:
 def _may_act(process: Process) -> int | None:
     """Return the epoch in which this process would act now, even if it is stopped, or None."""
     core = process.core
-    if not isinstance(core, MasterNode) or core.tenure is None or core.election is None:
+    candidate = core.candidate if isinstance(core, MasterNode) else None
+    if candidate is None or candidate.tenure is None:
         return None
-    lease, tenure = core.election.lease, core.tenure
+    lease, tenure = candidate.election.lease, candidate.tenure
     if lease is None or tenure.over or lease.epoch != tenure.epoch:
         return None
-    return tenure.epoch if lease.left(core.host.monotonic()) > 0 else None
+    return tenure.epoch if lease.left(candidate.host.monotonic()) > 0 else None

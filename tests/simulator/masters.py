@@ -183,10 +183,11 @@ class Masters:
             core = process.core
             if isinstance(core, PrimaryMaster):
                 return process, core
-            if isinstance(core, MasterNode) and core.tenure:
-                primary = core.primary
-                if isinstance(primary, PrimaryMaster) and core.tenure.epoch > newest:
-                    newest, serving = core.tenure.epoch, (process, primary)
+            candidate = core.candidate if isinstance(core, MasterNode) else None
+            if candidate is not None and candidate.tenure:
+                primary = candidate.primary
+                if isinstance(primary, PrimaryMaster) and candidate.tenure.epoch > newest:
+                    newest, serving = candidate.tenure.epoch, (process, primary)
         return serving
 
     def equal(self) -> bool:

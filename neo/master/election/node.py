@@ -9,10 +9,8 @@ import logging
 from collections.abc import Sequence
 
 from neo.master.election.candidate import Candidate, MakePrimary, Primary
-from neo.master.election.election import Election
 from neo.master.election.epochs import Decision
-from neo.master.election.leadership import Tenure
-from neo.master.election.links import ElectionMessage, MasterLink, MasterLinks
+from neo.master.election.links import ElectionMessage, MasterLink
 from neo.master.election.log import TICK_SECONDS, LogDisk, MasterLog
 from neo.master.election.member import LogMember
 from neo.node.core import Core
@@ -53,7 +51,7 @@ class Strangers(Handler):
             peer.refuse(message_id, ErrorCode.PROTOCOL_ERROR, text)
             peer.close()
         elif request.node_type is NodeType.MASTER:
-            node.links.accept(peer, message_id, request)
+            node.member.links.accept(peer, message_id, request)
         elif node.primary is not None:
             handler = node.primary.stranger_handler()
             node.primary.adopt(peer, handler)
@@ -90,22 +88,6 @@ class MasterNode(Core):
         self._tick()
 
     @property
-    def links(self) -> MasterLinks:
-        return self.member.links
-
-    @property
-    def log(self) -> MasterLog | None:
-        return self.member.log
-
-    @property
-    def election(self) -> Election | None:
-        return None if self.candidate is None else self.candidate.election
-
-    @property
-    def tenure(self) -> Tenure | None:
-        return None if self.candidate is None else self.candidate.tenure
-
-    @property
     def primary(self) -> Primary | None:
         return None if self.candidate is None else self.candidate.primary
 
@@ -117,11 +99,10 @@ class MasterNode(Core):
         addresses = self.member.addresses()
         if self.member.bind not in addresses:
             addresses.append(self.member.bind)
-        now = self.host.monotonic()
-        if self.log is not None and not self.log.epochs.resigned:
-            link = self.links.get(self.log.epochs.primary)
-            suspected = self.election is not None and self.election.suspects(now)
-            known = link is not None and link.alive(now) and not suspected
+        now, candidate = self.host.monotonic(), self.candidate
+        if candidate is not None and not candidate.log.epochs.resigned:
+            link = self.member.links.get(candidate.log.epochs.primary)
+            known = link is not None and link.alive(now) and not candidate.election.suspects(now)
             if known and link is not None and link.address in addresses:
                 return NotPrimaryMaster(addresses.index(link.address), addresses)
         return NotPrimaryMaster(None, addresses)
@@ -138,13 +119,13 @@ class MasterNode(Core):
     # -- other masters -----------------------------------------------------------------------------
 
     def reached(self, link: MasterLink) -> None:
-        if self.election is not None:
-            self.election.reached(link.name)
+        if self.candidate is not None:
+            self.candidate.election.reached(link.name)
         self.member.reached(link)
 
     def refused(self, link: MasterLink) -> None:
-        if self.election is not None:
-            self.election.refused(link.name, self.host.monotonic())
+        if self.candidate is not None:
+            self.candidate.election.refused(link.name, self.host.monotonic())
         self.member.refused(link)
 
     def told(self, link: MasterLink, m: ElectionMessage) -> None:

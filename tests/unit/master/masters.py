@@ -80,8 +80,9 @@ class Masters:
             i
             for i, process in enumerate(self.processes)
             if isinstance(process.core, MasterNode)
-            and process.core.tenure is not None
-            and process.core.tenure.left() > 0
+            and (candidate := process.core.candidate) is not None
+            and candidate.tenure is not None
+            and candidate.tenure.left() > 0
         ]
 
     def check(self) -> None:
@@ -89,9 +90,9 @@ class Masters:
         serving = self.serving()
         assert len(serving) <= 1, f"{self.world.now}: {serving} serve at once"
         for i in serving:
-            tenure = self.core(i).tenure
-            assert tenure is not None
-            self.served.add((tenure.epoch, self.processes[i].name))
+            candidate = self.core(i).candidate
+            assert candidate is not None and candidate.tenure is not None
+            self.served.add((candidate.tenure.epoch, self.processes[i].name))
         epochs = [epoch for epoch, _ in self.served]
         assert len(epochs) == len(set(epochs)), self.served
         logs = sorted((p.entries for p in self.platters), key=len)

@@ -94,7 +94,7 @@ def test_masters_remembered_are_looked_for_before_the_log_is_known(tmp_path: Pat
     core = make("-m", "127.0.0.1:1 127.0.0.1:2", "-D", str(path), log)
     assert isinstance(core, MasterNode)
     assert core.not_primary().known_master_list == [("127.0.0.1", port) for port in (1, 2, 3)]
-    assert sorted(link.name for link in core.links) == ["127.0.0.1:2", "127.0.0.1:3"]
+    assert sorted(link.name for link in core.member.links) == ["127.0.0.1:2", "127.0.0.1:3"]
     core.stop(0)
 
 

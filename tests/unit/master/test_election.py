@@ -22,7 +22,7 @@ def three() -> Masters:
 def test_three_new_masters_elect_one_of_them(three: Masters) -> None:
     three.run(20)
     assert len(three.serving()) == 1
-    assert {core.log.epochs.epoch for core in three.cores() if core.log} == {1}
+    assert {core.candidate.log.epochs.epoch for core in three.cores() if core.candidate} == {1}
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
@@ -124,7 +124,7 @@ def test_a_master_that_lost_its_disk_learns_and_votes_again(three: Masters) -> N
     three.processes[lost].start()
     three.run(20)
     assert three.serving() == [primary]
-    log = three.core(lost).log
+    log = three.core(lost).member.log
     assert log is not None and not log.engine.learns
     three.processes[primary].kill()
     three.until_serving(2 * FAILOVER_SECONDS, but=primary)
@@ -159,7 +159,7 @@ def test_the_log_begins_when_all_masters_are_there() -> None:
     masters.start(2)
     masters.until_serving(10)
     masters.run(5)
-    assert all(core.log is not None for core in masters.cores())
+    assert all(core.member.log is not None for core in masters.cores())
 
 
 @pytest.mark.parametrize("seed", range(40))

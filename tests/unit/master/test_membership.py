@@ -118,13 +118,13 @@ def test_a_fourth_master_waits_to_be_added_then_votes(caplog: pytest.LogCaptureF
     masters.start(3)
     masters.run(5)
     assert states(masters)[4] is NodeState.PENDING
-    assert masters.core(3).log is None
+    assert masters.core(3).member.log is None
     assert "the other masters have a log without this one, which waits for neoctl add" in caplog.text
     asked = admin(masters).ask(AddPendingNodes([M1 + 3]))
     masters.run(5)
     assert asked.result().message == "Nodes added: M4"
     assert states(masters)[4] is NodeState.RUNNING
-    log = masters.core(3).log
+    log = masters.core(3).member.log
     assert log is not None and not log.engine.learns
     primary = masters.serving()[0]
     masters.processes[(primary + 1) % 3].kill()
@@ -148,7 +148,7 @@ def test_a_master_that_was_added_is_shown_to_learn_until_it_votes() -> None:
     for _ in range(100):
         masters.run(0.05)
         rows = {row[0]: row for row in election(masters).master_list}
-        log = masters.core(3).log
+        log = masters.core(3).member.log
         if log is None or log.engine.learns:
             refused = error_of(admin(masters).ask(SetPrimary(M1 + 3))).message
             notes.append((rows[M1 + 3][4], refused))

@@ -46,7 +46,7 @@ def test_nothing_is_told_of_a_table_before_it_is_in_the_log(database: Database) 
     database.run(0.5)
     assert asked.result().code == 0
     told = remote.take(NotifyPartitionChanges)
-    log = database.core(primary).log
+    log = database.core(primary).member.log
     assert log is not None and log.epochs.ptid == told.ptid == 2
 
 
@@ -95,7 +95,7 @@ def test_an_operator_can_give_up_a_table_by_its_number(database: Database) -> No
     admin(database).ask(SetClusterState(ClusterState.VERIFYING))
     database.verify(first)
     assert database.state is ClusterState.RUNNING
-    log = database.core(0).log
+    log = database.core(0).member.log
     assert log is not None and log.epochs.ptid is not None and log.epochs.ptid > 2
 
 
