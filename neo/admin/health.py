@@ -54,7 +54,7 @@ class Examiner:
         ask_backup = primary.peer.ask(AskRecovery()) if backup else None
         tells = backup and FEATURE_STATUS in primary.features
         ask_upstream = primary.peer.ask(AskUpstream()) if tells else None
-        refreshed = self._watching.refresh()
+        refreshed = self._watching.refresh(self._node)
         # A backup that does not answer must not block the answer about this cluster.
         limit = self._node.sleep(REFRESH_SECONDS)
         try:

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from neo.admin.monitor import Health, describe, lag, severity
+from neo.node.core import Core
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
-from neo.node.task import Future
+from neo.node.task import Task
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
@@ -61,19 +62,19 @@ class Watching:
     def __init__(self, names: Iterable[str]) -> None:
         self.backups = {name: Watched(name) for name in names}
 
-    def refresh(self) -> list[Future[None]]:
-        """Ask each backup for its last tid. The futures never fail. AskRecovery is sent only to a
+    def refresh(self, core: Core) -> list[Task[None]]:
+        """Ask each backup for its last tid. AskRecovery is sent only to a
         backup in BACKINGUP, because a recovering master of another implementation crashes on it
         (specification 2.28)."""
-        futures = []
+        tasks = []
         for watched in self.backups.values():
             if watched.peer is not None:
                 if watched.state is ClusterState.BACKINGUP:
-                    futures.append(_ask(watched, watched.peer, AskRecovery()))
+                    tasks.append(core.spawn(_ask(watched, watched.peer, AskRecovery())))
                 else:
                     watched.tid = None
-                futures.append(_ask(watched, watched.peer, AskLastTransaction()))
-        return futures
+                tasks.append(core.spawn(_ask(watched, watched.peer, AskLastTransaction())))
+        return tasks
 
     def accept(
         self, peer: Peer, message_id: int, request: RequestIdentification
@@ -91,25 +92,18 @@ class Watching:
         return WatchedHandler(watched)
 
 
-def _ask(
+async def _ask(
     watched: Watched, peer: Peer, question: Request[AnswerRecovery | AnswerLastTransaction]
-) -> Future[None]:
-    done: Future[None] = Future()
-
-    def answered(future: Future[AnswerRecovery | AnswerLastTransaction]) -> None:
-        try:
-            answer = future.result()
-        except (ConnectionLost, ErrorAnswer):
-            watched.tid = None
-        else:
-            if isinstance(answer, AnswerRecovery):
-                watched.tid = answer.backup_tid
-            elif isinstance(answer, AnswerLastTransaction) and watched.tid is None:
-                watched.tid = answer.tid  # the cluster has left backup mode
-        done.resolve(None)
-
-    peer.ask(question).then(answered)
-    return done
+) -> None:
+    try:
+        answer = await peer.ask(question)
+    except (ConnectionLost, ErrorAnswer):
+        watched.tid = None
+        return
+    if isinstance(answer, AnswerRecovery):
+        watched.tid = answer.backup_tid
+    elif watched.tid is None:
+        watched.tid = answer.tid  # the cluster has left backup mode
 
 
 class WatchedHandler(Handler):
