@@ -3,5 +3,5 @@
 ``election`` and ``lease`` decide; ``epochs`` is the state in the log; all are pure. ``node`` is the
 core of the process. It has a ``member`` of the log (``log``, ``folder``, ``links``, ``founding``), and
 with the log a ``candidate``, which is primary in some epochs. ``leadership`` belongs to a primary;
-``membership`` and ``commands`` are the commands about masters.
+``commands`` has the commands about masters.
 """

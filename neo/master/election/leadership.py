@@ -11,18 +11,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from neo.master.election import membership
 from neo.master.election.epochs import Table, encode
-from neo.master.election.membership import Membership
+from neo.master.election.links import MasterLinks
+from neo.master.election.log import MasterLog
+from neo.master.election.member import LogMember
 from neo.node.host import Host as NodeHost
 from neo.transactor.messages import Kind
 
 
-class Host(membership.Host, Protocol):
-    """The master of a primary, as the primary uses it."""
+class Host(Protocol):
+    """The master of a primary: the log, and the end of its leadership."""
 
+    host: NodeHost
+    member: LogMember
+    links: MasterLinks
+    log: MasterLog
+    #: A random number of the process.
+    incarnation: int
     #: The current leadership of this master.
     tenure: Tenure | None
+
+    def lease_left(self, epoch: int) -> float: ...
+
+    def resign(self, successor: str, reason: str) -> None: ...
 
     def release(self) -> None:
         """Release the output of the primary: the log has its table."""
@@ -33,7 +44,6 @@ class Tenure:
         self.node = node
         self.epoch = epoch
         self.nid = nid
-        self.membership = Membership(node)
         #: The greatest table that any primary may have published, and the nodes readable in it.
         log = node.log
         self.ptid, self.nodes = log.epochs.ptid, log.epochs.nodes
