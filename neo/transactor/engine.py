@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from neo.transactor.catchup import CatchUp, LogReader
+from neo.transactor.catchup import GUEST, CatchUp, LogReader, Peers
 from neo.transactor.consensus import STEPS, Process
 from neo.transactor.detector import Detector
 from neo.transactor.durable import Begun, Durable, LogEnd
@@ -49,7 +49,6 @@ from neo.transactor.messages import (
     Wish,
 )
 from neo.transactor.outbox import Batch, Outbox
-from neo.transactor.peers import GUEST, Peers
 from neo.transactor.specs import Specs
 
 

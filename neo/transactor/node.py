@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from neo.transactor.catchup import GUEST
 from neo.transactor.engine import Engine
 from neo.transactor.messages import Entry, Kind, Message, Record, Refusal, Sid
-from neo.transactor.peers import GUEST
 
 
 class Host(Protocol):

@@ -80,11 +80,6 @@ class Store:
             self.durable = self.mlog.durable(end, alone=len(genesis.all) == 1)
             opened.pop_all()
 
-    @property
-    def end(self) -> int:
-        """The next transaction after the appended ones."""
-        return self.tlog.end.tid
-
     def begin_with(self, genesis: Members) -> None:
         """Set the first members, which a node that joins has learned before transaction 1."""
         self.tlog.begin_with(genesis)

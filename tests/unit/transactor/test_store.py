@@ -72,7 +72,7 @@ def test_what_was_appended_is_there_after_a_restart(logs: Logs) -> None:
     store.append([Held(spec(206)), vote, Known(1, 99)])
     store.close()
     again = logs.open()
-    assert again.end == 206
+    assert again.tlog.end.tid == 206
     assert again.read(1, 300, 1 << 20) == [spec(tid) for tid in range(1, 206)]
     assert again.read(99, 3, 1 << 20) == [spec(99), spec(100), spec(101)]
     assert len(again.read(1, 300, 1)) == 1
@@ -107,8 +107,8 @@ def test_a_crash_may_cut_the_log_at_every_byte(logs: Logs) -> None:
         Path(logs.mlog).write_bytes(journal)
         logs.told.clear()
         store = logs.open()
-        assert store.end - 1 == sum(end <= cut for end in ends)
-        for tid in range(store.end, 6):
+        assert store.tlog.end.tid - 1 == sum(end <= cut for end in ends)
+        for tid in range(store.tlog.end.tid, 6):
             store.append(decision(tid))
         store.close()
         assert path.read_bytes() == whole
@@ -128,7 +128,7 @@ def test_blocks_that_a_crash_left_as_zeros_are_cut_off(logs: Logs) -> None:
             whole.index(data) + len(data)
             for data in (b"data of %d%b" % (n, END) for n in range(1, 96))
         ]
-        assert store.end - 1 == sum(end <= cut for end in ends)
+        assert store.tlog.end.tid - 1 == sum(end <= cut for end in ends)
         store.close()
 
 
@@ -158,7 +158,7 @@ def test_a_flipped_bit_is_refused_and_recovery_keeps_what_is_before(logs: Logs) 
         logs.open()
     logs.recover()
     store = logs.open()
-    assert store.end == SEGMENT + 1
+    assert store.tlog.end.tid == SEGMENT + 1
     assert store.durable.learner and store.durable.begun is Begun.RECOVERED
     assert store.durable.log == NAME + 1
     assert any("000000000101.seg is set aside" in told for told in logs.told)
@@ -211,7 +211,7 @@ def test_a_segment_that_is_not_the_last_must_be_full(logs: Logs, kept: int, beyo
     store.close()
     logs.recover()
     store = logs.open()
-    assert store.end == SEGMENT + 1
+    assert store.tlog.end.tid == SEGMENT + 1
     assert len(store.read(1, SEGMENT, 1 << 20)) == SEGMENT
 
 
@@ -220,7 +220,7 @@ def test_recovery_keeps_a_last_segment_that_a_crash_cut_off(logs: Logs) -> None:
     path = logs.segment(SEGMENT + 1)
     path.write_bytes(path.read_bytes()[:-1])
     logs.recover()
-    assert logs.open().end == SEGMENT + 5
+    assert logs.open().tlog.end.tid == SEGMENT + 5
 
 
 @pytest.mark.parametrize("content", [b"", bytes(300)], ids=["empty", "zeros"])
@@ -240,7 +240,7 @@ def test_what_is_damaged_under_a_running_node_does_not_confuse_what_it_appends(l
     flip(logs.segment(7 * SEGMENT + 1), 200)
     for first in range(1, 7 * SEGMENT, SEGMENT):
         assert store.read(first, 1, 1) == [spec(first)]
-    tid = store.end
+    tid = store.tlog.end.tid
     store.append(decision(tid))
     assert store.read(tid, 5, 1000) == [spec(tid)]
     assert store.read(tid - 5, 9, 1000) == [spec(n) for n in range(tid - 5, tid + 1)]
@@ -260,12 +260,12 @@ def test_a_missing_segment_is_refused(logs: Logs) -> None:
     with pytest.raises(StoreError, match=r"segment .*101\.seg of the log is missing.*--recover"):
         logs.open()
     logs.recover()
-    assert logs.open().end == SEGMENT + 1
+    assert logs.open().tlog.end.tid == SEGMENT + 1
 
 
 def test_missing_transactions_at_the_end_are_refused(logs: Logs) -> None:
     store = logs.filled(SEGMENT + 10)
-    store.mlog.shrink(store.end)
+    store.mlog.shrink(store.tlog.end.tid)
     store.close()
     logs.segment(SEGMENT + 1).unlink()
     with pytest.raises(StoreError, match="ends at 100, but was on disk up to 110"):
@@ -276,10 +276,10 @@ def test_a_segment_whose_first_write_was_lost_is_begun_again(logs: Logs) -> None
     logs.filled(SEGMENT).close()
     logs.segment(SEGMENT + 1).write_bytes(b"")
     store = logs.open()
-    assert store.end == SEGMENT + 1
+    assert store.tlog.end.tid == SEGMENT + 1
     store.append(decision(SEGMENT + 1))
     store.close()
-    assert logs.open().end == SEGMENT + 2
+    assert logs.open().tlog.end.tid == SEGMENT + 2
 
 
 def test_missing_logs_are_not_taken_for_new_ones(logs: Logs) -> None:
@@ -292,7 +292,7 @@ def test_missing_logs_are_not_taken_for_new_ones(logs: Logs) -> None:
     with pytest.raises(StoreError, match="is not a folder"):
         logs.open()
     logs.recover()
-    assert logs.open().end == 1
+    assert logs.open().tlog.end.tid == 1
 
 
 def test_the_journal_of_another_node_is_refused(logs: Logs) -> None:
@@ -345,7 +345,7 @@ def test_a_full_disk_stops_the_node_with_a_reason(
     monkeypatch.undo()
     store.close()
     again = logs.open()
-    assert again.end == (4 if which == "tlog" else 5)
+    assert again.tlog.end.tid == (4 if which == "tlog" else 5)
     assert again.durable.votes == {} or which == "tlog"
 
 
@@ -379,7 +379,7 @@ def test_what_a_killed_process_left_unsynced_is_synced_before_it_is_believed(
     monkeypatch.setattr(os, "fdatasync", remember(os.fdatasync))
     monkeypatch.setattr(os, "fsync", remember(os.fsync))
     again = logs.open()
-    assert again.end == 3 and 3 in again.durable.votes
+    assert again.tlog.end.tid == 3 and 3 in again.durable.votes
     assert synced >= {logs.mlog, str(logs.segment()), logs.tlog, os.path.dirname(logs.mlog)}
 
 
