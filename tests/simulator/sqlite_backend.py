@@ -6,14 +6,13 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from neo.storage.backend.acknowledged import Acknowledged, Position
 from neo.storage.backend.api import BackendFailure, Done, Schedule, WentBack
 from neo.storage.backend.schema import TABLES
-from neo.storage.backend.sql import Row
 from neo.storage.backend.sqlite.engine import SQLite
 from neo.storage.backend.sqlite.files import Files
 from neo.storage.backend.sqlite.mark import SQLiteMark
@@ -69,7 +68,7 @@ class SimSQLite(SQLite):
             self._disk.all_synced()
         return rows
 
-    def read(self, sql: str, *args: Any) -> Sequence[Row]:
+    def read(self, sql: str, *args: Any) -> list[Any]:
         if self._disk.read_fails():
             self._fail(_error("SQLITE_IOERR_READ", "disk I/O error"))
         return super().read(sql, *args)

@@ -292,19 +292,11 @@ class SQLite:
         except sqlite3.Error as error:
             self._fail(error)
 
-    def read(self, sql: str, *args: Any) -> Sequence[Row]:
-        if self._failure is not None or self._db is None:
-            self._connection()
-        try:
-            return self._db.execute(sql, args).fetchall()  # type: ignore[union-attr]
-        except sqlite3.Error as error:
-            self._fail(error)
+    read = write = write_row = _execute
 
     def size(self) -> int:
         pages = self.read("PRAGMA page_count")[0][0] - self.read("PRAGMA freelist_count")[0][0]
         return int(pages) * self._page_size
-
-    write = write_row = _execute
 
     def write_many(self, sql: str, rows: Sequence[Row]) -> None:
         try:
