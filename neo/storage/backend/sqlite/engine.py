@@ -26,7 +26,8 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from neo.storage.backend import schema
@@ -123,7 +124,8 @@ class SQLite:
             self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._begin()
             self._files = Files(self._path)
-            self._open_mark()
+            with self._marking():
+                self._mark.opened()
             # The database and its log exist by now.
             sync_folder(self._path)
             # The checkpoint has synced all writes into the database.
@@ -159,32 +161,23 @@ class SQLite:
 
     def _examine(self, reset: bool) -> None:
         """Raise WentBack, and change nothing, if the database lacks acknowledged transactions."""
-        try:
-            self._mark.examine(reset)
-        except sqlite3.Error as error:
-            self._fail(error)
-        except OSError as error:
-            raise self._unmarked(error) from error
+        with self._marking():
+            try:
+                self._mark.examine(reset)
+            except sqlite3.Error as error:
+                self._fail(error)
 
-    def _open_mark(self) -> None:
+    @contextmanager
+    def _marking(self) -> Iterator[None]:
+        """Translate errors of the mark's file."""
         try:
-            self._mark.opened()
+            yield
         except OSError as error:
-            raise self._unmarked(error) from error
-
-    def _close_mark(self) -> None:
-        if self._files is None:
-            return
-        try:
-            self._mark.closed()
-        except OSError as error:
-            raise self._unmarked(error) from error
-
-    def _unmarked(self, error: OSError) -> BackendFailure:
-        return BackendFailure(
-            f"{self.name}: cannot use {error.filename}, beside the database: {error.strerror}. It must"
-            " be a file that the user of this process may read and write, on a disk with free space"
-        )
+            raise BackendFailure(
+                f"{self.name}: cannot use {error.filename}, beside the database: {error.strerror}. It"
+                " must be a file that the user of this process may read and write, on a disk with free"
+                " space"
+            ) from error
 
     def _connect(self) -> None:
         try:
@@ -249,12 +242,13 @@ class SQLite:
                 self._syncer.stop()
                 self._syncer = None
             if self._failure is None:
-                if self._files is not None:
-                    self._files.check()
+                assert self._files is not None
+                self._files.check()
                 self._end_transaction(last=True)
                 # Copy the log into the database and sync it.
                 self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                self._close_mark()
+                with self._marking():
+                    self._mark.closed()
                 for done in self._waiting:
                     self._schedule(done)
         finally:
