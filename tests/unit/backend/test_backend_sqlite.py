@@ -16,7 +16,6 @@ import pytest
 
 from neo.storage.backend.api import BackendFailure, DatabaseGone
 from neo.storage.backend.sqlite import engine as module
-from neo.storage.backend.sqlite import streaming
 from tests.unit.backend.harness import Harness, p64
 
 
@@ -320,10 +319,9 @@ def test_big_values_where_python_cannot_open_them_in_place(
     connect = sqlite3.connect
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3, "connect", partial(connect, factory=Old))
-        for loaded in (module, streaming):
-            package, _, name = loaded.__name__.rpartition(".")
-            patch.setattr(sys.modules[package], name, loaded)  # given back afterwards
-            patch.delitem(sys.modules, loaded.__name__)
+        package, _, name = module.__name__.rpartition(".")
+        patch.setattr(sys.modules[package], name, module)  # given back afterwards
+        patch.delitem(sys.modules, module.__name__)
         backend = sqlite.ready()
         data = os.urandom(5 << 20)
         sqlite.commit(backend, 10, {4: data})

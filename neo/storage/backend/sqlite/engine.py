@@ -34,10 +34,8 @@ from neo.storage.backend import schema
 from neo.storage.backend.acknowledged import ROW, Acknowledged, sync_folder
 from neo.storage.backend.api import BackendFailure, DatabaseGone, Done, Schedule
 from neo.storage.backend.sql import Dialect, Row
-from neo.storage.backend.sqlite.errors import explain
 from neo.storage.backend.sqlite.files import Files
 from neo.storage.backend.sqlite.mark import SQLiteMark
-from neo.storage.backend.sqlite.streaming import STREAMED_BYTES
 from neo.storage.backend.sqlite.wal_sync import Report, Syncer
 from neo.storage.backend.upgrade import Database, upgrade
 
@@ -56,6 +54,22 @@ CACHE_BYTES = 32 << 20
 #: Bytes of a row besides the value; SQLite limits the length of the whole row.
 ROW_OVERHEAD = 100
 
+#: By the beginning of the name of an error of SQLite.
+_ADVICE = {
+    "SQLITE_FULL": "no space is left. Free space on that disk: the node goes on by itself",
+    "SQLITE_READONLY": "the file or its directory is not writable. Give it to the user of this"
+    " process, or mount the disk writable",
+    "SQLITE_CANTOPEN": "the file cannot be opened. Its directory must exist, and the user of this"
+    " process must be allowed to write there",
+    "SQLITE_PERM": "access is denied. Give the file to the user of this process",
+    "SQLITE_NOTADB": "the file is not a SQLite database. Give another file",
+    "SQLITE_CORRUPT": "the database is damaged. Restore the file, or remove it and let the replicas"
+    " of this node fill a new one",
+    "SQLITE_BUSY": "another program is writing to the database. Only this node may write to it",
+    "SQLITE_LOCKED": "another program is writing to the database. Only this node may write to it",
+    "SQLITE_IOERR": "the disk fails or is gone. Check the disk and the system log",
+}
+
 OnFailure = Callable[[BackendFailure], None]
 
 #: Takes the arguments of :class:`~.wal_sync.Syncer`.
@@ -63,6 +77,27 @@ SyncerFactory = Callable[..., Syncer]
 
 #: Takes path, name and acknowledged position of the database.
 MarkFactory = Callable[[str, str, Acknowledged], SQLiteMark]
+
+
+def _opens_any_row() -> bool:
+    """Return whether this Python can open a value in place in any row.
+
+    Python 3.11.2 of Debian 12 only takes row numbers of 31 bits; a data id begins with its partition.
+    """
+    db = sqlite3.connect(":memory:")
+    try:
+        db.execute("CREATE TABLE data (id INTEGER PRIMARY KEY, value)")
+        db.execute("INSERT INTO data VALUES (1 << 48, zeroblob(1))")
+        db.blobopen("data", "value", 1 << 48).close()
+    except OverflowError:
+        return False
+    finally:
+        db.close()
+    return True
+
+
+#: From this size on a value is written and read in place, without copying a parameter or result.
+STREAMED_BYTES = 4 << 20 if _opens_any_row() else 1 << 31  # greater than any value
 
 
 class SQLite:
@@ -311,7 +346,7 @@ class SQLite:
                 self._files.check()
         except DatabaseGone as gone:
             return gone
-        return explain(error, self._path)
+        return _explain(error, self._path)
 
     def insert_value(self, data_id: int, checksum: bytes, compression: int, data: bytes) -> None:
         self._value_bytes += len(data)
@@ -430,3 +465,21 @@ class SQLite:
         if syncer is self._syncer and self._failure is None:
             self._failure = self._explained(error)
             self._on_failure(self._failure)
+
+
+def _explain(error: Exception, path: str) -> BackendFailure:
+    """Return the failure for an error of SQLite, the operating system, or the thread that syncs."""
+    if isinstance(error, OSError):
+        return BackendFailure(
+            f"{path}: cannot make the log of the database durable: {error}. Check the disk and the"
+            " system log"
+        )
+    if not isinstance(error, sqlite3.Error):
+        return BackendFailure(f"{path}: cannot make the log of the database durable: {error!r}")
+    name = getattr(error, "sqlite_errorname", None) or ""
+    for prefix, advice in _ADVICE.items():
+        if name.startswith(prefix):
+            return BackendFailure(f"{path}: {advice} ({error}, {name})")
+    if not os.path.exists(path):
+        return BackendFailure(f"{path}: the file of the database is gone ({error}, {name})")
+    return BackendFailure(f"{path}: the database refused a statement ({error}, {name})")
