@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from neo.storage.backend import schema, upgrade
+from neo.storage.backend import schema
 from neo.storage.backend.api import BackendFailure
 from neo.storage.backend.mariadb.link import Link, parse
-from neo.storage.backend.upgrade import Database, Migration
+from neo.storage.backend.schema import Database, Migration
 from tests.formats.make import BIG, CONFIG, huge, rows
 from tests.unit.backend.harness import Harness, p64
 
@@ -94,8 +94,8 @@ def _row(database: Database) -> bool:
 def newer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that knows two formats more."""
     monkeypatch.setattr(schema, "VERSION", 5)
-    monkeypatch.setitem(upgrade.MIGRATIONS, 4, Migration("lengths", (_column, _lengths)))
-    monkeypatch.setitem(upgrade.MIGRATIONS, 5, Migration("a row", (_row,)))
+    monkeypatch.setitem(schema.MIGRATIONS, 4, Migration("lengths", (_column, _lengths)))
+    monkeypatch.setitem(schema.MIGRATIONS, 5, Migration("a row", (_row,)))
 
 
 def lengths(node: Harness, backend: object) -> list[int]:
@@ -142,7 +142,7 @@ def test_a_migration_that_is_cut_short_anywhere_goes_on(
     """The process dies before one statement after the other."""
     load(node, 3)
     with monkeypatch.context() as patch:
-        original = upgrade.upgrade
+        original = schema.upgrade
 
         def upgrade_with_crash(name: str, config: dict[str, str], database: Database) -> None:
             crashing = crash_at(patch, database.execute, count)
@@ -169,7 +169,7 @@ def test_a_half_migrated_database_is_refused_by_the_program_of_before(
 
     with monkeypatch.context() as patch:
         patch.setattr(schema, "VERSION", 4)
-        patch.setitem(upgrade.MIGRATIONS, 4, Migration("never ends", (fails,)))
+        patch.setitem(schema.MIGRATIONS, 4, Migration("never ends", (fails,)))
         with pytest.raises(Crash):
             node.open()
     with pytest.raises(BackendFailure, match="format of the database is 4, newer than 3"):

@@ -20,9 +20,9 @@ from neo.storage.backend.mariadb.link import Address, Error, Link, parse
 from neo.storage.backend.mariadb.mark import MariaDBMark
 from neo.storage.backend.mariadb.settings import ENGINE, check, check_engines, explain
 from neo.storage.backend.mariadb.writer import Writer
+from neo.storage.backend.schema import Database, upgrade
 from neo.storage.backend.sql import Dialect, Row
 from neo.storage.backend.tables import VERSION_ROW
-from neo.storage.backend.upgrade import Database, upgrade
 
 #: From BIG_BYTES on, a value is split into pieces of PIECE_BYTES.
 BIG_BYTES = 16 << 20
@@ -53,13 +53,6 @@ TABLES = (*schema.TABLES, "bigdata")
 LOCK_SECONDS = 1
 
 OnFailure = Callable[[BackendFailure], None]
-
-
-def _upgraded(link: Link) -> Database:
-    def execute(sql: str, *args: Any) -> Sequence[Row]:
-        return link.execute(sql, args)
-
-    return Database("mariadb", execute, ("START TRANSACTION",), ("COMMIT",))
 
 
 class MariaDB:
@@ -166,7 +159,13 @@ class MariaDB:
             )
         acknowledged = self._mark.examine(config.get(ROW), not rows, reset)
         if rows or len(existing) > 1:
-            upgrade(self.name, config, _upgraded(link))
+            database = Database(
+                "mariadb",
+                lambda sql, *args: link.execute(sql, args),
+                begin=("START TRANSACTION",),
+                end=("COMMIT",),
+            )
+            upgrade(self.name, config, database)
         files = ["mariadb", "mariadb-views"] + ["mariadb-dedup"] * self.dedup
         create_config, *others = (s for file in files for s in schema.statements(file))
         link.execute(create_config)

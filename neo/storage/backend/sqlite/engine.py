@@ -33,11 +33,11 @@ from typing import Any, NoReturn
 from neo.storage.backend import schema
 from neo.storage.backend.acknowledged import ROW, Acknowledged, sync_folder
 from neo.storage.backend.api import BackendFailure, DatabaseGone, Done, Schedule
+from neo.storage.backend.schema import Database, upgrade
 from neo.storage.backend.sql import Dialect, Row
 from neo.storage.backend.sqlite.files import Files
 from neo.storage.backend.sqlite.mark import SQLiteMark
 from neo.storage.backend.sqlite.wal_sync import Report, Syncer
-from neo.storage.backend.upgrade import Database, upgrade
 
 #: Changed rows, and bytes of values, after which the log is copied into the database. A changed row
 #: writes about one page, so both mean about 16 MiB of log, which a checkpoint copies in some 50 ms.
