@@ -10,15 +10,14 @@ throttle of replication (:mod:`neo.storage.maintenance.check`). Findings are in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
 from functools import partial
-from typing import Protocol
 
+from neo.master.cluster import Cluster
 from neo.master.maintenance.check import Checks, Finding
 from neo.master.maintenance.pack import Packs
+from neo.node.host import Host
 from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.packets import AnswerScrub
-from neo.topology.partitions import PartitionTable
 
 DAY_SECONDS = 86400.0
 #: Attempts in a slot, and the longest pause between two.
@@ -26,43 +25,18 @@ TRIES = 10
 PAUSE_SECONDS_MAX = 600.0
 
 
-class Clock(Protocol):
-    def time(self) -> float: ...
-
-    def call_later(self, delay: float, callback: Callable[[], None]) -> object: ...
-
-
-class ScrubbedCluster(Protocol):
-    """The cluster, as the scrub needs it. ``ready``: the storage nodes that serve."""
-
-    @property
-    def state(self) -> ClusterState: ...
-
-    @property
-    def partitions(self) -> PartitionTable: ...
-
-    @property
-    def ready(self) -> Set[int]: ...
-
-
 class Scrub:
-    """``period``: seconds, 0 for never."""
-
     def __init__(
-        self,
-        cluster: ScrubbedCluster,
-        checks: Checks,
-        packs: Packs,
-        clock: Clock,
-        period: float,
+        self, cluster: Cluster, checks: Checks, packs: Packs, host: Host, period: float
     ) -> None:
+        """``period``: seconds, 0 for never."""
         self._cluster = cluster
         self._checks = checks
         self._packs = packs
-        self._clock = clock
+        self._host = host
         self._period = period
         self._slot: int | None = None  # of the comparison that is done or under way
-        self._begun = clock.time()
+        self._begun = host.time()
         #: The partitions of this round that were compared.
         self._compared: set[int] = set()
         self._round_end: float | None = None
@@ -74,14 +48,14 @@ class Scrub:
 
     def _plan(self) -> None:
         pause = min(self._slot_seconds() / TRIES, PAUSE_SECONDS_MAX)
-        self._clock.call_later(pause, self._tick)
+        self._host.call_later(pause, self._tick)
 
     def _slot_seconds(self) -> float:
         return self._period / max(len(self._cluster.partitions), 1)
 
     def _tick(self) -> None:
         self._plan()
-        slot = int(self._clock.time() // self._slot_seconds())
+        slot = int(self._host.time() // self._slot_seconds())
         if slot != self._slot and self._free():
             self._slot = slot
             partition = slot % len(self._cluster.partitions)
@@ -108,7 +82,7 @@ class Scrub:
         self._compared.add(partition)
         if len(self._compared) >= len(self._cluster.partitions):
             self._compared.clear()
-            self._round_end = self._clock.time()
+            self._round_end = self._host.time()
 
     def report(self) -> AnswerScrub:
         """Return the progress of the current round."""

@@ -21,7 +21,7 @@ _OPTIONS = {
 def _always_the_first() -> list[Patch]:
     def tick(self: Scrub) -> None:
         self._plan()
-        slot = int(self._clock.time() // self._slot_seconds())
+        slot = int(self._host.time() // self._slot_seconds())
         if slot != self._slot and self._free():
             self._slot = slot
             self._checks.scrub(0, partial(self._ended, 0))
