@@ -88,7 +88,7 @@ class PrimaryMaster(Core):
             self,
             self._upstream_lost,
         )
-        self.checks = Checks(cluster, self.packs, self.backup)
+        self.checks = Checks(cluster, self.packs, self.backup.source)
         self.comparison = Comparison(cluster, self.checks, self)
         self.scrub = Scrub(
             cluster, self.checks, self.packs, host, settings.scrub_days * DAY_SECONDS

@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
 
 from neo.master.cluster import Cluster
 from neo.master.denial import denied
@@ -83,20 +82,17 @@ class Row:
         return self.finding in (Finding.CORRUPTED, Finding.UNDECIDED)
 
 
-class UpstreamCluster(Protocol):
-    """The cluster that this one is a backup of."""
-
-    def source(self, partition: int) -> tuple[str, Address] | None:
-        """Return its name and a node of it where the partition can be read now; None if there is none."""
+#: Returns the upstream cluster and a node of it where a partition can be read now; None if there is none.
+Source = Callable[[int], tuple[str, Address] | None]
 
 
 class Checks:
     """The last check, and findings of the scrub. Bound: one row per partition, and one more."""
 
-    def __init__(self, cluster: Cluster, packs: Packs, upstream: UpstreamCluster) -> None:
+    def __init__(self, cluster: Cluster, packs: Packs, source: Source) -> None:
         self._cluster = cluster
         self._packs = packs
-        self._upstream_cluster = upstream
+        self._source = source
         self._rows: dict[int, Row] = {}
         self._min_tid = self._max_tid = ZERO_TID
         #: The partition that the scrub compares, and the callback for its end.
@@ -139,10 +135,9 @@ class Checks:
 
     def scrub(self, partition: int, ended: Callable[[Finding], None]) -> None:
         """Compare all of a partition, which must exist. ``ended`` is called with the finding."""
-        last = self._scrubbed
-        if last is not None:
+        if self._scrubbed is not None:
             # The node that compares it reports differences only.
-            self._end_scrub(last[1].finding)
+            self._end_scrub(self._scrubbed[1].finding)
         cells = self._valid(partition, None)
         row = self._ask(partition, None, cells, Counter(), ZERO_TID, self._cluster.last_tid)
         row.scrub = True
@@ -184,13 +179,15 @@ class Checks:
                 return row
         return self._rows.get(partition)
 
+    def _check_exists(self, partition: int) -> None:
+        count = len(self._cluster.partitions)
+        if not 0 <= partition < count:
+            raise denied(f"there is no partition {partition}: 0 to {count - 1} exist")
+
     def _valid(self, partition: int, reference: int | None) -> list[int]:
         """Return the nodes that can be compared. Raise ErrorAnswer for wrong arguments."""
-        table = self._cluster.partitions
-        if not 0 <= partition < len(table):
-            raise denied(f"there is no partition {partition}: 0 to {len(table) - 1} exist")
-        running = self._cluster.ready
-        cells = [nid for nid in sorted(table.readable(partition)) if nid in running]
+        self._check_exists(partition)
+        cells = sorted(self._cluster.ready.intersection(self._cluster.partitions.readable(partition)))
         if reference is not None and reference not in cells:
             raise denied(
                 f"{format_nid(reference)} has no readable cell of partition {partition}, so that it"
@@ -207,9 +204,7 @@ class Checks:
         min_tid: bytes,
         max_tid: bytes,
     ) -> Row:
-        upstream: tuple[str, Address] | None = None
-        if reference is None and cells:
-            upstream = self._upstream_cluster.source(partition)
+        upstream = self._source(partition) if reference is None and cells else None
         if len(cells) < 2 and upstream is None:
             return Row(None, Finding.ALONE, "one readable copy")
         address = None if reference is None else self._node(reference).address
@@ -261,15 +256,13 @@ class Checks:
         )
 
     def _upstream(self, partition: int) -> tuple[str, Address]:
-        if (source := self._upstream_cluster.source(partition)) is None:
+        if (source := self._source(partition)) is None:
             raise denied(f"partition {partition} cannot be read in the upstream cluster now")
         return source
 
     def _repairable(self, partition: int, nid: int) -> None:
-        table = self._cluster.partitions
-        if not 0 <= partition < len(table):
-            raise denied(f"there is no partition {partition}: 0 to {len(table) - 1} exist")
-        state = table.state(partition, nid)
+        self._check_exists(partition)
+        state = self._cluster.partitions.state(partition, nid)
         if state is None:
             raise denied(f"{format_nid(nid)} has no cell of partition {partition}")
         if state is not CellState.CORRUPTED:
