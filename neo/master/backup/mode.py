@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from neo.master.backup.following import Backup, Known
 from neo.master.backup.memory import Memory
@@ -24,31 +25,19 @@ from neo.protocol.ids import ZERO_TID, format_nid, format_nids
 from neo.protocol.packets import Address, CellChange
 
 
+@dataclass(eq=False, repr=False)
 class BackupMode:
-    """``current``: the stay in backup mode; None unless the cluster is STARTING_BACKUP, BACKINGUP, or
-    STOPPING after these."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        core: Core,
-        settings: MasterSettings,
-        transactions: Transactions[Peer],
-        replication: Replication,
-        packs: Packs,
-        operation: Operation,
-        upstream_lost: Callable[[], None],
-    ) -> None:
-        """``upstream_lost``: called when the upstream cluster is lost or cannot be followed."""
-        self._cluster = cluster
-        self._core = core
-        self._settings = settings
-        self._transactions = transactions
-        self._replication = replication
-        self._packs = packs
-        self._operation = operation
-        self._upstream_lost = upstream_lost
-        self.current: Backup | None = None
+    cluster: Cluster
+    core: Core
+    settings: MasterSettings
+    transactions: Transactions[Peer]
+    replication: Replication
+    packs: Packs
+    operation: Operation
+    #: Called when the upstream cluster is lost or cannot be followed.
+    upstream_lost: Callable[[], None]
+    #: None unless the cluster is STARTING_BACKUP, BACKINGUP, or STOPPING after these.
+    current: Backup | None = field(default=None, init=False)
 
     @property
     def active(self) -> bool:
@@ -58,53 +47,42 @@ class BackupMode:
 
     def check_start(self) -> None:
         """Raise ErrorAnswer unless the cluster can become a backup now."""
-        obstacle = self._obstacle()
-        if obstacle is not None:
-            raise denied(obstacle)
-
-    def _obstacle(self) -> str | None:
-        cluster = self._cluster
-        if not (self._settings.upstream_cluster and self._settings.upstream_masters):
-            return (
+        cluster = self.cluster
+        if not (self.settings.upstream_cluster and self.settings.upstream_masters):
+            raise denied(
                 "this cluster is not configured to be a backup: set 'upstream_cluster' and"
                 " 'upstream_masters' of its master"
             )
         if cluster.state is not ClusterState.RUNNING:
-            return f"the cluster must be RUNNING to become a backup, it is {cluster.state.name}"
+            raise denied(f"the cluster must be RUNNING to become a backup, it is {cluster.state.name}")
         clients = [
             format_nid(peer.node.nid)
             for peer in cluster.of_type(NodeType.CLIENT)
             if peer.node is not None and not peer.node.backups  # the master of a backup only reads
         ]
         if clients:
-            return f"clients are connected, stop them first: {', '.join(sorted(clients))}"
-        if self._transactions:
-            return "a transaction is being finished: try again"
+            raise denied(f"clients are connected, stop them first: {', '.join(sorted(clients))}")
+        if self.transactions:
+            raise denied("a transaction is being finished: try again")
         if cluster.starting:
-            return "a storage node is starting: try again"
-        if self._packs.running:
-            return "a pack is at work: wait until it is done"
-        return None
+            raise denied("a storage node is starting: try again")
+        if self.packs.running:
+            raise denied("a pack is at work: wait until it is done")
 
     def start(self) -> None:
         """Go from RUNNING to STARTING_BACKUP."""
-        self._cluster.stop_clients()
-        self._cluster.change_state(Event.START_BACKUP)
+        self.cluster.stop_clients()
+        self.cluster.change_state(Event.START_BACKUP)
         self.begin(None)
 
     def begin(self, memory: Memory | None) -> None:
         """Begin service in STARTING_BACKUP. ``memory``: what storage nodes remember; None if the cluster
         was RUNNING until now, so that all readable cells have everything."""
         self.current = Backup(
-            self._cluster,
-            self._core,
-            self._settings,
-            self._replication,
-            self._packs,
-            self._upstream_lost,
-            self._known(memory),
+            *(self.cluster, self.core, self.settings, self.replication, self.packs),
+            *(self.upstream_lost, self._known(memory)),
         )
-        begin_service(self._cluster, self._replication, backup=True)
+        begin_service(self.cluster, self.replication, backup=True)
         self.current.start()
 
     def _known(self, memory: Memory | None) -> Known:
@@ -115,8 +93,8 @@ class BackupMode:
         remembers is not about a cell of which the node does not know that it is readable. If no other
         cell can replace that one, the node is asked again, since it has been told of it now.
         """
-        table, last = self._cluster.partitions, self._cluster.last_tid
-        running = self._cluster.running_storages()
+        table, last = self.cluster.partitions, self.cluster.last_tid
+        running = self.cluster.running_storages()
         known, unaware = memory or ({}, frozenset())
         cells = [
             (partition, nid)
@@ -137,15 +115,15 @@ class BackupMode:
 
     def check_stop(self) -> None:
         """Raise ErrorAnswer unless backup mode can be left now."""
-        state = self._cluster.state
+        state = self.cluster.state
         if state is ClusterState.RUNNING:
             raise denied("this cluster is RUNNING, not a backup")
         if self.current is None:  # whether it is one is known when it serves
             raise denied(
                 "the cluster must be STARTING_BACKUP or BACKINGUP to leave backup mode,"
-                f" it is {state.name}",
+                f" it is {state.name}"
             )
-        check_all_there(self._cluster)
+        check_all_there(self.cluster)
         if nids := self.current.unknown:
             raise denied(
                 f"{format_nids(nids)} did not say yet up to what all is there:"
@@ -157,11 +135,11 @@ class BackupMode:
         RUNNING. The truncation makes storage nodes forget that they were a backup: until all of them
         remember it durably, the backup can go on (specification 4.21)."""
         assert self.current is not None
-        self._cluster.change_state(Event.STOP_BACKUP)
-        tid = self._cluster.truncate_tid = self.current.leave()
+        self.cluster.change_state(Event.STOP_BACKUP)
+        tid = self.cluster.truncate_tid = self.current.leave()
         self.current = None
         reason = f"backup mode ends at transaction {tid.hex()}"
-        self._operation.back_to_recovery(reason, asked=True)
+        self.operation.back_to_recovery(reason, asked=True)
 
     # -- the stay ----------------------------------------------------------------------------------
 

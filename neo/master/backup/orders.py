@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from neo.master.backup.cells import BackupCells, Order, Where
 from neo.master.cluster import Cluster
@@ -14,38 +15,29 @@ from neo.protocol.packets import Address, Replicate
 ORDER_SECONDS = 30.0
 
 
+@dataclass(eq=False, repr=False)
 class Orders:
-    """Bound: one order for each cell."""
+    """Bound: one order for each cell. ``name``: of the upstream cluster. ``sources``: where a partition
+    can be read there. ``ask``: asks a node to which nothing is to be ordered what it has."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        core: Core,
-        cells: BackupCells,
-        name: str,
-        upstream: Callable[[int], list[Address]],
-        ask: Callable[[int], None],
-    ) -> None:
-        """``name``: of the upstream cluster. ``upstream``: where a partition can be read there.
-        ``ask``: asks a node to which nothing is to be ordered what it has."""
-        self._cluster = cluster
-        self._core = core
-        self._name = name
-        self._cells = cells
-        self._upstream = upstream
-        self._ask = ask
-        #: Sources of the current orders, and when these were sent.
-        self._given: dict[Order, tuple[Address | None, float]] = {}
-        self._stopped = False
+    cluster: Cluster
+    core: Core
+    cells: BackupCells
+    name: str
+    sources: Callable[[int], list[Address]]
+    ask: Callable[[int], None]
+    #: Sources of the current orders, and when these were sent.
+    _given: dict[Order, tuple[Address | None, float]] = field(default_factory=dict, init=False)
+    _stopped: bool = field(default=False, init=False)
 
     def tick(self) -> None:
         """Send orders that take long again. Call once; it reschedules itself."""
         if self._stopped:
             return
-        limit = self._core.host.monotonic() - ORDER_SECONDS
+        limit = self.core.host.monotonic() - ORDER_SECONDS
         self._withdraw(lambda order: self._given[order][1] <= limit)
         self.give()
-        self._core.call_later(ORDER_SECONDS / 3, self.tick)
+        self.core.call_later(ORDER_SECONDS / 3, self.tick)
 
     def stop(self) -> None:
         self._stopped = True
@@ -59,36 +51,35 @@ class Orders:
             return
         orders = [
             order
-            for partition in partitions or range(len(self._cells.rows))
-            for order in self._cells.orders(partition, self._upstream)
+            for partition in partitions or range(len(self.cells.rows))
+            for order in self.cells.orders(partition, self.sources)
         ]
         messages: dict[tuple[int, bytes, str], dict[int, Address | None]] = {}
         for order in orders:
             name, address = "", None
             if order.source is not Where.NOWHERE:
                 name, address = self._source(order)
-                self._given[order] = address, self._core.host.monotonic()
+                self._given[order] = address, self.core.host.monotonic()
                 if address is None:
                     continue  # None in a message means that there is nothing to fetch; tick() tries again
             messages.setdefault((order.nid, order.tid, name), {})[order.partition] = address
         for (nid, tid, name), sources in messages.items():
-            if (peer := self._cluster.connected.get(nid)) is not None:
+            if (peer := self.cluster.connected.get(nid)) is not None:
                 peer.send(Replicate(tid, name, sources))
         for nid in sorted({order.nid for order in orders if order.source is Where.NOWHERE}):
-            self._ask(nid)
+            self.ask(nid)
 
     def _source(self, order: Order) -> tuple[str, Address | None]:
         if order.source is Where.UPSTREAM:
             return self.upstream(order.partition) or ("", None)
         assert isinstance(order.source, int)
-        node = self._cluster.nodes.get(order.source)
+        node = self.cluster.nodes.get(order.source)
         return "", None if node is None else node.address
 
     def upstream(self, partition: int) -> tuple[str, Address] | None:
         """Return the upstream cluster and a node of it where the partition can be read now."""
-        sources = self._upstream(partition)
-        address = self._core.host.random.choice(sources) if sources else None
-        return None if address is None else (self._name, address)
+        sources = self.sources(partition)
+        return (self.name, self.core.host.random.choice(sources)) if sources else None
 
     # -- not waited for any more -------------------------------------------------------------------
 
@@ -97,7 +88,7 @@ class Orders:
         self._withdraw(
             lambda order: (
                 order.source is Where.UPSTREAM
-                and not (gone_only and self._given[order][0] in self._upstream(order.partition))
+                and not (gone_only and self._given[order][0] in self.sources(order.partition))
             )
         )
 
@@ -107,12 +98,12 @@ class Orders:
 
     def _withdraw(self, which: Callable[[Order], bool]) -> None:
         """Withdraw orders, so that their cells get new ones."""
-        for cell in self._cells.all():
+        for cell in self.cells.all():
             if cell.order is not None and which(cell.order):
                 cell.order = None
         self.prune()
 
     def prune(self) -> None:
         """Forget the sources of orders that are done or withdrawn."""
-        current = {cell.order for cell in self._cells.all()}
+        current = {cell.order for cell in self.cells.all()}
         self._given = {order: of for order, of in self._given.items() if order in current}
