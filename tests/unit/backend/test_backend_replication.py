@@ -107,6 +107,7 @@ def test_a_replicated_object_is_like_a_committed_one(node: Harness) -> None:
 
 
 def test_a_replicated_undo_shares_the_data(node: Harness) -> None:
+    """Specification 10.8."""
     backend = node.ready()
     backend.add_object(p64(3), record(10, b"old"))
     backend.add_object(p64(3), record(20, b"new"))

@@ -83,7 +83,8 @@ def test_a_complete_cell_becomes_readable_for_all(world: MasterWorld) -> None:
 
 
 def test_what_is_done_too_late_is_ignored(world: MasterWorld) -> None:
-    """The cell was taken away and assigned again, empty, while the message was under way."""
+    """The cell was taken away and assigned again, empty, while the message was under way
+    (specification 10.27)."""
     first, second = grown(world)
     second.ask(AskUnfinishedTransactions([0, 1, 2, 3]))
     ask(world, TweakPartitionTable(False, [2]))

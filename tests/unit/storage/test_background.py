@@ -1,4 +1,5 @@
-"""Replication gives way to clients: on either side it works in small pieces, with pauses."""
+"""Replication gives way to clients: on either side it works in small pieces, with pauses
+(specification 10.29)."""
 
 from __future__ import annotations
 

@@ -120,6 +120,7 @@ def test_an_order_that_comes_again_with_a_greater_tid_is_done_once_more(world: W
 
 
 def test_is_no_source_for_what_it_has_not(world: World) -> None:
+    """Specification 10.10."""
     master = backup(world)
     master.send(Replicate(p64(10), "", {0: None, 1: None}))
     peer = storage(world, master, 2)

@@ -164,6 +164,7 @@ def fetch(peer: End, partition: int, first: int) -> object:
 
 @pytest.mark.parametrize("nid", [2, None])
 def test_what_a_pack_may_remove_is_sent_when_that_is_done(world: World, nid: int | None) -> None:
+    """Specification 10.10, 12.10."""
     master = world.operate()
     full(world, master, 0, 2)
     peer = knowing(world, master, nid)
@@ -244,6 +245,7 @@ def fetched(source: End, first: int, deleted: dict[bytes, list[bytes]]) -> None:
 
 
 def test_after_a_pack_that_it_missed_everything_is_compared_again(world: World) -> None:
+    """Specification 10.23."""
     node, source = returned(world)
     state(source, 20)
     fetched(source, 0, {p64(12): [p64(0)]})
@@ -272,6 +274,7 @@ def test_without_a_pack_only_what_was_missed_is_compared(world: World) -> None:
 
 
 def test_a_round_during_which_the_source_was_packed_is_repeated(world: World) -> None:
+    """Specification 10.23."""
     node, source = returned(world)
     state(source, 0)
     fetched(source, 16, {})

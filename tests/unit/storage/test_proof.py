@@ -99,7 +99,7 @@ def test_a_cell_that_was_out_of_date_here_is_not_proven_by_a_table(
 
 
 def test_a_cell_that_was_announced_is_proven(world: World) -> None:
-    """The node was lost before it knew that its cell is readable."""
+    """The node was lost before it knew that its cell is readable (specification 10.26)."""
     node = Destination(world)
     node.unfinished(12)
     node.serve(node.source(), 0, 12, {(12, 0): b"a"})
@@ -136,7 +136,8 @@ def test_what_the_master_starts_nevertheless_is_served(
 def test_the_tail_is_compared_again_by_replication(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The master found that something of it is missing; a part that is short is compared in whole."""
+    """The master found that something of it is missing; a part that is short is compared in whole
+    (specification 10.20)."""
     monkeypatch.setattr(replicator, "TAIL_LENGTH", 3)
     master = world.operate()
     client = world.client(master)

@@ -30,6 +30,7 @@ from tests.unit.storage.world import C2, DISCARDED, UP, End, MakeWorld, World, r
 
 
 def test_a_cell_is_fetched_then_announced_then_read(world: World) -> None:
+    """Specification 10.1, 10.26."""
     node = Destination(world)
     node.unfinished(12)
     source = node.source()
@@ -45,6 +46,7 @@ def test_a_cell_is_fetched_then_announced_then_read(world: World) -> None:
 
 
 def test_the_last_round_follows_the_last_unfinished_transaction(world: World) -> None:
+    """Specification 10.17."""
     node = Destination(world)
     node.unfinished(12, 14, 15)
     source = node.source()
@@ -58,7 +60,7 @@ def test_the_last_round_follows_the_last_unfinished_transaction(world: World) ->
 
 
 def test_a_transaction_with_an_imposed_tid_is_not_passed(world: World) -> None:
-    """It may be less than that of the last one that is committed."""
+    """It may be less than that of the last one that is committed (specification 10.19)."""
     node = Destination(world)
     node.unfinished(12, 9)
     source = node.source()
@@ -71,6 +73,7 @@ def test_a_transaction_with_an_imposed_tid_is_not_passed(world: World) -> None:
 def test_stores_are_accepted_blindly_and_held_together_when_the_cell_is_complete(
     world: World,
 ) -> None:
+    """Specification 10.25, 10.26."""
     node = Destination(world)
     one, two = world.client(node.master), world.client(node.master, C2)
     assert store(one, 20, 0, 5) == ZERO_TID
@@ -88,7 +91,7 @@ def test_stores_are_accepted_blindly_and_held_together_when_the_cell_is_complete
 def test_a_blind_undo_of_what_the_source_has_packed_away_is_fetched_with_its_data(
     world: World, packed: bool
 ) -> None:
-    """``packed``: the source has packed the undo itself, too."""
+    """``packed``: the source has packed the undo itself, too (specification 10.24)."""
     node = Destination(world)
     node.unfinished(12)
     client = world.client(node.master)
@@ -112,7 +115,8 @@ def test_a_blind_undo_of_what_the_source_has_packed_away_is_fetched_with_its_dat
 def test_an_undo_that_goes_back_to_one_that_the_source_has_packed_is_fetched_anew(
     world: World,
 ) -> None:
-    """It has data here, from the one that is gone; at the source it was made the origin."""
+    """It has data here, from the one that is gone; at the source it was made the origin
+    (specification 10.24)."""
     node = Destination(world)
     node.unfinished(12)
     client = world.client(node.master)
@@ -144,7 +148,7 @@ def test_an_undo_that_goes_back_to_one_that_the_source_has_packed_is_fetched_ane
 
 
 def test_what_was_voted_without_being_ready_is_dropped_at_the_end(world: World) -> None:
-    """The master does not ask to lock it; replication brings it."""
+    """The master does not ask to lock it; replication brings it (specification 10.16)."""
     node = Destination(world)
     client = world.client(node.master)
     assert store(client, 10, 0) == ZERO_TID
@@ -168,6 +172,7 @@ def restarted(world: World, make_world: MakeWorld, ptid: int, last: int) -> Dest
 
 
 def test_goes_on_where_it_was_after_a_restart(make_world: MakeWorld) -> None:
+    """Specification 10.19."""
     world = make_world()
     node = Destination(world)
     node.unfinished(12, 14)
@@ -210,6 +215,7 @@ def given_up(world: World, last: int) -> Destination:
 
 
 def test_what_the_cluster_gave_up_is_deleted_though_it_is_later_than_all(world: World) -> None:
+    """Specification 10.21."""
     node = given_up(world, last=12)
     node.serve(node.source(), 0, 12, {(12, 0): data_of(10)})
     assert node.master.take(NotifyReplicationDone).max_tid == p64(12)
@@ -219,7 +225,7 @@ def test_what_the_cluster_gave_up_is_deleted_though_it_is_later_than_all(world: 
 
 
 def test_what_the_cluster_gave_up_is_found_when_it_went_on_without_it(world: World) -> None:
-    """All is compared, since the source has not what is last here."""
+    """All is compared, since the source has not what is last here (specification 10.22)."""
     node = given_up(world, last=24)
     source = node.source()
     message_id, m = take_question(source, AskFetchTransactions)
@@ -271,6 +277,7 @@ def test_what_the_cluster_gave_up_is_found_though_the_source_was_lost_meanwhile(
 def test_what_the_cluster_gave_up_is_found_after_a_restart_in_the_middle(
     make_world: MakeWorld,
 ) -> None:
+    """Specification 10.22."""
     world = make_world()
     refuse_what_is_last(given_up(world, last=24).source())
     compares_everything(restarted(world, make_world, ptid=3, last=24).source())
@@ -300,6 +307,7 @@ def test_a_cell_that_is_complete_beyond_its_last_transaction_begins_with_that(
 
 
 def test_damaged_data_is_not_kept_and_fetched_again(world: World) -> None:
+    """Specification 10.9."""
     node = Destination(world)
     node.unfinished(12)
     source = node.source()
@@ -317,6 +325,7 @@ def test_damaged_data_is_not_kept_and_fetched_again(world: World) -> None:
 
 
 def test_a_source_that_cannot_serve_is_asked_again(world: World) -> None:
+    """Specification 10.18."""
     node = Destination(world)
     node.unfinished(12)
     source = node.source()
@@ -329,6 +338,7 @@ def test_a_source_that_cannot_serve_is_asked_again(world: World) -> None:
 
 
 def test_a_cell_that_is_taken_away_is_not_announced(world: World) -> None:
+    """Specification 10.28."""
     node = Destination(world)
     node.unfinished(12)
     source = node.source()

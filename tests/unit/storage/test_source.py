@@ -22,6 +22,7 @@ from tests.unit.storage.world import OUT, UP, End, World, refused
 
 
 def test_sends_transactions_that_the_destination_has_not(world: World, master: End) -> None:
+    """Specification 10.2, 10.5, 10.7."""
     full(world, master)
     peer = storage(world, master, 2)
     found = peer.ask(AskFetchTransactions(0, 1000, ZERO_TID, MAX, [p64(14), p64(16)]))
@@ -33,6 +34,7 @@ def test_sends_transactions_that_the_destination_has_not(world: World, master: E
 
 
 def test_sends_objects_by_tid_and_oid(world: World, master: End) -> None:
+    """Specification 10.3, 10.5."""
     full(world, master)
     peer = storage(world, master, 2)
     known = {p64(12): [p64(2), p64(8)]}
@@ -47,6 +49,7 @@ def test_sends_objects_by_tid_and_oid(world: World, master: End) -> None:
 
 
 def test_chunks_end_at_their_length(world: World, master: End) -> None:
+    """Specification 10.4, 10.5."""
     full(world, master)
     peer = storage(world, master, 2)
     found = peer.ask(AskFetchTransactions(0, 1, ZERO_TID, MAX, [p64(20)]))
@@ -63,6 +66,7 @@ def test_chunks_end_at_their_length(world: World, master: End) -> None:
 def test_chunks_end_when_they_are_big(
     world: World, master: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Specification 10.6."""
     monkeypatch.setattr("neo.storage.serving.storage.BUFFER_BYTES", 1)
     monkeypatch.setattr("neo.storage.serving.storage.CHUNK_BYTES", 1)
     full(world, master)
@@ -86,6 +90,7 @@ def test_others_are_served_between_portions(
 
 @pytest.mark.parametrize("partition", [1, 7])
 def test_what_cannot_be_read_cannot_be_replicated(world: World, partition: int) -> None:
+    """Specification 10.10."""
     master = world.operate([[(1, UP)], [(1, OUT), (3, UP)]])
     peer = storage(world, master, 2)
     found = peer.ask(AskFetchTransactions(partition, 1000, ZERO_TID, MAX, []))
@@ -93,6 +98,7 @@ def test_what_cannot_be_read_cannot_be_replicated(world: World, partition: int) 
 
 
 def test_a_source_waits_for_transactions_that_are_locked(world: World, master: End) -> None:
+    """Specification 10.11."""
     client = world.client(master)
     assert store(client, 10, 0) is None
     vote(client, 10, 0)
