@@ -25,6 +25,7 @@ from neo.master.parts import Part
 from neo.master.phases.comparison import Comparison
 from neo.master.phases.recovery import Recovery
 from neo.master.phases.service import begin_service, start_storage
+from neo.master.phases.survivors import settle
 from neo.master.phases.verification import verify
 from neo.master.serving.admin import ServeAdmin
 from neo.master.serving.backup_client import ServeReader
@@ -82,7 +83,7 @@ class PrimaryMaster(Core):
             cluster,
             self,
             settings,
-            transactions,
+            self.coordinator,
             self.replication,
             self.packs,
             self,
@@ -160,13 +161,14 @@ class PrimaryMaster(Core):
         for peer in cluster.storages():
             peer.send(cluster.table())
         cluster.ask_confirmations()
-        await verify(cluster, self)
+        found = await verify(cluster, self)
         memory = recovery.backup
         await self.comparison.compare(None if memory is None else memory.least, recovery.forced)
         # What storage nodes answered last made the table durable, too.
         assert cluster.partitions.ptid is not None
         cluster.served(cluster.partitions.ptid)
         self._was_operational = True
+        self.coordinator.prepared.restore(*settle(cluster, found))
         if memory is None:
             cluster.change_state(Event.VERIFIED)
             begin_service(cluster, self.replication, backup=False)
@@ -198,7 +200,8 @@ class PrimaryMaster(Core):
             self._phase.cancel()
 
     def stop_cluster(self) -> None:
-        """Stop the cluster when no transaction is left, as the operator asked."""
+        """Stop the cluster when no transaction is left but those that are prepared, as the operator
+        asked."""
         if self.cluster.state is ClusterState.STOPPING:
             return
         self._stop_phase()
@@ -213,12 +216,14 @@ class PrimaryMaster(Core):
             self.coordinator.client_lost(client)
 
     def check_stopped(self) -> None:
-        """End STOPPING if no transaction is left."""
-        if self.cluster.state is ClusterState.STOPPING and not self.coordinator.transactions:
+        """End STOPPING if no transaction is left but those that are prepared."""
+        if self.cluster.state is ClusterState.STOPPING and self.coordinator.idle():
             self._shut_down()
 
     def _shut_down(self) -> None:
         """Tell each storage node to stop, and end this process (specification 4.34)."""
+        if count := len(self.coordinator.prepared):
+            logger.warning("%s prepared transactions remain for the next start", count)
         for peer in self.cluster.storages():
             node = peer.node
             assert node is not None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from neo.master.backup.following import Backup, Known
 from neo.master.backup.memory import Memory
 from neo.master.cluster import Cluster
-from neo.master.commit.transactions import Transactions
+from neo.master.commit.coordinator import Coordinator
 from neo.master.denial import denied
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
@@ -30,7 +30,7 @@ class BackupMode:
     cluster: Cluster
     core: Core
     settings: MasterSettings
-    transactions: Transactions[Peer]
+    coordinator: Coordinator
     replication: Replication
     packs: Packs
     operation: Operation
@@ -62,7 +62,9 @@ class BackupMode:
         ]
         if clients:
             raise denied(f"clients are connected, stop them first: {', '.join(sorted(clients))}")
-        if self.transactions:
+        if (obstacle := self.coordinator.prepared.obstacle()) is not None:
+            raise denied(obstacle)
+        if self.coordinator.transactions:
             raise denied("a transaction is being finished: try again")
         if cluster.starting:
             raise denied("a storage node is starting: try again")

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable
 
 from neo.master.cluster import Cluster
 from neo.master.commit.open_transactions import OpenTransactions
+from neo.master.commit.prepared import PreparedTransactions
 from neo.master.commit.preset_tids import PresetTids
+from neo.master.commit.rounds import Rounds
 from neo.master.commit.transactions import Transaction, Transactions
 from neo.master.commit.votes import FailedVotes
 from neo.master.maintenance.replication import Replication
@@ -60,6 +62,10 @@ class Coordinator:
         self.failed_votes = FailedVotes(cluster, transactions)
         self._preset = PresetTids(cluster, self.begin_waiting)
         self.open = OpenTransactions(cluster, core, transactions, self.abort)
+        self._rounds = Rounds(cluster, self.finish)
+        self.prepared = PreparedTransactions(
+            cluster, core, transactions, replication, self._rounds, self
+        )
 
     # -- begin -----------------------------------------------------------------------------------
 
@@ -105,6 +111,8 @@ class Coordinator:
             text = f"transaction {ttid.hex()} is already running"
             peer.refuse(message_id, ErrorCode.PROTOCOL_ERROR, text)
         else:
+            assert peer.node is not None and peer.node.nid is not None
+            transaction.nid = peer.node.nid
             transaction.ptid = self._cluster.partitions.ptid or 0
             transaction.since = self._core.host.monotonic()
             self.open.began(ttid)
@@ -164,13 +172,15 @@ class Coordinator:
         storage.ask(AskLockInformation(ttid, tid)).then(locked)
 
     def finish(self) -> None:
-        """Finish all transactions whose turn it is (specification 7.33), unless a master that knows an
-        older partition table could start without them."""
+        """Finish all transactions whose turn it is (specification 7.33), and end the rounds that are
+        over, unless a master that knows an older partition table could start without them."""
         while self._cluster.published.complete:
             transaction = self.transactions.pop_finished()
             if transaction is None:
                 break
             self._finish(transaction)
+        if self._rounds.open:
+            self._rounds.evaluate()
         self.failed_votes.evaluate()
         self._ended()
 
@@ -180,12 +190,12 @@ class Coordinator:
         cluster.last_tid = max(cluster.last_tid, tid)
         # While no node is lost the older table is enough: each node has what it needs to finish.
         cluster.served(transaction.locked_ptid or cluster.partitions.ptid or 0)
-        if not transaction.client_lost:
-            answer = AnswerTransactionFinished(ttid, tid)
-            transaction.client.answer(transaction.message_id, answer)
+        committer, mark = transaction.client, transaction.mark
+        if committer is not None and mark is None:
+            committer.answer(transaction.message_id, AnswerTransactionFinished(ttid, tid))
         invalidation = InvalidateObjects(tid, transaction.stored)
         for client in cluster.of_type(NodeType.CLIENT):
-            if client is not transaction.client:
+            if client is not committer:
                 client.send(invalidation)
         for nid in transaction.nodes:
             if (storage := cluster.connected.get(nid)) is not None:
@@ -194,6 +204,8 @@ class Coordinator:
         self._abort_on(ttid, self._newcomers(transaction) - asked)
         for peer, message_id in self._final_tid.pop(ttid, ()):
             peer.answer(message_id, AnswerFinalTID(tid))
+        if mark is not None:
+            self.prepared.finished(mark.xid, ttid, tid)
 
     def wait_final_tid(self, transaction: Transaction[Peer], peer: Peer, message_id: int) -> None:
         """Answer AskFinalTID when the transaction is finished."""
@@ -239,8 +251,13 @@ class Coordinator:
     def go_on_without(self, nid: int) -> None:
         """Take a storage node that was lost out of all transactions: the others can finish them."""
         self.transactions.storage_lost(nid)
+        self._rounds.storage_lost(nid)
         self.finish()
         self.begin_waiting()
+
+    def idle(self) -> bool:
+        """Return whether nothing is under way: prepared transactions wait for their coordinators."""
+        return self.transactions.idle() and not self._rounds.open
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -256,6 +273,8 @@ class Coordinator:
     def operation_stopped(self) -> None:
         """Forget all transactions: VERIFYING decides about those that were being finished."""
         self.transactions.clear()
+        self._rounds.clear()
+        self.prepared.clear()
         self.open.clear()
         self._begins.clear()
         self.failed_votes.clear()

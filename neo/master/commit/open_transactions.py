@@ -12,14 +12,14 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 
 from neo.master.cluster import Cluster
-from neo.master.commit.transactions import Transaction, Transactions
+from neo.master.commit.transactions import State, Transaction, Transactions
 from neo.master.denial import denied
 from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Future, first
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.ids import format_nids, time_from_tid
+from neo.protocol.ids import format_nids, format_xid, time_from_tid
 from neo.protocol.packets import (
     FEATURE_LOCKS,
     AbortTransaction,
@@ -67,13 +67,19 @@ class OpenTransactions:
                 )
             self._abort(ttid, self._cluster.ready)  # stores of the client may have arrived since
             return
-        if transaction.locking:
+        if transaction.mark is not None:
+            raise denied(
+                f"transaction 0x{ttid.hex()} is prepared, and its coordinator decides: 'neoctl rollback"
+                f" {format_xid(transaction.mark.xid)}' rolls it back"
+            )
+        if transaction.state is State.LOCKING:
             missing = format_nids(sorted(transaction.waiting)) or "its turn"
             raise denied(
                 f"transaction 0x{ttid.hex()} is being finished and cannot be ended any more: it waits"
                 f" for {missing}"
             )
         client = transaction.client
+        assert client is not None
         logger.warning("transaction %s of %r was ended by the operator", ttid.hex(), client)
         self._abort_transaction(transaction, self._cluster.ready)
         self._ended[ttid] = client
@@ -146,11 +152,10 @@ class OpenTransactions:
         now = self._core.host.monotonic()
         for transaction in self._transactions.all():
             client, rows = transaction.client, locks.pop(transaction.ttid, [])
-            assert client.node is not None and client.node.nid is not None
-            address = None if transaction.client_lost else client.address
+            address = None if client is None else client.address
             age, phase = now - transaction.since, _phase(transaction, rows)
             count, seconds = _waiting(rows)
-            yield transaction.ttid, client.node.nid, address, age, phase, count, seconds
+            yield transaction.ttid, transaction.nid, address, age, phase, count, seconds
 
     def _others(self, locks: dict[bytes, list[LockRow]]) -> Iterator[TransactionRow]:
         """Yield transactions that storage nodes have and this master does not have (any more)."""
@@ -180,8 +185,10 @@ def _told(asked: list[Future[AnswerLocks]]) -> Iterator[LockRow]:
 def _phase(transaction: Transaction[Peer], rows: list[LockRow]) -> str:
     """Return the phase of an open transaction; ``begun`` if no storage node told of it."""
     phases = {row[2] for row in rows}
-    if transaction.locking:
+    if transaction.state is State.LOCKING:
         return "finishing"
+    if transaction.state is State.PREPARED:
+        return "prepared"
     if not phases:
         return "begun"
     if "waiting" in phases:

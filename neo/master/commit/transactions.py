@@ -5,13 +5,19 @@ Theory of operation
 ::
 
     begin ──> BEGUN ──finish──> LOCKING ──all storages locked, and it is its turn──> done
-                │ abort, client lost, INCOMPLETE_TRANSACTION
-                └──> forgotten
+               │ │                  ▲
+               │ └─prepare─> PREPARING ──all marks durable──> PREPARED ──commit──> LOCKING
+               │                 │                               │
+               └─ abort, client  └─ abort, a node refuses        └─ rollback
+                  lost, refused
 
 Transactions in LOCKING form one queue, in the order of their final tids, and leave it in that order
 only: clients see commits in the order of tids, and storage nodes unlock in the order in which they
 locked. A transaction in LOCKING is not aborted any more. When its client or a storage node is lost, it
 is finished with the other nodes; when the cluster stops being operational, VERIFYING decides.
+
+From PREPARING on a transaction has a *mark* (specification 24.4), and ends only as its coordinator
+says. A PREPARED one has no client, and may stay for days.
 
 This module does no IO; methods return what happened.
 """
@@ -21,38 +27,68 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from enum import Enum, auto
+from typing import Generic, NamedTuple, TypeVar
 
 from neo.protocol.ids import ZERO_TID
 
 C = TypeVar("C")  # the connection of a client
 
 
+class State(Enum):
+    BEGUN = auto()
+    PREPARING = auto()
+    PREPARED = auto()
+    LOCKING = auto()
+
+
+class Mark(NamedTuple):
+    """What storage nodes remember of a transaction that is prepared (specification 24.4).
+
+    ``since``: seconds since 1970. ``partitions``: those of its objects and of its metadata. ``objects``:
+    how many it stores and checks.
+    """
+
+    xid: bytes
+    since: float
+    text: bytes
+    partitions: frozenset[int]
+    objects: int
+
+
 @dataclass(slots=True, eq=False)
 class Transaction(Generic[C]):
     ttid: bytes
-    client: C
+    #: The client that is told of the commit; None if it is lost, and while the transaction is PREPARED.
+    client: C | None
     #: Storage nodes that have been ready since it began: they get all its data.
     ready: frozenset[int]
     #: The tid that the client imposes, then the final tid.
     tid: bytes | None
     locking_tid: bytes
+    #: Node id of the client that began it; that of the master if an earlier master knew the client.
+    nid: int = 0
     #: When it began, by the master's monotonic clock.
     since: float = 0.0
     #: Version of the partition table when it began.
     ptid: int = 0
-    #: Version of the table that the locking nodes have durably; None if one of them was lost since.
+    #: Version of the table that the nodes that prepare or lock have durably; None if one of them was lost
+    #: since.
     locked_ptid: int | None = None
     #: Storage nodes that failed to vote, and that may be disconnected.
     failed: frozenset[int] = frozenset()
-    #: Message id of the pending AskFinishTransaction.
+    #: Message id of the pending AskFinishTransaction or AskPrepareTransaction.
     message_id: int = 0
     stored: list[bytes] = field(default_factory=list)
-    #: Storage nodes that take part in tpc_finish, and those of them that have not locked yet.
+    #: Storage nodes that prepare or have prepared it, or that take part in tpc_finish; and those that
+    #: have not locked yet.
     nodes: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
-    locking: bool = False
-    client_lost: bool = False
+    state: State = State.BEGUN
+    #: None if it is BEGUN, or was finished from there.
+    mark: Mark | None = None
+    #: The client that prepared it, until it is lost.
+    preparer: C | None = None
 
 
 class Transactions(Generic[C]):
@@ -73,9 +109,6 @@ class Transactions(Generic[C]):
         """Return the open transactions, in the order in which they began."""
         return list(self._by_ttid.values())
 
-    def of_client(self, client: C) -> list[Transaction[C]]:
-        return [t for t in self._by_ttid.values() if t.client is client]
-
     def begin(
         self, ttid: bytes, client: C, ready: Iterable[int], tid: bytes | None
     ) -> Transaction[C]:
@@ -92,16 +125,50 @@ class Transactions(Generic[C]):
 
     def forget(self, transaction: Transaction[C]) -> None:
         """Remove a transaction that is not LOCKING."""
-        assert not transaction.locking
+        assert transaction.state is not State.LOCKING
         del self._by_ttid[transaction.ttid]
+
+    def prepare(self, transaction: Transaction[C], mark: Mark, nodes: Iterable[int]) -> None:
+        """Enter PREPARING with the storage nodes that store the mark."""
+        assert transaction.state is State.BEGUN
+        transaction.mark = mark
+        transaction.nodes = set(nodes)
+        transaction.failed = frozenset()  # those that failed to vote are disconnected now
+        transaction.state = State.PREPARING
+
+    def prepared(self, transaction: Transaction[C]) -> C | None:
+        """Enter PREPARED. Return the client that asked for it; None if it is lost."""
+        assert transaction.state is State.PREPARING
+        transaction.preparer, transaction.client = transaction.client, None
+        transaction.state = State.PREPARED
+        return transaction.preparer
+
+    def restore(self, ttid: bytes, mark: Mark, nodes: Iterable[int]) -> Transaction[C]:
+        """Add a transaction that these storage nodes have prepared under an earlier master."""
+        nids = frozenset(nodes)
+        transaction = self._by_ttid[ttid] = Transaction[C](ttid, None, nids, None, locking_tid=ttid)
+        transaction.mark = mark
+        transaction.nodes = set(nids)
+        transaction.state = State.PREPARED
+        return transaction
+
+    def join(self, transaction: Transaction[C], nid: int) -> None:
+        """Add a storage node that has copied its rows of a PREPARED transaction."""
+        assert transaction.state is State.PREPARED
+        transaction.nodes.add(nid)
+        transaction.ready |= {nid}
+
+    def idle(self) -> bool:
+        """Return whether no transaction is open but those that are PREPARED."""
+        return all(t.state is State.PREPARED for t in self._by_ttid.values())
 
     def lock(self, transaction: Transaction[C], tid: bytes, nodes: Iterable[int]) -> None:
         """Enter LOCKING with the final tid, and wait for these storage nodes."""
-        assert not transaction.locking
+        assert transaction.state in (State.BEGUN, State.PREPARED)
         transaction.tid = tid
         transaction.nodes = set(nodes)
         transaction.waiting = set(nodes)
-        transaction.locking = True
+        transaction.state = State.LOCKING
         self._queue.append(transaction)
 
     def last_tid(self) -> bytes:
@@ -126,13 +193,17 @@ class Transactions(Generic[C]):
             transaction.ready -= {nid}
 
     def client_lost(self, client: C) -> list[Transaction[C]]:
-        """Remove the transactions of a client that are not LOCKING, and return them."""
+        """Remove the transactions of a client that are BEGUN, and return them. The others go on without
+        it."""
         forgotten = []
-        for transaction in self.of_client(client):
-            transaction.client_lost = True
-            if not transaction.locking:
-                self.forget(transaction)
-                forgotten.append(transaction)
+        for transaction in self.all():
+            if transaction.preparer is client:
+                transaction.preparer = None
+            if transaction.client is client:
+                transaction.client = None
+                if transaction.state is State.BEGUN:
+                    self.forget(transaction)
+                    forgotten.append(transaction)
         return forgotten
 
     def pop_finished(self) -> Transaction[C] | None:
@@ -153,7 +224,12 @@ class Transactions(Generic[C]):
         tids = [t.tid for t in self._queue]
         assert all(tid is not None for tid in tids)
         assert tids == sorted(set(tids), key=lambda tid: tid or ZERO_TID)
-        assert set(self._queue) == {t for t in self._by_ttid.values() if t.locking}
+        locking = {t for t in self._by_ttid.values() if t.state is State.LOCKING}
+        assert set(self._queue) == locking
         for transaction in self._by_ttid.values():
             assert transaction.waiting <= transaction.nodes
-            assert transaction.locking or not transaction.nodes
+            begun = transaction.state is State.BEGUN
+            assert not begun or not (transaction.nodes or transaction.mark)
+            assert begun or transaction.state is State.LOCKING or transaction.mark
+            assert not begun or transaction.client is not None
+            assert transaction.state is not State.PREPARED or transaction.client is None

@@ -20,6 +20,7 @@ from neo.protocol.packets import Error
 
 
 class _Vote(NamedTuple):
+    client: Peer
     transaction: Transaction[Peer]
     message_id: int
     failed: frozenset[int]
@@ -33,8 +34,14 @@ class FailedVotes:
         self._transactions = transactions
         self._waiting: list[_Vote] = []
 
-    def ask(self, transaction: Transaction[Peer], message_id: int, failed: Iterable[int]) -> None:
-        self._waiting.append(_Vote(transaction, message_id, frozenset(failed)))
+    def ask(
+        self,
+        client: Peer,
+        transaction: Transaction[Peer],
+        message_id: int,
+        failed: Iterable[int],
+    ) -> None:
+        self._waiting.append(_Vote(client, transaction, message_id, frozenset(failed)))
         self.evaluate()
 
     def evaluate(self) -> None:
@@ -49,13 +56,13 @@ class FailedVotes:
         cluster, transaction = self._cluster, vote.transaction
         known = self._transactions.get(transaction.ttid) is transaction
         if not known or not cluster.operational_without(vote.failed):
-            transaction.client.refuse(vote.message_id, ErrorCode.INCOMPLETE_TRANSACTION)
+            vote.client.refuse(vote.message_id, ErrorCode.INCOMPLETE_TRANSACTION)
             return True
         promised = self._transactions.failures(transaction)
         if not cluster.operational_without(vote.failed | promised):
             return False
         transaction.failed = vote.failed
-        transaction.client.answer(vote.message_id, Error(ErrorCode.ACK.value, ""))
+        vote.client.answer(vote.message_id, Error(ErrorCode.ACK.value, ""))
         return True
 
     def clear(self) -> None:

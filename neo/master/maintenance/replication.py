@@ -48,6 +48,10 @@ class Replication:
             self._waiting.setdefault(ttid, {})[nid] = None
         return AnswerUnfinishedTransactions(self._cluster.last_tid, ttids)
 
+    def waiting(self, ttid: bytes) -> list[int]:
+        """Return the nodes that wait for the end of a transaction."""
+        return list(self._waiting.get(ttid, ()))
+
     def asked(self, partition: int, nid: int) -> bool:
         """Return whether the node has asked for unfinished transactions to replicate this cell."""
         return (partition, nid) in self._asked

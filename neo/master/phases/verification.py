@@ -8,16 +8,20 @@ from operator import itemgetter
 
 from neo.master.cluster import Cluster
 from neo.master.ids import GREATEST_TID, UNKNOWN_TIDS
+from neo.master.phases.survivors import Found
 from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Checkpoint, Future
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_OID, ZERO_TID, format_nid
 from neo.protocol.packets import (
+    FEATURE_PREPARED,
     A,
+    AnswerPreparedTransactions,
     AskFinalTID,
     AskLastIDs,
     AskLockedTransactions,
+    AskPreparedTransactions,
     Request,
     ValidateTransaction,
 )
@@ -25,12 +29,14 @@ from neo.protocol.packets import (
 logger = logging.getLogger("neo.master")
 
 
-async def verify(cluster: Cluster, core: Core) -> None:
-    """Finish the transactions that were committed, then learn the greatest ids.
+async def verify(cluster: Cluster, core: Core) -> Found:
+    """Finish the transactions that were committed, then learn the greatest ids. Return what nodes
+    remember of prepared transactions.
 
     Storage nodes that are lost meanwhile are left out. If one is needed, this workflow is cancelled.
     """
     voted, locked = await _interrupted(cluster)
+    prepared = await _prepared(cluster)
     await _find_tids(cluster, voted, locked)
     # In the order of commits, so that a node has durably all transactions up to its last tid at any
     # moment.
@@ -43,7 +49,9 @@ async def verify(cluster: Cluster, core: Core) -> None:
     await _last_ids(cluster, core)
     for ttid in voted:
         cluster.tids.seen(ttid)
+    found = Found(prepared, locked, cluster.truncate_tid)
     cluster.truncate_tid = None
+    return found
 
 
 async def _ask_all(cluster: Cluster, peers: list[Peer], message: Request[A]) -> dict[int, A]:
@@ -92,6 +100,17 @@ async def _interrupted(
             if nid in readable:
                 voted.setdefault(ttid, []).append(nid)
     return voted, locked
+
+
+async def _prepared(cluster: Cluster) -> dict[int, AnswerPreparedTransactions]:
+    """Return the marks and outcomes of the nodes that know prepared transactions (specification
+    24.17)."""
+    knowing = [
+        peer
+        for peer in cluster.running()
+        if peer.node is not None and FEATURE_PREPARED in peer.node.features
+    ]
+    return await _ask_all(cluster, knowing, AskPreparedTransactions())
 
 
 async def _find_tids(

@@ -29,6 +29,7 @@ from neo.protocol.packets import (
     AnswerClusterState,
     AnswerLastIDs,
     AnswerLastTransaction,
+    AnswerPrepared,
     AnswerRecovery,
     AnswerTransactions,
     AnswerTweakPartitionTable,
@@ -36,9 +37,11 @@ from neo.protocol.packets import (
     AskCheckReport,
     AskClusterState,
     AskElection,
+    AskFinishPrepared,
     AskLastIDs,
     AskLastTransaction,
     AskObstacle,
+    AskPrepared,
     AskRecovery,
     AskScrub,
     AskTransactions,
@@ -46,6 +49,7 @@ from neo.protocol.packets import (
     CheckReplicas,
     EndTransaction,
     FlushLog,
+    ForgetPrepared,
     ForgetTable,
     Message,
     NotifyNodeInformation,
@@ -374,6 +378,23 @@ class ServeAdmin(Handler):
         self._coordinator.open.end(m.ttid)
         return done(f"transaction 0x{m.ttid.hex()} is ended: its locks are released")
 
+    # -- prepared transactions -------------------------------------------------------------------
+
+    @on(AskPrepared)
+    def list_prepared(self, peer: Peer, message_id: int, m: AskPrepared) -> Message:
+        self._operating("list prepared transactions")
+        return AnswerPrepared(self._coordinator.prepared.describe(m.length))
+
+    @on(AskFinishPrepared)
+    def finish_prepared(self, peer: Peer, message_id: int, m: AskFinishPrepared) -> Message | None:
+        self._serving("decide a prepared transaction")
+        return self._coordinator.prepared.decide(m.xid, m.commit, peer, message_id)
+
+    @on(ForgetPrepared)
+    def forget_prepared(self, peer: Peer, message_id: int, m: ForgetPrepared) -> Message | None:
+        self._serving("forget the outcome of a transaction")
+        return self._coordinator.prepared.forget(m.xid, peer, message_id)
+
     # -- masters ---------------------------------------------------------------------------------
 
     @on(AskElection)
@@ -414,6 +435,8 @@ class ServeAdmin(Handler):
         cluster = self._cluster
         check_tid(cluster, self._packs, m.tid)
         check_all_there(cluster)
+        if (obstacle := self._coordinator.prepared.obstacle()) is not None:
+            raise denied(obstacle)
         cluster.truncate_tid = m.tid
         text = f"everything after {m.tid.hex()} is deleted on all nodes; then it is RUNNING again"
         peer.answer(message_id, done(text))

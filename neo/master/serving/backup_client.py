@@ -12,13 +12,18 @@ from neo.protocol.packets import (
     AbortTransaction,
     AnswerFinalTID,
     AnswerLastTransaction,
+    AnswerPrepared,
     AskBeginTransaction,
     AskFinalTID,
+    AskFinishPrepared,
     AskFinishTransaction,
     AskLastTransaction,
     AskNewOIDs,
     AskPack,
+    AskPrepared,
+    AskPrepareTransaction,
     FailedVote,
+    ForgetPrepared,
     Message,
 )
 
@@ -37,7 +42,15 @@ class ServeReader(Handler):
         """Return the last transaction that is complete in all cells."""
         return AnswerLastTransaction(self._cluster.last_tid)
 
-    @on(AskBeginTransaction, AskNewOIDs, FailedVote, AskFinishTransaction, AskPack)
+    @on(AskPrepared)
+    def list_prepared(self, peer: Peer, message_id: int, m: AskPrepared) -> Message:
+        """Return nothing: a cluster does not become a backup while a transaction is prepared."""
+        return AnswerPrepared([])
+
+    @on(
+        *(AskBeginTransaction, AskNewOIDs, FailedVote, AskFinishTransaction, AskPack),
+        *(AskPrepareTransaction, AskFinishPrepared, ForgetPrepared),
+    )
     def refuse(self, peer: Peer, message_id: int, m: Message) -> Message:
         raise ErrorAnswer(ErrorCode.READ_ONLY_ACCESS, READ_ONLY)
 

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
-from neo.master.commit.transactions import Transaction
+from neo.master.commit.transactions import State, Transaction
+from neo.master.denial import denied
 from neo.master.maintenance.pack import Packs
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer, PeerError
-from neo.protocol.ids import MAX_TID, add64
+from neo.protocol.ids import MAX_TID, add64, format_xid
 from neo.protocol.packets import (
     AbortTransaction,
     AnswerFinalTID,
     AnswerLastTransaction,
     AnswerNewOIDs,
+    AnswerPrepared,
     AskBeginTransaction,
     AskFinalTID,
+    AskFinishPrepared,
     AskFinishTransaction,
     AskLastTransaction,
     AskNewOIDs,
     AskPack,
+    AskPrepared,
+    AskPrepareTransaction,
     FailedVote,
+    ForgetPrepared,
     Message,
 )
 
@@ -34,6 +42,16 @@ logger = logging.getLogger("neo.master")
 OID_MAX = add64(MAX_TID, -(2**48))
 #: Bound of the oids in one answer. Clients ask for a hundred.
 MAX_NEW_OIDS = 100_000
+
+
+class _Chosen(NamedTuple):
+    """The partitions of a transaction; the connected storage nodes with cells of these; those that take
+    part in the finish; and those that failed to vote."""
+
+    partitions: set[int]
+    involved: set[int]
+    nodes: set[int]
+    lost: frozenset[int]
 
 
 class ServeClient(Handler):
@@ -73,76 +91,91 @@ class ServeClient(Handler):
         if transaction is None or transaction.client is not peer:
             self._coordinator.open.check(ttid, peer)
             raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, f"unknown transaction {ttid.hex()}")
-        if transaction.locking:
+        if transaction.state is not State.BEGUN:
             raise PeerError(f"transaction {ttid.hex()} is already being finished")
         return transaction
 
     @on(FailedVote)
     def failed_vote(self, peer: Peer, message_id: int, m: FailedVote) -> None:
         transaction = self._transaction(peer, m.ttid)
-        self._coordinator.failed_votes.ask(transaction, message_id, m.failed)
+        self._coordinator.failed_votes.ask(peer, transaction, message_id, m.failed)
 
     @on(AbortTransaction)
     def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
         transaction = self._coordinator.transactions.get(m.ttid)
-        if transaction is None or transaction.client is not peer or transaction.locking:
+        if transaction is None or transaction.client is not peer:
             if transaction is None and self._coordinator.open.aborted(m.ttid, peer, m.nid_list):
                 return
+        elif transaction.state is State.BEGUN:
+            self._coordinator.abort(transaction, m.nid_list)
+            return
+        elif transaction.state is State.PREPARING:
+            self._coordinator.prepared.abort(transaction, m.nid_list, "its client aborts it")
+            return
+        if not self._coordinator.prepared.governs(m.ttid):
             raise PeerError(f"abort of unknown or finishing transaction {m.ttid.hex()}")
-        self._coordinator.abort(transaction, m.nid_list)
 
     # -- tpc_finish ------------------------------------------------------------------------------
 
     @on(AskFinishTransaction)
     def finish(self, peer: Peer, message_id: int, m: AskFinishTransaction) -> None:
-        cluster = self._cluster
         transaction = self._transaction(peer, m.ttid)
+        if transaction.tid is not None and self._coordinator.late(transaction.tid):
+            self._coordinator.abort(transaction, self._cluster.ready)
+            raise ErrorAnswer(
+                ErrorCode.INCOMPLETE_TRANSACTION,
+                f"tid {transaction.tid.hex()} was overtaken by other transactions",
+            )
+        transaction.message_id = message_id
+        chosen = self._choose(transaction, m)
+        self._admit(transaction, m, chosen)
+        tid = self._coordinator.lock(transaction, m.stored_list, chosen.nodes)
+        if chosen.lost:
+            self._drop(chosen.lost)
+        self._coordinator.abort_elsewhere(transaction, chosen.involved)
+        self._coordinator.ask_locks(transaction, tid)
+
+    def _choose(
+        self, transaction: Transaction[Peer], m: AskFinishTransaction | AskPrepareTransaction
+    ) -> _Chosen:
+        """Choose the storage nodes of a transaction (specification 7.26)."""
+        cluster, table = self._cluster, self._cluster.partitions
+        partitions = {table.partition(oid) for oid in (*m.stored_list, *m.checked_list)}
+        partitions.add(table.partition(m.ttid))
+        nids = {nid for partition in partitions for nid in table.rows[partition]}
+        involved = nids & cluster.identified_storages()
+        nodes = (involved & transaction.ready & cluster.ready) - transaction.failed
+        lost = transaction.failed & transaction.ready & involved
+        return _Chosen(partitions, involved, nodes, lost)
+
+    def _admit(
+        self,
+        transaction: Transaction[Peer],
+        m: AskFinishTransaction | AskPrepareTransaction,
+        chosen: _Chosen,
+    ) -> None:
+        """Abort the transaction and raise ErrorAnswer if it must not be finished (specification 7.27).
+        After AskFinishTransaction the master aborts, not the client."""
+        cluster = self._cluster
         if m.stored_list and max(m.stored_list) > OID_MAX:
             # Oids continue after the greatest one: this one would use up all of them.
             self._coordinator.abort(transaction, cluster.ready)
             raise ErrorAnswer(
                 ErrorCode.PROTOCOL_ERROR, f"oid {max(m.stored_list).hex()} is too great"
             )
-        if transaction.tid is not None and self._coordinator.late(transaction.tid):
-            self._coordinator.abort(transaction, cluster.ready)
-            raise ErrorAnswer(
-                ErrorCode.INCOMPLETE_TRANSACTION,
-                f"tid {transaction.tid.hex()} was overtaken by other transactions",
-            )
-        transaction.message_id = message_id
-        involved = self._involved(m)
-        lost = transaction.failed & transaction.ready & involved
-        nodes = (involved & transaction.ready & cluster.ready) - transaction.failed
-        if not self._complete(m, nodes) or (
-            lost and not cluster.operational_without(transaction.failed)
+        readable = cluster.partitions.readable
+        if any(chosen.nodes.isdisjoint(readable(p)) for p in chosen.partitions) or (
+            chosen.lost and not cluster.operational_without(transaction.failed)
         ):
-            # After AskFinishTransaction the master aborts, not the client.
             self._coordinator.abort(transaction, cluster.ready)
             raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION)
-        tid = self._coordinator.lock(transaction, m.stored_list, nodes)
+
+    def _drop(self, lost: Iterable[int]) -> None:
+        """Disconnect storage nodes that failed to vote."""
         for nid in lost:
-            if (failed := cluster.connected.get(nid)) is not None:
+            if (failed := self._cluster.connected.get(nid)) is not None:
                 logger.error("%r failed to vote: it is disconnected", failed)
-                cluster.disconnect(failed)
-        self._coordinator.abort_elsewhere(transaction, involved)
-        self._coordinator.ask_locks(transaction, tid)
-
-    def _involved(self, m: AskFinishTransaction) -> set[int]:
-        """Return the connected storage nodes with cells of the partitions of the transaction
-        (specification 7.26)."""
-        table = self._cluster.partitions
-        partitions = {table.partition(oid) for oid in (*m.stored_list, *m.checked_list)}
-        partitions.add(table.partition(m.ttid))
-        nids = {nid for partition in partitions for nid in table.rows[partition]}
-        return nids & self._cluster.identified_storages()
-
-    def _complete(self, m: AskFinishTransaction, nodes: set[int]) -> bool:
-        """Return whether for each stored or checked object, and for the metadata, one of the nodes has a
-        readable cell."""
-        table = self._cluster.partitions
-        partitions = {table.partition(oid) for oid in (*m.stored_list, *m.checked_list)}
-        partitions.add(table.partition(m.ttid))
-        return not [p for p in partitions if nodes.isdisjoint(table.readable(p))]
+                self._cluster.disconnect(failed)
 
     @on(AskFinalTID)
     def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> Message | None:
@@ -154,13 +187,45 @@ class ServeClient(Handler):
         transaction = self._coordinator.transactions.get(m.ttid)
         if transaction is None:
             return AnswerFinalTID(MAX_TID)
-        if transaction.locking:
+        if transaction.state is State.LOCKING:
             self._coordinator.wait_final_tid(transaction, peer, message_id)
             return None
+        if transaction.mark is not None:
+            raise denied(
+                f"transaction {format_xid(transaction.mark.xid)} is prepared: its coordinator decides"
+            )
         # AskFinishTransaction may still arrive by the old connection of the client. It must be refused
         # then, because the client is told here that nothing was committed.
         self._coordinator.abort(transaction, cluster.ready)
         return AnswerFinalTID(None)
+
+    # -- prepared transactions -------------------------------------------------------------------
+
+    @on(AskPrepareTransaction)
+    def prepare(self, peer: Peer, message_id: int, m: AskPrepareTransaction) -> None:
+        """Make a voted transaction outlive its client (specification 24.1 to 24.5)."""
+        prepared = self._coordinator.prepared
+        transaction = self._transaction(peer, m.ttid)
+        chosen = self._choose(transaction, m)
+        prepared.check(transaction, m.xid, chosen.nodes)
+        self._admit(transaction, m, chosen)
+        prepared.begin(transaction, message_id, m, chosen.partitions, chosen.nodes)
+        if chosen.lost:
+            self._drop(chosen.lost)
+        self._coordinator.abort_elsewhere(transaction, chosen.involved)
+        prepared.ask(transaction)
+
+    @on(AskFinishPrepared)
+    def finish_prepared(self, peer: Peer, message_id: int, m: AskFinishPrepared) -> Message | None:
+        return self._coordinator.prepared.decide(m.xid, m.commit, peer, message_id)
+
+    @on(AskPrepared)
+    def list_prepared(self, peer: Peer, message_id: int, m: AskPrepared) -> Message:
+        return AnswerPrepared(self._coordinator.prepared.describe(m.length))
+
+    @on(ForgetPrepared)
+    def forget_prepared(self, peer: Peer, message_id: int, m: ForgetPrepared) -> Message | None:
+        return self._coordinator.prepared.forget(m.xid, peer, message_id)
 
     # -- pack ------------------------------------------------------------------------------------
 

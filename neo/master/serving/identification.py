@@ -23,6 +23,7 @@ from neo.protocol.packets import (
     FEATURE_LOG,
     FEATURE_MAINTENANCE,
     FEATURE_PACK,
+    FEATURE_PREPARED,
     FEATURE_SCRUB,
     FEATURE_STATUS,
     FEATURE_TAILS,
@@ -40,10 +41,11 @@ from neo.topology.nodes import LAST_STORAGE, Node
 logger = logging.getLogger("neo.master")
 
 
-#: Features that a master announces to a storage node that announced FEATURE_MAINTENANCE.
+#: Features that a master announces to a node that announced FEATURE_MAINTENANCE or FEATURE_PREPARED.
 ANNOUNCED = [
     *(FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS),
     *(FEATURE_TAILS, FEATURE_LOCKS, FEATURE_SCRUB),
+    FEATURE_PREPARED,
 ]
 
 
@@ -236,7 +238,7 @@ class Identification(Handler):
             peer.send(cluster.table() if cluster.partitions.ptid is not None else empty)
         if node.type is NodeType.STORAGE:
             self._reception.storage_joined(peer)
-        if FEATURE_MAINTENANCE in node.features:
+        if not node.features.isdisjoint((FEATURE_MAINTENANCE, FEATURE_PREPARED)):
             peer.send(NotifyFeatures(ANNOUNCED))
 
 

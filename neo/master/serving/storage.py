@@ -7,6 +7,7 @@ import logging
 from neo.master.backup.mode import BackupMode
 from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
+from neo.master.commit.transactions import State
 from neo.master.maintenance.check import Checks
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
@@ -18,6 +19,8 @@ from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer, PeerError
 from neo.protocol.packets import (
+    AnswerJoinPrepared,
+    AskJoinPrepared,
     AskUnfinishedTransactions,
     Message,
     NotifyCellsBehind,
@@ -65,13 +68,24 @@ class ServeStorage(Handler):
             self._coordinator.begin_waiting()
 
     @on(AskUnfinishedTransactions)
-    def unfinished(self, peer: Peer, message_id: int, m: AskUnfinishedTransactions) -> Message:
+    def unfinished(self, peer: Peer, message_id: int, m: AskUnfinishedTransactions) -> None:
+        self._check(m.offset_list)
+        peer.answer(message_id, self._replication.unfinished(_nid(peer), m.offset_list))
+        self._coordinator.prepared.notify(_nid(peer))
+
+    @on(AskJoinPrepared)
+    def join(self, peer: Peer, message_id: int, m: AskJoinPrepared) -> Message:
+        self._check([m.partition])
+        joined = self._coordinator.prepared.join(_nid(peer), m.partition, m.ttid_list)
+        return AnswerJoinPrepared(joined)
+
+    def _check(self, partitions: list[int]) -> None:
+        """Raise ErrorAnswer if the operation stops, PeerError if there is no such partition."""
         if self._cluster.state not in SERVING:
             raise ErrorAnswer(ErrorCode.NOT_READY, "the operation stops")
         count = len(self._cluster.partitions)
-        if wrong := [partition for partition in m.offset_list if partition >= count]:
+        if wrong := [partition for partition in partitions if partition >= count]:
             raise PeerError(f"there are {count} partitions, not {wrong[0]}")
-        return self._replication.unfinished(_nid(peer), m.offset_list)
 
     @on(NotifyReplicationDone)
     def replication_done(self, peer: Peer, message_id: int, m: NotifyReplicationDone) -> None:
@@ -97,7 +111,9 @@ class ServeStorage(Handler):
     def deadlock(self, peer: Peer, message_id: int, m: NotifyDeadlock) -> None:
         """Give the transaction a new place in the queues of locks, unless that was already done."""
         transaction = self._coordinator.transactions.get(m.ttid)
-        if transaction is None or transaction.locking:
+        if transaction is None or transaction.client is None:
+            return
+        if transaction.state is not State.BEGUN:
             return
         if m.locking_tid < transaction.locking_tid:
             return

@@ -8,6 +8,7 @@ from neo.client.lock_wait import LockWait
 from neo.client.participants import Asked
 from neo.client.transaction import ClientTransaction
 from neo.master.commit.open_transactions import OpenTransactions
+from neo.master.commit.transactions import State
 from neo.net.channel import Ticket
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import AbortTransaction
@@ -48,7 +49,8 @@ def _waiting_store_left_behind() -> list[Patch]:
 def _ended_is_not_forgotten() -> list[Patch]:
     def end(self: OpenTransactions, ttid: bytes) -> None:
         cluster = self._cluster
-        if (transaction := self._transactions.get(ttid)) and not transaction.locking:
+        transaction = self._transactions.get(ttid)
+        if transaction is not None and transaction.state is State.BEGUN:
             for nid in cluster.ready:
                 cluster.connected[nid].send(AbortTransaction(ttid, []))
 

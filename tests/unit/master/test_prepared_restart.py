@@ -1,0 +1,292 @@
+"""What stays prepared when a cluster starts (specification 24.17 to 24.23)."""
+
+from __future__ import annotations
+
+import pytest
+
+from neo.protocol.enums import CellState, ClusterState, NodeType
+from neo.protocol.ids import ZERO_TID, add64
+from neo.protocol.packets import (
+    FEATURE_PREPARED,
+    FEATURES,
+    AbortTransaction,
+    AnswerPreparedTransactions,
+    AskLockInformation,
+    AskNewOIDs,
+    AskPreparedTransactions,
+    AskRecovery,
+    NotifyPrepared,
+    SetClusterState,
+    StartOperation,
+    ValidateTransaction,
+)
+from tests.support.remote import Remote
+from tests.unit.master.cluster import MasterWorld, tid
+from tests.unit.master.committing import lock, oid_of
+from tests.unit.master.prepared_world import (
+    NOTHING,
+    XID,
+    PreparedWorld,
+    ask_prepare,
+    decide,
+    mark_of,
+    prepared,
+    refusal,
+    remember,
+    states,
+)
+
+UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
+ALL = [0, 1, 2, 3]
+#: S2 misses what S1 has.
+BEHIND = [[(1, UP), (2, OUT)]] * 4
+
+
+def marks(*found: tuple[object, ...]) -> AnswerPreparedTransactions:
+    return AnswerPreparedTransactions(list(found), [])  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def world() -> PreparedWorld:
+    world = PreparedWorld()
+    world.master.cluster.last_tid = tid(100)
+    return world
+
+
+@pytest.fixture
+def ttid(world: PreparedWorld) -> bytes:
+    return prepared(world, world.client())
+
+
+def survivors(storages: list[Remote]) -> list[list[bytes]]:
+    """Return what nodes were told to keep; each is told before it operates."""
+    told = []
+    for storage in storages:
+        names = [type(message).__name__ for message in storage.received]
+        assert names.index("NotifyPrepared") < names.index("StartOperation")
+        told.append(storage.take(NotifyPrepared).ttid_list)
+    return told
+
+
+def test_what_all_nodes_have_stays_prepared(world: PreparedWorld, ttid: bytes) -> None:
+    """Specification 24.19, 24.20, requirement 5 of issue 23: a restart of the whole cluster."""
+    oid = oid_of(world, 0)
+    known = marks(mark_of(ttid, [oid], [0, 1]))
+    again, storages = world.restart([known, known])
+    assert survivors(storages) == [[ttid], [ttid]]
+    again.make_ready(*storages)
+    assert states(again) == [(XID, "prepared")]
+    again.master.coordinator.transactions.validate()
+    client = again.client()
+    answer = decide(client, True)
+    for storage in storages:
+        lock(storage)
+    assert answer.result().tid > ttid
+    assert not any(storage.has(AbortTransaction) for storage in storages)
+
+
+def test_what_was_restored_can_be_rolled_back(world: PreparedWorld, ttid: bytes) -> None:
+    """Specification 24.12."""
+    known = marks(mark_of(ttid, [oid_of(world, 0)], [0, 1]))
+    again, storages = world.restart([known, known])
+    again.make_ready(*storages)
+    answer = decide(again.admin(), False)
+    assert {remember(storage).ttid for storage in storages} == {ttid}
+    assert answer.done
+    assert all(storage.take(AbortTransaction).ttid == ttid for storage in storages)
+
+
+def test_new_ids_are_not_those_of_what_is_prepared(world: PreparedWorld) -> None:
+    """Specification 24.20: the oids that it stores are in no table of objects yet."""
+    late = add64(world.master.cluster.tids.last, 2**40)
+    known = marks(mark_of(late, [tid(5000)], ALL))
+    again, storages = world.restart([known, known])
+    again.make_ready(*storages)
+    client = again.client()
+    assert client.ask(AskNewOIDs(1)).result().oid_list == [tid(5001)]
+    assert again.master.cluster.tids.ttid() > late
+
+
+def test_what_a_readable_node_lacks_was_not_acknowledged(
+    world: PreparedWorld, ttid: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Specification 24.19."""
+    known = marks(mark_of(ttid, [oid_of(world, 0)], [0, 1]))
+    again, storages = world.restart([known, NOTHING])
+    assert survivors(storages) == [[], []]
+    again.make_ready(*storages)
+    assert states(again) == []
+    assert (
+        f"prepared transaction order-7 ({ttid.hex()}) is dropped: S2 did not prepare it, so it was not"
+        " acknowledged" in caplog.text
+    )
+
+
+def test_a_mark_of_partitions_that_do_not_exist_is_dropped(
+    world: PreparedWorld, ttid: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = marks(mark_of(ttid, [], [77]))
+    _, storages = world.restart([known, known])
+    assert survivors(storages) == [[], []]
+    assert "it names partitions that do not exist; there are 4" in caplog.text
+
+
+def test_cells_that_are_not_readable_prove_nothing(world: PreparedWorld, ttid: bytes) -> None:
+    """Specification 24.19, 24.21: S2 was lost before, and is copied again."""
+    known = marks(mark_of(ttid, [oid_of(world, 0)], ALL))
+    again, storages = world.restart([known, NOTHING], BEHIND)
+    assert survivors(storages) == [[ttid], [ttid]]
+    again.make_ready(*storages)
+    answer = decide(again.client(), True)
+    assert not storages[1].has(AskLockInformation)
+    lock(storages[0])
+    assert answer.done
+
+
+def test_a_mark_that_only_a_node_that_is_behind_has_is_dropped(
+    world: PreparedWorld, ttid: bytes
+) -> None:
+    """Specification 24.19: the transaction ended while S2 was away."""
+    known = marks(mark_of(ttid, [oid_of(world, 0)], ALL))
+    again, storages = world.restart([NOTHING, known], BEHIND)
+    assert survivors(storages) == [[], []]
+
+
+def test_what_was_committed_is_finished(world: PreparedWorld, ttid: bytes) -> None:
+    """Specification 24.18: the first durable lock was the point of no return."""
+    final = add64(ttid, 4)
+    known = marks(mark_of(ttid, [oid_of(world, 0)], [0, 1]))
+    again, storages = world.restart([known, known], locked={ttid: final}, ltid=final)
+    for storage in storages:
+        assert storage.take(ValidateTransaction) == ValidateTransaction(ttid, final)
+    assert survivors(storages) == [[], []]
+    again.make_ready(*storages)
+    assert states(again) == [(XID, "committed")]
+    assert decide(again.client(), True).result().tid == final
+
+
+def test_what_some_node_has_unlocked_is_finished(world: PreparedWorld, ttid: bytes) -> None:
+    """Specification 24.18: AskFinalTID finds it."""
+    final = add64(ttid, 4)
+    known = marks(mark_of(ttid, [oid_of(world, 0)], [0, 1]))
+    outcome = AnswerPreparedTransactions([], [(XID, ttid, final, 7.0)])
+    again, storages = world.restart([known, outcome], final=final, ltid=final)
+    assert storages[0].take(ValidateTransaction) == ValidateTransaction(ttid, final)
+    again.make_ready(*storages)
+    assert states(again) == [(XID, "committed")]
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_rollback_counts_when_a_readable_cell_remembers_it(
+    world: PreparedWorld, ttid: bytes, readable: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Specification 24.19, 24.23: the nodes were not told to abort before the crash."""
+    row = mark_of(ttid, [oid_of(world, 0)], ALL)
+    outcome = AnswerPreparedTransactions([row], [(XID, ttid, None, 7.0)])
+    rows = None if readable else BEHIND
+    again, storages = world.restart([marks(row), outcome], rows)
+    again.make_ready(*storages)
+    if readable:
+        assert states(again) == [(XID, "rolled back")]
+        assert "is dropped: the transaction of this xid was rolled back" in caplog.text
+    else:
+        assert states(again) == [(XID, "prepared")]
+
+
+def test_a_rollback_of_an_unknown_xid_counts_against_a_mark(
+    world: PreparedWorld, ttid: bytes
+) -> None:
+    """Specification 24.13: an aborted prepare must not come back after it."""
+    other = add64(ttid, 1)
+    row = mark_of(ttid, [oid_of(world, 0)], ALL)
+    outcome = AnswerPreparedTransactions([row], [(XID, other, None, 7.0)])
+    again, storages = world.restart([outcome, outcome])
+    again.make_ready(*storages)
+    assert states(again) == [(XID, "rolled back")]
+    assert again.master.cluster.tids.ttid() > other
+
+
+def test_of_two_transactions_with_an_xid_the_later_one_was_acknowledged(
+    world: PreparedWorld, ttid: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Specification 24.33: the first prepare was aborted, and no node had made that durable."""
+    later = add64(ttid, 1)
+    known = marks(mark_of(ttid, [], [0], since=5.0), mark_of(later, [], [1], since=6.0))
+    again, storages = world.restart([known, known])
+    assert survivors(storages) == [[later], [later]]
+    assert f"({ttid.hex()}) is dropped: its xid was used again" in caplog.text
+
+
+def test_outcomes_are_remembered_in_the_order_of_their_times(world: PreparedWorld) -> None:
+    """Specification 24.16, 24.23."""
+    rows = [(b"new", tid(9), tid(10), 9.0), (b"old", tid(5), None, 5.0)]
+    answer = AnswerPreparedTransactions([], rows)
+    again, storages = world.restart([answer, answer], ltid=tid(10))
+    again.make_ready(*storages)
+    assert states(again) == [(b"new", "committed"), (b"old", "rolled back")]
+
+
+def test_a_node_without_the_feature_is_not_asked_and_has_no_mark(
+    world: PreparedWorld, ttid: bytes
+) -> None:
+    """Specification 24.17, 24.19."""
+    known = marks(mark_of(ttid, [oid_of(world, 0)], ALL))
+    again = MasterWorld(replicas=1)
+    rows, ptid = world.master.partitions.row_list(), world.master.partitions.ptid
+    again.extra = {FEATURES: [FEATURE_PREPARED]}
+    first = again.join_storage(1)
+    again.extra = {}
+    second = again.join_storage(2)
+    for storage in (first, second):
+        again.remember(storage, ptid, rows)
+    PreparedWorld.confirm(world, first)
+    PreparedWorld.find(world, [first, second], [known, NOTHING])
+    assert again.master.cluster.state is ClusterState.RUNNING
+    assert survivors([first]) == [[]]
+    assert not second.has(AskPreparedTransactions) and not second.has(NotifyPrepared)
+
+
+def test_a_node_that_joins_later_is_not_told_to_keep_its_marks(
+    world: PreparedWorld, ttid: bytes
+) -> None:
+    """Specification 24.21: its cells are out of date."""
+    world.storages[1].lose()
+    world.confirm(world.storages[0])
+    back = world.join(NodeType.STORAGE, 2, port=9102)
+    assert back.has(StartOperation) and not back.has(NotifyPrepared)
+
+
+def test_a_start_that_the_operator_forces_keeps_what_the_present_nodes_have(
+    world: PreparedWorld, ttid: bytes
+) -> None:
+    """Specification 24.19: S2 is away."""
+    known = marks(mark_of(ttid, [oid_of(world, 0)], ALL))
+    again = MasterWorld(replicas=1)
+    again.extra = world.extra
+    storage = again.join_storage(1)
+    again.remember(storage, world.master.partitions.ptid, world.master.partitions.row_list())
+    assert again.master.cluster.state is ClusterState.RECOVERING
+    again.admin().ask(SetClusterState(ClusterState.VERIFYING)).result()
+    world.confirm(storage)
+    world.find([storage], [known])
+    assert survivors([storage]) == [[ttid]]
+    assert states(again) == [(XID, "prepared")]
+
+
+def test_the_same_master_finds_it_again_after_a_loss(world: PreparedWorld, ttid: bytes) -> None:
+    """Specification 24.17: what the master knew is forgotten with the operation."""
+    known = marks(mark_of(ttid, [oid_of(world, 0)], ALL))
+    rows, ptid = world.master.partitions.row_list(), world.master.partitions.ptid
+    for storage in world.storages:
+        storage.lose()
+    assert len(world.master.coordinator.prepared) == 0
+    storages = [world.join(NodeType.STORAGE, nid, port=9100 + nid) for nid in (1, 2)]
+    for storage in storages:
+        world.remember(storage, ptid, rows)
+    for storage in storages:
+        if storage.has(AskRecovery):
+            world.confirm(storage)
+    world.find(storages, [known, known])
+    world.make_ready(*storages)
+    assert states(world) == [(XID, "prepared")]
+    assert refusal(ask_prepare(world.client(), ZERO_TID, [])).startswith("PROTOCOL_ERROR")
