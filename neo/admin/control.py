@@ -18,6 +18,7 @@ from neo.protocol.packets import (
     FEATURE_LOCKS,
     FEATURE_LOG,
     FEATURE_MAINTENANCE,
+    FEATURE_PREPARED,
     FEATURE_SCRUB,
     FEATURE_STATUS,
     AddPendingNodes,
@@ -32,12 +33,14 @@ from neo.protocol.packets import (
     AskClusterState,
     AskDownNodes,
     AskElection,
+    AskFinishPrepared,
     AskLastIDs,
     AskLastTransaction,
     AskMonitorInformation,
     AskNodeList,
     AskObstacle,
     AskPartitionList,
+    AskPrepared,
     AskPrimary,
     AskRecovery,
     AskScrub,
@@ -47,6 +50,7 @@ from neo.protocol.packets import (
     EndTransaction,
     Error,
     FlushLog,
+    ForgetPrepared,
     ForgetTable,
     Message,
     Repair,
@@ -77,7 +81,13 @@ OURS: dict[type[Message], str] = {
     AskTransactions: FEATURE_LOCKS,
     EndTransaction: FEATURE_LOCKS,
     AskScrub: FEATURE_SCRUB,
+    AskPrepared: FEATURE_PREPARED,
+    AskFinishPrepared: FEATURE_PREPARED,
+    ForgetPrepared: FEATURE_PREPARED,
 }
+
+#: Those of them that change nothing.
+QUESTIONS = (AskElection, AskObstacle, AskPrepared, AskScrub, AskTransactions, AskUpstream)
 
 
 class ControlHandler(Handler):
@@ -193,7 +203,7 @@ class ControlHandler(Handler):
             return
         if OURS[type(message)] not in primary.features:
             raise ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command")
-        if type(message) in (AskElection, AskObstacle, AskScrub, AskTransactions, AskUpstream):
+        if type(message) in QUESTIONS:
             self.question(peer, message_id, message)
         else:
             self.command(peer, message_id, message)

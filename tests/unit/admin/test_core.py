@@ -15,6 +15,7 @@ from neo.protocol.packets import (
     FEATURE_LOCKS,
     FEATURE_LOG,
     FEATURE_MAINTENANCE,
+    FEATURE_PREPARED,
     FEATURE_SCRUB,
     FEATURE_STATUS,
     AcceptIdentification,
@@ -22,11 +23,13 @@ from neo.protocol.packets import (
     Address,
     AnswerCheckReport,
     AnswerClusterState,
+    AnswerFinishPrepared,
     AnswerLastIDs,
     AnswerLastTransaction,
     AnswerMonitorInformation,
     AnswerObstacle,
     AnswerPartitionList,
+    AnswerPrepared,
     AnswerPrimary,
     AnswerRecovery,
     AnswerScrub,
@@ -35,12 +38,14 @@ from neo.protocol.packets import (
     AnswerUpstream,
     AskCheckReport,
     AskClusterState,
+    AskFinishPrepared,
     AskLastIDs,
     AskLastTransaction,
     AskMonitorInformation,
     AskNodeList,
     AskObstacle,
     AskPartitionList,
+    AskPrepared,
     AskPrimary,
     AskRecovery,
     AskScrub,
@@ -50,6 +55,7 @@ from neo.protocol.packets import (
     EndTransaction,
     Error,
     FlushLog,
+    ForgetPrepared,
     Message,
     NodeRow,
     NotifyClusterInformation,
@@ -435,6 +441,28 @@ def test_open_transactions_are_asked_of_a_master_that_knows_them(world: World) -
     answer = world.ctl().ask(EndTransaction(p64(7)))
     master.answer(master.take(EndTransaction), Error(0, "ended"))
     assert answer.result().message == "ended"
+
+
+def test_prepared_transactions_are_decided_by_a_master_that_knows_them(world: World) -> None:
+    """Specification 24.10, 24.15, 24.16."""
+    master = world.accept()
+    master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
+    for question in (AskPrepared(9), AskFinishPrepared(b"x", True), ForgetPrepared(b"x")):
+        error = error_of(world.ctl().ask(question))
+        assert error.message == "the primary master does not know this command"
+        assert not master.has(type(question))
+    master.send(NotifyFeatures([FEATURE_PREPARED]))
+    answers: list[tuple[Request[Any], Message]] = [
+        (AskPrepared(9), AnswerPrepared([(b"x", p64(7), None, 5.0, 1, b"", "prepared")])),
+        (AskFinishPrepared(b"x", True), AnswerFinishPrepared(p64(8))),
+        (ForgetPrepared(b"x"), Error(0, "")),
+    ]
+    for asked, expected in answers:
+        answer = world.ctl().ask(asked)
+        relayed = master.take(type(asked))
+        assert relayed == asked
+        master.answer(relayed, expected)
+        assert answer.result() == expected
 
 
 def test_what_a_check_found_is_asked_of_the_master(world: World) -> None:
