@@ -433,10 +433,15 @@ class PreparedTransactions:
     # -- begin and end of operation ----------------------------------------------------------------
 
     def restore(
-        self, survivors: list[Survivor], outcomes: dict[bytes, Outcome], nids: Iterable[int]
+        self,
+        survivors: list[Survivor],
+        outcomes: dict[bytes, Outcome],
+        partial: Set[bytes],
+        nids: Iterable[int],
     ) -> None:
         """Continue with what an earlier master prepared. ``nids``: the storage nodes to tell, which
-        operate afterwards. ``outcomes``: the oldest first."""
+        operate afterwards. ``outcomes``: the oldest first. ``partial``: rollbacks that are not remembered
+        by all nodes which must, so that they are not acknowledged before (specification 24.23)."""
         cluster, host = self._cluster, self._core.host
         assert cluster.node.nid is not None
         for ttid, mark, nodes, stored in survivors:
@@ -449,8 +454,11 @@ class PreparedTransactions:
             if stored:
                 cluster.oids.seen(max(stored))
         for xid, outcome in outcomes.items():
-            self._outcomes.add(xid, outcome)
             cluster.tids.seen(outcome.ttid)
+            if xid in partial:
+                self._roll_back(xid, outcome)
+            else:
+                self._outcomes.add(xid, outcome)
         for nid in nids:
             self._notify(nid, [survivor.ttid for survivor in survivors])
 

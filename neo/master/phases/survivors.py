@@ -31,10 +31,12 @@ class Found(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """``outcomes``: by xid, the oldest first. ``nids``: the nodes that were asked and still run."""
+    """``outcomes``: by xid, the oldest first. ``partial``: xids of rollbacks that not all nodes remember
+    which must. ``nids``: the nodes that were asked and still run."""
 
     survivors: list[Survivor]
     outcomes: dict[bytes, Outcome]
+    partial: set[bytes]
     nids: set[int]
 
 
@@ -48,18 +50,20 @@ def settle(cluster: Cluster, found: Found) -> Settled:
     # Of those with the same xid, the later was prepared when the earlier was aborted.
     for survivor in sorted(_marked(answers), key=lambda s: s.mark.since, reverse=True):
         xid = survivor.mark.xid
-        if survivor.ttid in found.tids or _committed(survivor.ttid, outcomes.get(xid)):
+        outcome = outcomes.get(xid)
+        if survivor.ttid in found.tids or _committed(survivor.ttid, outcome):
             continue
         if xid in survivors:
             reason: str | None = "its xid was used again"
-        elif xid in outcomes:
-            reason = f"the transaction of this xid was {outcomes[xid]}"
+        elif outcome is not None and outcome.ttid >= survivor.ttid:
+            reason = f"the transaction of this xid was {outcome}"
         elif found.truncate_tid is not None:
             reason = "the database was truncated"
         else:
             reason = _missing(cluster, survivor, running)
         if reason is None:
             survivors[xid] = survivor
+            outcomes.pop(xid, None)  # of an earlier transaction; its node was away when it was forgotten
         else:
             name, ttid = format_xid(xid), survivor.ttid.hex()
             logger.warning("prepared transaction %s (%s) is dropped: %s", name, ttid, reason)
@@ -67,7 +71,7 @@ def settle(cluster: Cluster, found: Found) -> Settled:
     for survivor in kept:
         name = format_xid(survivor.mark.xid)
         logger.info("transaction %s (%s) stays prepared", name, survivor.ttid.hex())
-    return Settled(kept, outcomes, set(answers))
+    return Settled(kept, outcomes, _partial(cluster, outcomes, answers), set(answers))
 
 
 def _committed(ttid: bytes, outcome: Outcome | None) -> bool:
@@ -87,13 +91,37 @@ def _outcomes(
                 continue
             if found.truncate_tid is not None and tid is not None and tid > found.truncate_tid:
                 continue
-            if xid not in known or known[xid].time < time:
+            if xid not in known or known[xid].ttid < ttid:
                 known[xid] = Outcome(ttid, tid, time)
         for ttid, xid, *_ in answer.mark_list:
             final = found.tids.get(ttid)
             if final is not None:
                 known[xid] = Outcome(ttid, final, now)
     return dict(sorted(known.items(), key=lambda item: item[1].time))
+
+
+def _partial(
+    cluster: Cluster,
+    outcomes: dict[bytes, Outcome],
+    answers: dict[int, AnswerPreparedTransactions],
+) -> set[bytes]:
+    """Return the xids of rollbacks that a node with a readable cell of the metadata's partition lacks:
+    the master was lost before it had acknowledged them."""
+    table = cluster.partitions
+    remembered = {
+        nid: {(xid, ttid) for xid, ttid, *_ in answer.decided_list}
+        for nid, answer in answers.items()
+    }
+    return {
+        xid
+        for xid, outcome in outcomes.items()
+        if outcome.tid is None
+        and any(
+            (xid, outcome.ttid) not in remembered[nid]
+            for nid in table.readable(table.partition(outcome.ttid))
+            if nid in remembered
+        )
+    }
 
 
 def _marked(answers: dict[int, AnswerPreparedTransactions]) -> Iterator[Survivor]:

@@ -15,6 +15,7 @@ from neo.protocol.packets import (
     AskNewOIDs,
     AskPreparedTransactions,
     AskRecovery,
+    AskRollbackPrepared,
     NotifyPrepared,
     SetClusterState,
     StartOperation,
@@ -187,6 +188,9 @@ def test_a_rollback_counts_when_a_readable_cell_remembers_it(
     again, storages = world.restart([marks(row), outcome], rows)
     again.make_ready(*storages)
     if readable:
+        assert states(again) == [(XID, "rolling back")]
+        for storage in storages:
+            assert remember(storage) == AskRollbackPrepared(XID, ttid, 7.0)
         assert states(again) == [(XID, "rolled back")]
         assert "is dropped: the transaction of this xid was rolled back" in caplog.text
     else:
@@ -204,6 +208,18 @@ def test_a_rollback_of_an_unknown_xid_counts_against_a_mark(
     again.make_ready(*storages)
     assert states(again) == [(XID, "rolled back")]
     assert again.master.cluster.tids.ttid() > other
+
+
+@pytest.mark.parametrize("tid", [None, b"\0" * 7 + b"\5"])
+def test_an_outcome_of_an_earlier_transaction_does_not_count_against_a_mark(
+    world: PreparedWorld, ttid: bytes, tid: bytes | None
+) -> None:
+    """Specification 24.19: the xid was forgotten, and used again, while a node was away."""
+    row = mark_of(ttid, [oid_of(world, 0)], ALL)
+    stale = AnswerPreparedTransactions([row], [(XID, add64(ttid, -1), tid, 99e9)])
+    again, storages = world.restart([stale, marks(row)])
+    again.make_ready(*storages)
+    assert states(again) == [(XID, "prepared")]
 
 
 def test_of_two_transactions_with_an_xid_the_later_one_was_acknowledged(
