@@ -56,7 +56,7 @@ OUTCOMES = 1000
 
 
 class Prepared(NamedTuple):
-    """A transaction that waits for its coordinator. ``since``: seconds since 1970, by the master's
+    """A transaction without an outcome. ``since``: seconds since 1970, by the master's
     clock. ``text``: its user and description."""
 
     xid: bytes
@@ -102,11 +102,12 @@ class PreparedTransactions:
             raise refused(what, e) from None
 
     def recover(self) -> list[Prepared]:
-        """Return the transactions that wait for their coordinator's decision."""
+        """Return the transactions that have no outcome yet: they wait for their coordinator's decision,
+        or are being committed or rolled back."""
         return [
             Prepared(xid, ttid, since, text.decode("utf-8", "replace"))
             for xid, ttid, _, since, _, text, state in self._rows(0)
-            if state == PREPARED
+            if state not in (COMMITTED, ROLLED_BACK)
         ]
 
     def _rows(self, length: int) -> list[PreparedRow]:
@@ -147,6 +148,15 @@ class PreparedTransactions:
         """Forget the outcome of a transaction about which no coordinator will ask again."""
         self._ask(f"outcome of transaction {format_xid(xid)}", ForgetPrepared(xid))
 
+    def forget_soon(self, xid: bytes) -> None:
+        """Do the same without waiting. A master that is not connected now forgets it with time."""
+        joined = self._master.current
+        if joined is not None and joined.channel.lost is None:
+            try:
+                joined.channel.forget(joined.channel.ask(ForgetPrepared(xid)))
+            except ConnectionLost as e:
+                logger.info("the outcome of %s is remembered: %s", format_xid(xid), e)
+
 
 class PreparedTransaction:
     """A transaction of this client that is prepared, or may be. ``voted``: what it was before.
@@ -172,6 +182,7 @@ class PreparedTransaction:
         self._invalidations = invalidations
         self._voted = voted
         self._prepared = False
+        self._kept = False
         # Whether the master may know the xid.
         self._known = True
 
@@ -192,6 +203,10 @@ class PreparedTransaction:
             self._known = False
             raise
         self._prepared = True
+
+    @property
+    def ttid(self) -> bytes:
+        return self._voted.ttid
 
     @property
     def oids(self) -> list[bytes]:
@@ -281,9 +296,16 @@ class PreparedTransaction:
         )
 
     def distribute(self, tid: bytes) -> None:
-        """Make the connections of ZODB in this process read again what the transaction changed. ``tid``:
-        its tid, or the last one before it is visible."""
+        """Make the connections of ZODB in this process read again what the transaction changed."""
         self._invalidations.distribute(tid, self.oids)
+
+    def hide(self) -> None:
+        """Do the same for a transaction whose changes cannot be read yet."""
+        self.distribute(self._invalidations.last_transaction())
+
+    def keep(self) -> None:
+        """Let abort() end the transaction here, and roll back nothing. Idempotent."""
+        self._kept = True
 
     def abort(self) -> None:
         """Roll back by xid. Log a warning if the cluster does not answer: whoever decides later must do
@@ -291,7 +313,7 @@ class PreparedTransaction:
         if self.ended:
             return
         self._voted.abort()
-        if self._known:
+        if self._known and not self._kept:
             try:
                 self._primary.ask(AskFinishPrepared(self.xid, False))
             except (ErrorAnswer, NEOStorageError) as e:

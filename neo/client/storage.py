@@ -7,7 +7,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from ZODB import interfaces
 from ZODB.blob import is_blob_record
@@ -57,6 +57,30 @@ _WRITING = (
 )
 
 
+class Coordination(Protocol):
+    """Databases whose transactions have one outcome: :class:`neo.client.xa.Coordination`."""
+
+    def sort_key(self, storage: NEOStorage, key: str) -> str: ...
+
+    def begun(self, storage: NEOStorage, metadata: Any) -> None: ...
+
+    def voting(self, metadata: Any) -> None: ...
+
+    def voted(self, storage: NEOStorage, metadata: Any) -> None: ...
+
+    def finish(
+        self,
+        storage: NEOStorage,
+        metadata: Any,
+        prepared: PreparedTransaction,
+        callback: Callable[[bytes], object],
+    ) -> bytes: ...
+
+    def abort(
+        self, storage: NEOStorage, metadata: Any, begun: ClientTransaction | PreparedTransaction
+    ) -> None: ...
+
+
 @implementer(
     interfaces.IStorage,
     interfaces.IPrefetchStorage,
@@ -104,6 +128,7 @@ class NEOStorage(ConflictResolvingStorage):
         self._read_only = read_only
         self._transactions = self._session.transactions.begun
         self._decisions = PreparedTransactions(self._session.master)
+        self._coordination: Coordination | None = None
         self._restorer = Restorer(self._replicas)
         self._size = Size(host, self._session.storages, self._replicas)
         self._forget()
@@ -164,7 +189,9 @@ class NEOStorage(ConflictResolvingStorage):
         return self._name
 
     def sortKey(self) -> str:
-        return f"NEO {self._name}"
+        key = f"NEO {self._name}"
+        coordination = self._coordination
+        return key if coordination is None else coordination.sort_key(self, key)
 
     def isReadOnly(self) -> bool:
         return self._read_only
@@ -363,6 +390,8 @@ class NEOStorage(ConflictResolvingStorage):
             raise
         if self._session.master.stops:  # the cluster may have announced it before the line above
             begun.stop()
+        if self._coordination is not None:
+            self._coordination.begun(self, transaction)
 
     def store(
         self, oid: bytes, serial: bytes | None, data: bytes, version: str, transaction: Any
@@ -392,14 +421,20 @@ class NEOStorage(ConflictResolvingStorage):
 
     def tpc_vote(self, transaction: Any) -> list[bytes] | None:
         begun = self._begun(transaction)
-        begun.vote()
+        coordination = self._coordination
+        if coordination is None:
+            begun.vote()
+        else:
+            coordination.voting(transaction)
+            begun.vote()
+            coordination.voted(self, transaction)
         return list(begun.resolved) or None
 
     def tpc_finish(
         self, transaction: Any, func: Callable[[bytes], object] = lambda tid: None
     ) -> bytes:
         if self._prepared and id(transaction) in self._prepared:
-            return self._finish_prepared(id(transaction), func)
+            return self._finish_prepared(transaction, func)
         begun = self._begun(transaction)
         if not begun.voted:
             raise StorageTransactionError("tpc_finish before tpc_vote")
@@ -416,7 +451,10 @@ class NEOStorage(ConflictResolvingStorage):
         begun = self._transactions.get(key) or self._prepared.get(key)
         if begun is not None:
             try:
-                begun.abort()
+                if self._coordination is None:
+                    begun.abort()
+                else:
+                    self._coordination.abort(self, transaction, begun)
             except BaseException:
                 begun.abort()  # interrupted, and ZODB does not abort again
                 raise
@@ -447,16 +485,22 @@ class NEOStorage(ConflictResolvingStorage):
         words = b": ".join(filter(None, (transaction.user, transaction.description)))
         prepared.prepare(words[:PREPARED_TEXT_BYTES])
 
-    def _finish_prepared(self, key: int, func: Callable[[bytes], object]) -> bytes:
-        prepared = self._prepared[key]
+    def _finish_prepared(self, transaction: Any, func: Callable[[bytes], object]) -> bytes:
+        prepared = self._prepared[id(transaction)]
         try:
-            return prepared.finish(func)
+            if self._coordination is None:
+                return prepared.finish(func)
+            return self._coordination.finish(self, transaction, prepared, func)
         finally:
             if prepared.ended:
-                self._prepared.pop(key, None)
+                self._prepared.pop(id(transaction), None)
+
+    def coordinate(self, coordination: Coordination) -> None:
+        """Let a coordination take part in all later transactions."""
+        self._coordination = coordination
 
     def recover(self) -> list[Prepared]:
-        """Return all transactions of the cluster that wait for their coordinator's decision."""
+        """Return all prepared transactions of the cluster that have no outcome yet."""
         return self._decisions.recover()
 
     def outcome(self, xid: bytes) -> Outcome | None:
@@ -471,7 +515,9 @@ class NEOStorage(ConflictResolvingStorage):
         """Commit a transaction that any client prepared. Return its tid. May be repeated."""
         for key, prepared in list(self._prepared.items()):
             if prepared.xid == xid:
-                return self._finish_prepared(key, prepared.distribute)
+                tid = prepared.finish(prepared.distribute)
+                self._prepared.pop(key, None)
+                return tid
         return self._decisions.commit(xid)
 
     def rollback_prepared(self, xid: bytes) -> None:
@@ -479,9 +525,13 @@ class NEOStorage(ConflictResolvingStorage):
         this xid, also if it is unknown. May be repeated."""
         self._decisions.rollback(xid)
 
-    def forget_prepared(self, xid: bytes) -> None:
-        """Forget the outcome of a transaction about which no coordinator will ask again."""
-        self._decisions.forget(xid)
+    def forget_prepared(self, xid: bytes, wait: bool = True) -> None:
+        """Forget the outcome of a transaction about which no coordinator will ask again. ``wait``: until
+        that is durable."""
+        if wait:
+            self._decisions.forget(xid)
+        else:
+            self._decisions.forget_soon(xid)
 
     # -- undo ------------------------------------------------------------------------------------
 

@@ -102,7 +102,8 @@ class Node:
 class Scripted:
     """A cluster. ``cells``: per partition, the numbers of the storage nodes with an UP_TO_DATE cell."""
 
-    def __init__(self, cells: Sequence[Sequence[int]]) -> None:
+    def __init__(self, cells: Sequence[Sequence[int]], name: str = NAME) -> None:
+        self.name = name
         self.last_tid = p64(100)
         self.next_ttid = 1000
         self.next_tid = 2000
@@ -147,7 +148,7 @@ class Scripted:
 
     def _master_identifies(self, peer: Peer, received: Received) -> None:
         assert isinstance(received.message, RequestIdentification)
-        assert received.message.name == NAME
+        assert received.message.name == self.name
         connection = peer.connection
         connection.answer(
             received.message_id, AcceptIdentification(NodeType.MASTER, parse_nid("M1"), CLIENT)

@@ -274,7 +274,8 @@ def test_anybody_may_ask_and_decide() -> None:
             AskPrepared: lambda m: AnswerPrepared(ROWS[: 2 + m.length]),
             ForgetPrepared: lambda m: Error(ErrorCode.ACK.value, ""),
         }
-        assert storage.recover() == [Prepared(XID, TTID, 12.5, "jo: pays")]
+        waiting = [Prepared(XID, TTID, 12.5, "jo: pays"), Prepared(b"other", p64(9), 13.5, "")]
+        assert storage.recover() == waiting
         assert storage.outcome(b"old") == Outcome(b"old", "committed", TID, 2.5)
         assert storage.outcome(XID) == Outcome(XID, "prepared", None, 12.5)
         assert storage.outcome(b"unheard of") is None

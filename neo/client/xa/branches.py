@@ -1,0 +1,243 @@
+"""The databases of a transaction with one outcome, by xid: NEO, DB-API 2.0, and the protocol for others.
+
+An xid of this package is :func:`xid_prefix` and 32 hexadecimal digits. The same xid is used in all
+databases.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from ZODB.Connection import TransactionMetaData
+
+from neo.client.errors import ConfigurationError
+from neo.client.history import transaction_information
+from neo.client.prepared import COMMITTED, Outcome
+from neo.client.storage import NEOStorage
+
+logger = logging.getLogger("neo.client")
+
+#: How xids begin by which this package recognises its own transactions.
+PREFIX = b"neo-xa-"
+#: Hexadecimal digits of an xid that stand for the name of the coordinator.
+TAG_DIGITS = 8
+#: Keys in the extension of transactions: the xid, and the names of all databases that take part.
+XID_KEY, BRANCHES_KEY = "xid", "xid_branches"
+#: Connections of a DBAPIBranch that are kept open between transactions: the threads of a usual server.
+IDLE_CONNECTIONS = 16
+#: The format of the xids of DB-API 2.0: the letters NEO.
+XID_FORMAT = 0x4E454F
+
+
+def xid_prefix(coordinator: str) -> bytes:
+    """Return how the xids of transactions begin for which this database decides. Only its outcomes count:
+    for another one they are unknown, which means rolled back."""
+    return PREFIX + hashlib.sha256(coordinator.encode()).hexdigest()[:TAG_DIGITS].encode() + b"-"
+
+
+class Session(Protocol):
+    """The work of one transaction in a database that is not ZODB's."""
+
+    def prepare(self) -> None:
+        """Make the work outlive this process. Raise any exception: then nothing is prepared."""
+
+    def commit(self) -> None:
+        """Commit the work, which may be prepared."""
+
+    def rollback(self) -> None:
+        """Undo the work, which may be prepared."""
+
+    def leave(self) -> None:
+        """Let go of the work, which stays prepared. Raise nothing."""
+
+
+class Branch(Protocol):
+    """A database whose transactions are prepared, and then decided by xid from any process.
+
+    Methods may raise any exception if the database cannot be reached.
+    """
+
+    @property
+    def name(self) -> str:
+        """A name for people that no other database of the application has, and that never changes."""
+
+    def recover(self) -> dict[bytes, float | None]:
+        """Return the xids of this package that are prepared: since when (seconds since 1970), if that is
+        known."""
+
+    def commit(self, xid: bytes) -> None: ...
+
+    def rollback(self, xid: bytes) -> None: ...
+
+    def forget(self, xid: bytes) -> None:
+        """Forget the outcome, which nobody will ask for again."""
+
+
+class NEOBranch:
+    """A NEO cluster, by a storage that is connected to it."""
+
+    def __init__(self, storage: NEOStorage) -> None:
+        self._storage = storage
+
+    @property
+    def name(self) -> str:
+        return self._storage.getName()
+
+    def recover(self) -> dict[bytes, float | None]:
+        return {p.xid: p.since for p in self._storage.recover() if p.xid.startswith(PREFIX)}
+
+    def commit(self, xid: bytes) -> None:
+        self._storage.commit_prepared(xid)
+
+    def rollback(self, xid: bytes) -> None:
+        """Roll back. An unknown xid cannot be prepared any more. Raise RefusedError if it is
+        committed."""
+        self._storage.rollback_prepared(xid)
+
+    def forget(self, xid: bytes) -> None:
+        self._storage.forget_prepared(xid)
+
+    # -- of a coordinator --------------------------------------------------------------------------
+
+    def outcome(self, xid: bytes) -> Outcome | None:
+        """Return what was decided; None if the xid is unknown."""
+        return self._storage.outcome(xid)
+
+    def commits(self, length: int) -> dict[bytes, bytes]:
+        """Return the tids of the last decisions of this database to commit, by xid, of at most ``length``
+        outcomes."""
+        prefix = xid_prefix(self.name)
+        return {
+            outcome.xid: outcome.tid
+            for outcome in self._storage.outcomes(length)
+            if outcome.state == COMMITTED and outcome.tid and outcome.xid.startswith(prefix)
+        }
+
+    def participants(self, tids: Iterable[bytes]) -> list[frozenset[str] | None]:
+        """Return the names of all databases that take part in committed transactions; None for each whose
+        metadata was packed away, or cannot be read in this process."""
+        answers = transaction_information(self._storage.replicas, list(tids))
+        return [None if answer is None else _participants(answer.extension) for answer in answers]
+
+
+def _participants(extension: bytes) -> frozenset[str] | None:
+    try:
+        return frozenset(TransactionMetaData("", "", extension).extension[BRANCHES_KEY])
+    except Exception as e:  # noqa: BLE001 - it may hold objects of any class of the application
+        logger.info("the extension of a transaction cannot be read: %r", e)
+        return None
+
+
+class DBAPISession:
+    """The work of one transaction on one connection. ``connection``: for the application's statements."""
+
+    def __init__(self, connection: Any, idle: deque[Any]) -> None:
+        self.connection = connection
+        self._idle = idle
+
+    def prepare(self) -> None:
+        self.connection.tpc_prepare()
+
+    def commit(self) -> None:
+        self._end(self.connection.tpc_commit)
+
+    def rollback(self) -> None:
+        self._end(self.connection.tpc_rollback)
+
+    def leave(self) -> None:
+        self.connection.close()
+
+    def _end(self, end: Callable[[], object]) -> None:
+        """End the transaction. Keep the connection for another one, unless it failed."""
+        try:
+            end()
+        except BaseException:
+            self.connection.close()
+            raise
+        if len(self._idle) < IDLE_CONNECTIONS:
+            self._idle.append(self.connection)
+        else:
+            self.connection.close()
+
+
+class DBAPIBranch:
+    """A database with a driver that has the two-phase extension of DB-API 2.0, such as psycopg.
+
+    ``name``: becomes part of each xid (``bqual``); at most 64 characters. ``connect``: returns a new
+    connection, not in autocommit mode. The server must allow prepared transactions: for PostgreSQL,
+    ``max_prepared_transactions``. Raise ConfigurationError.
+    """
+
+    def __init__(self, name: str, connect: Callable[[], Any]) -> None:
+        if not 1 <= len(name) <= 64:
+            raise ConfigurationError(f"the name of a database has 1 to 64 characters: {name!r}")
+        self._name = name
+        self._connect = connect
+        self._idle: deque[Any] = deque()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def _connection(self) -> Any:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._connect()
+
+    def begin(self, xid: bytes) -> DBAPISession:
+        """Begin a transaction, which takes a connection until its end."""
+        connection = self._connection()
+        session = DBAPISession(connection, self._idle)
+        try:
+            connection.tpc_begin(connection.xid(XID_FORMAT, xid.decode(), self._name))
+        except BaseException:
+            connection.close()
+            raise
+        return session
+
+    def recover(self) -> dict[bytes, float | None]:
+        connection = self._connect()
+        try:
+            return {xid.gtrid.encode(): _since(xid) for xid in self._ours(connection)}
+        finally:
+            connection.close()
+
+    def _ours(self, connection: Any) -> list[Any]:
+        return [
+            xid
+            for xid in connection.tpc_recover()
+            if (xid.format_id, xid.bqual) == (XID_FORMAT, self._name)
+            and xid.gtrid.startswith(PREFIX.decode())
+        ]
+
+    def commit(self, xid: bytes) -> None:
+        self._decide(xid, "tpc_commit")
+
+    def rollback(self, xid: bytes) -> None:
+        self._decide(xid, "tpc_rollback")
+
+    def _decide(self, xid: bytes, method: str) -> None:
+        connection = self._connect()
+        try:
+            getattr(connection, method)(connection.xid(XID_FORMAT, xid.decode(), self._name))
+        finally:
+            connection.close()
+
+    def forget(self, xid: bytes) -> None:
+        """Do nothing: the database remembers no outcomes."""
+
+    def close(self) -> None:
+        """Close the connections that are not in use."""
+        while self._idle:
+            self._idle.pop().close()
+
+
+def _since(xid: Any) -> float | None:
+    """Return when a transaction was prepared, which drivers for PostgreSQL tell."""
+    prepared = getattr(xid, "prepared", None)
+    return None if prepared is None else float(prepared.timestamp())

@@ -1,0 +1,212 @@
+"""The resolver: settle what a crash of the application left prepared.
+
+It asks the coordinator's database, whose outcome is the decision, and does the same everywhere else. It
+may run at any time, beside the application, several times at once, and die anywhere: each step can be
+repeated, and none depends on what an earlier run remembered.
+
+Rules
+-----
+* Only transactions for which the given coordinator decides are touched: the xid says so.
+* A transaction is rolled back in the coordinator first. From then on it cannot be committed, and not even
+  be prepared there (specification 24.13). If that is refused, it was committed meanwhile.
+* What is prepared in the coordinator for less than ``older_than`` is left alone: the application may be
+  at work.
+* What to do in the other databases is read from them after the outcome was read. An application that
+  finished meanwhile, and forgot the outcome, left nothing prepared there.
+* The outcome of a commit is forgotten when a list that is read after it shows that none of the
+  transaction's databases holds it any more. All of them must be given. A rollback is never forgotten
+  here: it keeps a slow application from preparing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from neo.client.errors import ConfigurationError, NEOStorageError, RefusedError
+from neo.client.prepared import COMMITTED, PREPARED, ROLLED_BACK
+from neo.client.xa.branches import Branch, NEOBranch, xid_prefix
+from neo.client.xa.joining import neo_storage
+from neo.protocol.ids import format_xid
+
+#: Seconds for which a transaction may be prepared before the resolver takes its application for dead.
+OLDER_THAN = 60.0
+#: Outcomes of the coordinator that one run examines, to forget them.
+FORGOTTEN_MAX = 1000
+
+Held = dict[bytes, float | None]
+Holders = dict[str, float | None]
+
+
+class Settled(NamedTuple):
+    """What the resolver did. ``xid``: None if a whole database is concerned. ``failed``: whether the
+    resolver must run again."""
+
+    xid: bytes | None
+    words: str
+    failed: bool = False
+
+    def __str__(self) -> str:
+        return self.words if self.xid is None else f"{format_xid(self.xid)}: {self.words}"
+
+
+def resolve(
+    coordinator: Any,
+    branches: Iterable[Any],
+    older_than: float = OLDER_THAN,
+    dry_run: bool = False,
+    now: Callable[[], float] = time.time,
+) -> list[Settled]:
+    """Settle all transactions of this package that are prepared. Return what was done, in words.
+
+    ``coordinator`` and ``branches`` are what :func:`join` takes; the coordinator may be one of the
+    branches. ``older_than``: seconds. ``dry_run``: change nothing, and say what would be done. ``now``:
+    the clock. Raise ConfigurationError, and the errors of the coordinator's cluster.
+    """
+    storage = neo_storage(coordinator)
+    if storage is None:
+        raise ConfigurationError(f"the coordinator must be a NEO database, not {coordinator!r}")
+    others: dict[str, Branch] = {}
+    for participant in branches:
+        its_storage = neo_storage(participant)
+        branch = participant if its_storage is None else NEOBranch(its_storage)
+        if branch.name != storage.getName():
+            others[branch.name] = branch
+    return Resolver(NEOBranch(storage), others, older_than, dry_run, now).run()
+
+
+class Resolver:
+    """One run. ``others``: the databases besides the coordinator's, by name."""
+
+    def __init__(
+        self,
+        coordinator: NEOBranch,
+        others: dict[str, Branch],
+        older_than: float,
+        dry_run: bool,
+        now: Callable[[], float],
+    ) -> None:
+        self._coordinator = coordinator
+        self._others = others
+        self._older_than = older_than
+        self._dry_run = dry_run
+        self._now = now
+        self._done: list[Settled] = []
+
+    def run(self) -> list[Settled]:
+        decided = self._coordinator.recover()
+        candidates = dict.fromkeys(decided)
+        for held in self._held(report=True).values():
+            candidates |= dict.fromkeys(held)
+        ours = xid_prefix(self._coordinator.name)
+        states = {xid: self._state(xid) for xid in candidates if xid.startswith(ours)}
+        held_now = self._held()
+        for xid, state in states.items():
+            holders = {name: held[xid] for name, held in held_now.items() if xid in held}
+            self._settle(xid, state, decided.get(xid), holders)
+        for xid in candidates:
+            if xid not in states:
+                self._say(xid, "left alone: another coordinator decides about it")
+        self._forget()
+        return self._done
+
+    def _say(self, xid: bytes | None, words: str, failed: bool = False) -> None:
+        self._done.append(Settled(xid, words, failed))
+
+    def _state(self, xid: bytes) -> str | None:
+        outcome = self._coordinator.outcome(xid)
+        return None if outcome is None else outcome.state
+
+    def _held(self, report: bool = False) -> dict[str, Held]:
+        """Return what is prepared now in each database that answers. ``report`` the others."""
+        found: dict[str, Held] = {}
+        for name, branch in self._others.items():
+            try:
+                found[name] = branch.recover()
+            except Exception as e:  # noqa: BLE001 - of any driver; it is reported
+                if report:
+                    self._say(None, f"database {name!r} cannot be asked: {e}", failed=True)
+        return found
+
+    def _settle(self, xid: bytes, state: str | None, since: float | None, holders: Holders) -> None:
+        if state is None and not holders:
+            return  # the application has finished meanwhile
+        if state == PREPARED:
+            ages = [self._now() - t for t in (since, *holders.values()) if t is not None]
+            age = max(ages, default=0.0)
+            if age < self._older_than:
+                self._say(xid, f"left alone: prepared {age:.0f} s ago in {self._names(holders)}")
+                return
+        if state in (None, PREPARED):
+            state = self._give_up(xid, holders)
+        if state == COMMITTED:
+            self._tell(xid, holders, "commit", "committed")
+        elif state == ROLLED_BACK:
+            self._tell(xid, holders, "rollback", "rolled back")
+        elif state is not None:
+            self._say(xid, f"left alone: the coordinator's master is {state}", failed=True)
+
+    def _names(self, holders: Holders) -> str:
+        return ", ".join([self._coordinator.name, *holders])
+
+    def _give_up(self, xid: bytes, holders: Holders) -> str | None:
+        """Roll back in the coordinator, which makes it certain. Return the outcome."""
+        if self._dry_run:
+            self._say(xid, f"would be rolled back in {self._names(holders)}")
+            return None
+        try:
+            self._coordinator.rollback(xid)
+        except RefusedError as e:
+            state = self._state(xid)
+            if state not in (COMMITTED, ROLLED_BACK):
+                self._say(xid, f"not rolled back: {e}", failed=True)
+                return None
+            return state
+        self._say(xid, f"rolled back in {self._coordinator.name}, the coordinator")
+        return ROLLED_BACK
+
+    def _tell(self, xid: bytes, holders: Holders, method: str, word: str) -> None:
+        """Do in the databases that hold a transaction what was decided."""
+        for name in holders:
+            if self._dry_run:
+                self._say(xid, f"would be {word} in {name}, as in {self._coordinator.name}")
+                continue
+            branch = self._others[name]
+            try:
+                (branch.commit if method == "commit" else branch.rollback)(xid)
+            except Exception as e:  # noqa: BLE001 - of any driver; it is reported
+                if self._holds(branch, xid):
+                    self._say(xid, f"not {word} in {name}: {e}", failed=True)
+                continue
+            self._say(xid, f"{word} in {name}, as in {self._coordinator.name}")
+
+    def _holds(self, branch: Branch, xid: bytes) -> bool:
+        """Return whether a transaction may still be prepared: another process may have been faster."""
+        try:
+            return xid in branch.recover()
+        except Exception:  # noqa: BLE001 - the first error is reported
+            return True
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _forget(self) -> None:
+        if self._dry_run:
+            return
+        commits = self._coordinator.commits(FORGOTTEN_MAX)
+        held = self._held()
+        given = {self._coordinator.name, *held}
+        participants = self._coordinator.participants(commits.values())
+        for xid, names in zip(commits, participants, strict=True):
+            if names is None or any(xid in its for its in held.values()):
+                continue
+            if missing := names - given:
+                words = f"committed; its outcome is kept for {', '.join(sorted(missing))}"
+                self._say(xid, words)
+                continue
+            try:
+                for name in sorted(names - {self._coordinator.name}):
+                    self._others[name].forget(xid)
+                self._coordinator.forget(xid)
+            except NEOStorageError as e:
+                self._say(xid, f"committed; its outcome is not forgotten yet: {e}", failed=True)

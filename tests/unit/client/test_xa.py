@@ -1,0 +1,388 @@
+"""Transactions of several databases: at each step that fails, all commit or none does (decision 38)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pickle import loads
+from typing import Any
+
+import pytest
+import transaction
+from ZODB.MappingStorage import MappingStorage
+from ZODB.POSException import StorageTransactionError
+
+from neo.client import xa
+from neo.client.errors import ConfigurationError, OutcomeUnknownError, TransactionLostError
+from neo.client.prepared import PreparedTransaction
+from neo.protocol.enums import ErrorCode
+from neo.protocol.packets import (
+    AbortTransaction,
+    AskBeginTransaction,
+    AskFinishPrepared,
+    AskFinishTransaction,
+    AskPrepareTransaction,
+    AskStoreObject,
+)
+from tests.unit.client.committing import OID, refusing
+from tests.unit.client.joined import Fails, Work, World, Writes
+from tests.unit.client.peers import wait_until
+from tests.unit.client.prepared_master import clusters
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with clusters("first", "second") as found:
+        yield World(found)
+
+
+@pytest.fixture
+def hasty() -> Iterator[World]:
+    """Return a world whose storages give up soon."""
+    with clusters("first", "second", wait_timeout=0.1) as found:
+        yield World(found)
+
+
+def test_both_databases_prepare_and_the_coordinator_commits_first(world: World) -> None:
+    order: list[str] = []
+    for cluster, name in ((world.first, "first"), (world.second, "second")):
+        for message in (AskPrepareTransaction, AskFinishPrepared):
+            answer = cluster.scripted.master.answers[message]
+
+            def noted(m: Any, answer: Any = answer, name: str = name) -> Any:
+                order.append(f"{type(m).__name__} {name}")
+                return answer(m)
+
+            cluster.scripted.master.answers[message] = noted
+    writes = world.change()
+    world.manager.commit()
+    assert order == [
+        "AskPrepareTransaction first",
+        "AskPrepareTransaction second",
+        "AskFinishPrepared first",
+        "AskFinishPrepared second",
+    ]
+    assert all(w.tid for w in writes)
+    (xid,) = world.first.prepares()
+    assert world.second.prepares() == [xid] and xid.startswith(b"neo-xa-")
+    wait_until(world.forgotten)
+
+
+def test_people_find_the_xid_and_all_databases_in_the_transaction(world: World) -> None:
+    world.change()
+    world.joined.session(world.bank)
+    world.manager.commit()
+    for cluster in (world.first, world.second):
+        assert loads(cluster.metadata().extension) == {
+            "xid": world.first.prepares()[0].decode(),
+            "xid_branches": ["bank", "first", "second"],
+        }
+
+
+def test_one_database_is_committed_as_if_nothing_was_joined(world: World) -> None:
+    for storage, cluster in ((world.storage1, world.first), (world.storage2, world.second)):
+        world.change(storage)
+        world.manager.commit()
+        asked = cluster.scripted.master.asked(AskPrepareTransaction, AskFinishTransaction)
+        assert [type(m) for m in asked] == [AskFinishTransaction]
+        assert cluster.metadata().extension == b""
+    assert not world.joined._units
+
+
+def test_a_session_alone_is_committed_in_one_phase(world: World) -> None:
+    session = world.joined.session(world.bank)
+    assert world.joined.session(world.bank) is session, "one for the whole transaction"
+    world.manager.commit()
+    assert world.bank.log == ["commit"]
+    world.joined.session(world.bank)
+    world.manager.abort()
+    assert world.bank.log == ["commit", "rollback"]
+
+
+def test_the_coordinator_decides_also_if_its_data_is_not_changed(world: World) -> None:
+    world.change(world.storage2)
+    world.joined.session(world.bank)
+    world.manager.commit()
+    (prepare,) = world.first.scripted.master.asked(AskPrepareTransaction)
+    assert prepare.stored_list == [] and world.first.decisions == [(prepare.xid, True)]
+    assert world.second.decisions == [(prepare.xid, True)]
+    assert world.bank.log == ["prepare", "commit"]
+    wait_until(world.forgotten)
+    assert not world.joined._units
+
+
+def test_a_transaction_of_another_manager_is_left_alone(world: World) -> None:
+    other = transaction.TransactionManager()
+    world.manager.begin()
+    Writes(other, world.storage1)
+    Writes(other, world.storage2)
+    other.commit()
+    assert not world.first.prepares()
+
+
+@pytest.mark.parametrize("refusing_one", ["first", "second"])
+def test_a_database_that_does_not_prepare_rolls_back_all(world: World, refusing_one: str) -> None:
+    """Requirement 12: fail if not all prepares are ok."""
+    cluster = world.first if refusing_one == "first" else world.second
+    cluster.scripted.master.answers[AskPrepareTransaction] = refusing(
+        ErrorCode.INCOMPLETE_TRANSACTION
+    )
+    world.change()
+    with pytest.raises(TransactionLostError):
+        world.manager.commit()
+    world.manager.abort()
+    assert (world.first.prepares()[0], True) not in world.first.decisions
+    assert all(not commit for c in (world.first, world.second) for _, commit in c.decisions)
+    wait_until(world.forgotten)
+    assert not world.joined._units
+
+
+def test_a_vote_that_fails_rolls_back_what_is_prepared(world: World) -> None:
+    world.second.scripted.storages[1].answers[AskStoreObject] = refusing(
+        ErrorCode.INCOMPLETE_TRANSACTION
+    )
+    world.change()
+    with pytest.raises(TransactionLostError):
+        world.manager.commit()
+    world.manager.abort()
+    assert world.first.decisions == [(world.first.prepares()[0], False)]
+    assert world.second.scripted.master.wait_for(AbortTransaction)
+    wait_until(world.forgotten)
+
+
+def test_a_data_manager_that_fails_to_vote_rolls_back_all(world: World) -> None:
+    world.change(world.storage2)
+    world.joined.session(world.bank)
+    Fails(world.manager, "tpc_vote", key="~~")
+    with pytest.raises(RuntimeError, match="broken"):
+        world.manager.commit()
+    world.manager.abort()
+    (xid,) = world.first.prepares()
+    assert world.first.decisions == world.second.decisions == [(xid, False)]
+    assert world.bank.log == ["prepare", "rollback"]
+    wait_until(world.forgotten)
+    assert not world.joined._units
+
+
+def test_a_decision_without_answer_is_unknown_and_rolls_back_nothing(
+    hasty: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The manager calls tpc_abort of all after an exception in tpc_finish. What may be committed in the
+    coordinator must stay prepared everywhere else."""
+    world = hasty
+    world.first.silent = True
+    world.change()
+    world.joined.session(world.bank)
+    with pytest.raises(OutcomeUnknownError, match="neo-xa-"):
+        world.manager.commit()
+    world.manager.abort()
+    assert world.second.decisions == [] and world.states() == [["prepared"], ["prepared"]]
+    assert world.bank.log == ["prepare", "leave"] and len(world.bank.prepared) == 1
+    xid = world.first.prepares()[0].decode()
+    assert f"the outcome of transaction {xid} is not known; neoresolve settles it" in caplog.text
+    assert f"transaction {xid} stays prepared in 'second'" in caplog.text
+    assert f"transaction {xid} stays prepared in 'bank'" in caplog.text
+    assert not world.joined._units
+
+
+def test_the_same_holds_if_the_application_did_not_change_the_coordinator(hasty: World) -> None:
+    world = hasty
+    world.first.silent = True
+    world.change(world.storage2)
+    world.joined.session(world.bank)
+    with pytest.raises(OutcomeUnknownError):
+        world.manager.commit()
+    world.manager.abort()
+    assert world.second.decisions == [] and world.states() == [["prepared"], ["prepared"]]
+    assert world.bank.log == ["prepare", "leave"]
+    assert not world.joined._units
+
+
+def test_a_decision_that_a_resolver_forestalled_rolls_back_all(world: World) -> None:
+    """The application was slow, and the resolver gave the transaction up."""
+
+    class Slow(Fails):
+        def __getattr__(self, name: str) -> Callable[[Any], None]:
+            def call(t: Any) -> None:
+                if name == "tpc_vote":
+                    world.storage1.rollback_prepared(world.first.prepares()[0])
+
+            return call
+
+    world.change()
+    world.joined.session(world.bank)
+    Slow(world.manager, "", key="~~")
+    with pytest.raises(TransactionLostError, match="was rolled back"):
+        world.manager.commit()
+    world.manager.abort()
+    assert world.second.decisions == [(world.first.prepares()[0], False)]
+    assert world.bank.log == ["prepare", "rollback"]
+    assert not world.joined._units
+
+
+def test_a_database_that_is_away_after_the_decision_is_no_error(
+    hasty: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The transaction is committed; the resolver finishes it, and needs the outcome."""
+    world = hasty
+    world.second.silent = True
+    writes = world.change()
+    world.joined.session(world.bank)
+    world.manager.commit()
+    assert world.states() == [["committed"], ["prepared"]] and world.bank.prepared == []
+    xid = world.first.prepares()[0].decode()
+    words = (
+        f"transaction {xid} stays prepared in 'second': the coordinator has committed; neoresolve"
+    )
+    assert words in caplog.text
+    assert writes[1].tid != writes[0].tid and not world.joined._units
+    world.storage1.sync()
+    assert world.states()[0] == ["committed"], "not forgotten"
+
+
+def test_its_objects_are_read_again_by_connections_of_zodb(hasty: World) -> None:
+    class Database:
+        def __init__(self) -> None:
+            self.told: list[tuple[bytes, Any]] = []
+
+        def invalidate(self, tid: bytes, oids: Any) -> None:
+            self.told.append((tid, list(oids)))
+
+        def invalidateCache(self) -> None: ...
+
+        def untransform_record_data(self, data: bytes) -> bytes:
+            return data
+
+        transform_record_data = untransform_record_data
+
+    database = Database()
+    hasty.storage2.registerDB(database)
+    hasty.second.silent = True
+    hasty.change()
+    hasty.manager.commit()
+    assert (hasty.storage2.lastTransaction(), [OID]) in database.told
+
+
+def test_a_failure_of_others_after_the_decision_commits_the_rest(world: World) -> None:
+    world.change()
+    world.joined.session(world.bank)
+    Fails(world.manager, "tpc_finish", key="A")
+    with pytest.raises(RuntimeError, match="broken"):
+        world.manager.commit()
+    world.manager.abort()
+    (xid,) = world.first.prepares()
+    assert world.second.decisions == [(xid, True)] and world.bank.log == ["prepare", "commit"]
+    wait_until(world.forgotten)
+    assert not world.joined._units
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_a_session_that_fails_to_commit_is_left_if_it_is_still_prepared(
+    world: World, faster: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If a resolver was faster, the driver raises, too."""
+    world.bank.fails["commit"] = faster
+    world.change(world.storage1)
+    world.joined.session(world.bank)
+    world.manager.commit()
+    assert ("stays prepared in 'bank'" in caplog.text) is not faster
+    if faster:
+        wait_until(world.forgotten)
+    else:
+        world.storage1.sync()
+        assert world.states()[0] == ["committed"]
+
+
+@pytest.mark.parametrize("nevertheless", [True, False])
+def test_a_session_that_fails_to_prepare_is_rolled_back(world: World, nevertheless: bool) -> None:
+    world.bank.fails["prepare"] = nevertheless
+    world.bank.fails["rollback"] = False
+    world.change(world.storage1)
+    world.joined.session(world.bank)
+    with pytest.raises(RuntimeError, match="broken"):
+        world.manager.commit()
+    world.manager.abort()
+    assert world.bank.prepared == [] and world.first.decisions[0][1] is False
+    assert ("rollback by xid" in world.bank.log) is nevertheless
+
+
+def test_an_exception_from_outside_in_the_decision_rolls_back_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decision 28: the request may have been sent, and the coordinator may commit."""
+    finish = PreparedTransaction.finish
+
+    def interrupted(self: PreparedTransaction, callback: Any) -> bytes:
+        finish(self, callback)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PreparedTransaction, "finish", interrupted)
+    world.change()
+    with pytest.raises(KeyboardInterrupt):
+        world.manager.commit()
+    world.manager.abort()
+    assert world.states() == [["committed"], ["prepared"]]
+    assert not world.joined._units
+
+
+def test_an_exception_from_outside_after_the_decision_keeps_the_outcome(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the resolver would roll back what is prepared in the other database."""
+
+    def interrupted(work: Work) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Work, "commit", interrupted)
+    world.change(world.storage1)
+    world.joined.session(world.bank)
+    with pytest.raises(KeyboardInterrupt):
+        world.manager.commit()
+    world.manager.abort()
+    assert world.bank.log == ["prepare", "leave"]
+    world.storage1.sync()
+    assert world.states()[0] == ["committed"]
+
+
+def test_nothing_is_committed_before_the_coordinator(world: World) -> None:
+    class Late(Writes):
+        def sortKey(self) -> str:
+            return "~~"
+
+    world.change(world.storage2)
+    Late(world.manager, world.storage1)
+    with pytest.raises(StorageTransactionError, match="coordinator 'first' must come first"):
+        world.manager.commit()
+    world.manager.abort()
+    (xid,) = world.first.prepares()
+    assert world.first.decisions == world.second.decisions == [(xid, False)]
+    assert not world.joined._units
+
+
+def test_two_connections_to_one_database_cannot_share_an_xid(world: World) -> None:
+    world.change(world.storage2, world.storage2, world.storage1)
+    with pytest.raises(StorageTransactionError, match="two connections to database 'second'"):
+        world.manager.commit()
+    world.manager.abort()
+    world.change(world.storage2, world.storage2)
+    world.manager.commit()
+    assert not world.second.prepares() and not world.joined._units
+
+
+def test_participants_that_make_no_sense_are_refused(world: World) -> None:
+    storages = [world.storage1, world.storage2]
+    with pytest.raises(ConfigurationError, match="must be a NEO database"):
+        xa.join(world.manager, storages, world.bank)
+    with pytest.raises(ConfigurationError, match="must be one of the participants"):
+        xa.join(world.manager, [world.storage2], world.storage1)
+    with pytest.raises(ConfigurationError, match="MappingStorage.* is neither a NEO database nor"):
+        xa.join(world.manager, [*storages, MappingStorage("wraps")], world.storage1)
+    with pytest.raises(ConfigurationError, match="two participants are named 'first'"):
+        xa.join(world.manager, [*storages, world.storage1], world.storage1)
+    with pytest.raises(ConfigurationError, match="1 to 64 characters"):
+        xa.DBAPIBranch("", lambda: None)
+
+
+def test_a_transaction_begins_only_where_something_is_changed(world: World) -> None:
+    world.change(world.storage2)
+    world.manager.commit()
+    assert not world.first.scripted.master.asked(AskBeginTransaction)
