@@ -3,9 +3,9 @@
 #
 #   tools/install-debian.sh [--print] make|demo|test [PYTHON]
 #
-# Nothing is installed when nothing is missing, and no service is ever started or enabled: MariaDB
-# comes as `mariadb-server-core`, which holds the programs without a service. --print names the
-# missing packages instead of installing them.
+# Nothing is installed when nothing is missing, and no server is ever started: MariaDB comes as
+# `mariadb-server-core`, which holds the programs without a service; PostgreSQL, whose package makes a
+# server, is told not to. --print names the missing packages instead of installing them.
 set -eu
 
 fail() {
@@ -56,6 +56,11 @@ need_mariadb() {  # my_print_defaults, which mariadb-install-db calls, is with t
     has my_print_defaults || packages="$packages mariadb-client-core"
 }
 
+need_postgresql() {  # Debian keeps its programs out of the PATH
+    set -- /usr/lib/postgresql/*/bin/initdb
+    has initdb || [ -e "$1" ] || packages="$packages postgresql"
+}
+
 need_network() {  # ip, for the tests that cut machines off
     has ip || packages="$packages iproute2"
 }
@@ -78,7 +83,7 @@ packages=
 case $purpose in
     make) has make || packages=" make" ;;
     demo) need_python ;;
-    test) need_python; need_compiler; need_mariadb; need_network; need_java ;;
+    test) need_python; need_compiler; need_mariadb; need_postgresql; need_network; need_java ;;
     *) fail "usage: install-debian.sh [--print] make|demo|test [PYTHON]" ;;
 esac
 packages=${packages# }
@@ -96,6 +101,12 @@ if [ "$(id -u)" != 0 ]; then
 fi
 echo "Installing from Debian: $packages"
 $as_root apt-get update -q
+case " $packages " in
+    *" postgresql "*)
+        # shellcheck disable=SC2016  # for the shell of root
+        $as_root sh -c 'mkdir -p "$0" && echo "create_main_cluster = false" > "$0/zodb-neo.conf"' \
+            /etc/postgresql-common/createcluster.d ;;
+esac
 # shellcheck disable=SC2086  # a list of words
 $as_root env DEBIAN_FRONTEND=noninteractive \
     apt-get install -q -y --no-install-recommends $packages

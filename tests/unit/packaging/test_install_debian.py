@@ -41,6 +41,17 @@ def test_the_package_with_the_service_is_never_asked_for(tmp_path: Path) -> None
     assert "mariadb-server" not in run("test", path=str(tmp_path)).stdout.split()
 
 
+def test_postgresql_is_wanted_where_its_programs_are_not(tmp_path: Path) -> None:
+    missing = not list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    # The script also looks in the folders of the system's own programs.
+    missing = missing and not Path("/usr/local/sbin/initdb").exists()
+    bare = run("test", path=str(tmp_path))
+    assert ("postgresql" in bare.stdout.split()) == missing
+    (tmp_path / "initdb").write_text("")
+    (tmp_path / "initdb").chmod(0o755)
+    assert "postgresql" not in run("test", path=str(tmp_path)).stdout.split()
+
+
 def test_an_old_python_is_named_with_its_version(tmp_path: Path) -> None:
     old = tmp_path / "python3"
     old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.2\nexit 1\n')

@@ -1,0 +1,128 @@
+"""A PostgreSQL database as a branch: sessions, decisions by xid, and what a crash leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from neo.client import xa
+from neo.client.xa.branches import DBAPISession
+from tests.support.postgres import Server
+
+XID, OTHER = b"neo-xa-" + b"0" * 32, b"neo-xa-" + b"1" * 32
+
+
+@pytest.fixture
+def branch(postgres: Server) -> Iterator[xa.DBAPIBranch]:
+    postgres.query("CREATE TABLE account (name text PRIMARY KEY, money int)")
+    branch = xa.DBAPIBranch("bank", postgres.connect)
+    yield branch
+    branch.close()
+
+
+def insert(branch: xa.DBAPIBranch, xid: bytes, name: str = "jo") -> DBAPISession:
+    session = branch.begin(xid)
+    session.connection.execute("INSERT INTO account VALUES (%s, 5)", (name,))
+    return session
+
+
+def names(postgres: Server) -> list[str]:
+    return [name for (name,) in postgres.query("SELECT name FROM account ORDER BY name")]
+
+
+def test_work_is_committed_in_one_phase_or_in_two(branch: xa.DBAPIBranch, postgres: Server) -> None:
+    insert(branch, XID).commit()
+    assert names(postgres) == ["jo"]
+    session = insert(branch, OTHER, "mo")
+    session.prepare()
+    assert names(postgres) == ["jo"] and [*branch.recover()] == [OTHER]
+    session.commit()
+    assert names(postgres) == ["jo", "mo"] and branch.recover() == {}
+
+
+def test_work_is_rolled_back_before_and_after_it_is_prepared(
+    branch: xa.DBAPIBranch, postgres: Server
+) -> None:
+    insert(branch, XID).rollback()
+    session = insert(branch, XID)
+    session.prepare()
+    session.rollback()
+    assert names(postgres) == [] and branch.recover() == {}
+
+
+def test_connections_are_used_again(branch: xa.DBAPIBranch) -> None:
+    first = branch.begin(XID)
+    connection = first.connection
+    first.rollback()
+    second = branch.begin(OTHER)
+    assert second.connection is connection
+    second.rollback()
+
+
+def test_what_is_prepared_outlives_the_session_and_is_decided_by_xid(
+    branch: xa.DBAPIBranch, postgres: Server
+) -> None:
+    for xid, name in ((XID, "jo"), (OTHER, "mo")):
+        session = insert(branch, xid, name)
+        session.prepare()
+        session.leave()
+    since = branch.recover()
+    assert sorted(since) == [XID, OTHER]
+    (now,) = postgres.query("SELECT extract(epoch FROM now())")[0]
+    assert all(s is not None and 0 <= float(now) - s < 60 for s in since.values())
+    branch.commit(XID)
+    branch.rollback(OTHER)
+    assert names(postgres) == ["jo"] and branch.recover() == {}
+    with pytest.raises(psycopg.Error, match="does not exist"):
+        branch.commit(XID)
+
+
+def test_a_crash_of_the_server_keeps_what_is_prepared(
+    branch: xa.DBAPIBranch, postgres: Server
+) -> None:
+    session = insert(branch, XID)
+    session.prepare()
+    session.leave()
+    postgres.kill()
+    postgres.start()
+    assert [*branch.recover()] == [XID]
+    branch.commit(XID)
+    assert names(postgres) == ["jo"]
+
+
+def test_two_databases_of_a_server_have_xids_of_their_own(
+    branch: xa.DBAPIBranch, postgres: Server
+) -> None:
+    """The server takes an xid only once: the name of the database makes two of it."""
+    other = xa.DBAPIBranch("shop", postgres.connect)
+    for each, name in ((branch, "jo"), (other, "mo")):
+        session = insert(each, XID, name)
+        session.prepare()
+        session.leave()
+    assert [*branch.recover()] == [*other.recover()] == [XID]
+    branch.commit(XID)
+    assert branch.recover() == {} and [*other.recover()] == [XID]
+    other.rollback(XID)
+
+
+def test_transactions_of_others_are_not_listed(branch: xa.DBAPIBranch, postgres: Server) -> None:
+    postgres.query("BEGIN", "PREPARE TRANSACTION 'of another application'")
+    assert branch.recover() == {}
+
+
+def test_a_connection_that_failed_is_not_used_again(
+    branch: xa.DBAPIBranch, postgres: Server
+) -> None:
+    session = insert(branch, XID)
+    broken = session.connection
+    postgres.kill()
+    postgres.start()
+    with pytest.raises(psycopg.Error):
+        session.prepare()
+    with pytest.raises(psycopg.Error):
+        session.rollback()
+    again = branch.begin(XID)
+    assert again.connection is not broken
+    again.rollback()
