@@ -11,6 +11,7 @@ The schema of a ZODB application is its classes. Two habits shown here matter on
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from BTrees.Length import Length
@@ -21,28 +22,26 @@ from persistent import Persistent
 LAST = "\U0010ffff"
 
 
+@dataclass(eq=False, repr=False)
 class Source(Persistent):
     """The text of one module."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    text: str
 
 
+@dataclass(eq=False, repr=False)
 class Definition(Persistent):
     """One function, method or class.
 
     ``kind`` is "function", "method" or "class"; ``line`` counts from 1, ``length`` is in lines.
     """
 
-    def __init__(
-        self, module: str, qualname: str, kind: str, line: int, length: int, summary: str
-    ) -> None:
-        self.module = module
-        self.qualname = qualname
-        self.kind = kind
-        self.line = line
-        self.length = length
-        self.summary = summary
+    module: str
+    qualname: str
+    kind: str
+    line: int
+    length: int
+    summary: str
 
     @property
     def name(self) -> str:
@@ -50,26 +49,17 @@ class Definition(Persistent):
         return self.qualname.rpartition(".")[2]
 
 
+@dataclass(eq=False, repr=False)
 class Module(Persistent):
     """One module. ``marks``: unfinished places as (line, text of the comment)."""
 
-    def __init__(
-        self,
-        name: str,
-        source: Source,
-        lines: int,
-        summary: str,
-        definitions: tuple[Definition, ...],
-        imports: tuple[str, ...],
-        marks: tuple[tuple[int, str], ...],
-    ) -> None:
-        self.name = name
-        self.source = source
-        self.lines = lines
-        self.summary = summary
-        self.definitions = definitions
-        self.imports = imports
-        self.marks = marks
+    name: str
+    source: Source
+    lines: int
+    summary: str
+    definitions: tuple[Definition, ...]
+    imports: tuple[str, ...]
+    marks: tuple[tuple[int, str], ...]
 
 
 class Library(Persistent):
@@ -95,13 +85,13 @@ class Library(Persistent):
             self.imported_by.insert((imported, module.name))
 
 
+@dataclass(eq=False, repr=False)
 class Note(Persistent):
     """A note by one reviewer about one topic."""
 
-    def __init__(self, reviewer: str, topic: str, text: str) -> None:
-        self.reviewer = reviewer
-        self.topic = topic
-        self.text = text
+    reviewer: str
+    topic: str
+    text: str
 
 
 class Desk(Persistent):
