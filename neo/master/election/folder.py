@@ -42,7 +42,8 @@ class LogFolder:
         self._genesis = genesis
         self._from_thread = from_thread
         self._warn = warn
-        self._store: Store | None = None
+        #: Open once ``durable`` is known.
+        self._store: Store
         self._syncer = ThreadPoolExecutor(1, "log sync")
         self._lock = -1
         try:
@@ -90,10 +91,9 @@ class LogFolder:
         return journal
 
     def _open(self) -> None:
-        store = Store(self._tlog, self._mlog, self._name, self._genesis, 0, self._warn)
-        self._store = store
-        self.durable = store.durable
-        self.journal = store.durable.log
+        self._store = Store(self._tlog, self._mlog, self._name, self._genesis, 0, self._warn)
+        self.durable = self._store.durable
+        self.journal = self.durable.log
         if os.path.exists(self._new):
             os.unlink(self._new)
 
@@ -109,18 +109,15 @@ class LogFolder:
             raise self._failure(e) from None
 
     def begin_with(self, genesis: Members) -> None:
-        assert self._store is not None
         self._store.begin_with(genesis)
 
     def append(self, records: list[Record]) -> None:
-        assert self._store is not None
         try:
             self._store.append(records)
         except StoreError as e:
             raise self._failure(e) from None
 
     def sync(self, done: Callable[[], None], failed: Callable[[LogFailure], None]) -> None:
-        assert self._store is not None
         future = self._syncer.submit(self._store.sync)
         future.add_done_callback(lambda future: self._synced(future, done, failed))
 
@@ -139,14 +136,12 @@ class LogFolder:
             self._from_thread(failed, failure)
 
     def read(self, tid: int, count: int, size: int) -> list[Spec]:
-        assert self._store is not None
         return self._store.read(tid, count, size)
 
     def close(self) -> None:
         self._syncer.shutdown()
-        if self._store is not None:
+        if self.durable is not None:
             self._store.close()
-            self._store = None
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
