@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from neo.master.election.election import SILENCE_SECONDS, Election
-from neo.master.election.epochs import Claim, Decision, Resign, encode
+from neo.master.election.epochs import Claim, Decision, Resign
 from neo.master.election.leadership import PrimaryHost, Tenure
 from neo.master.election.links import ElectionMessage, MasterLink
 from neo.master.election.log import MasterLog
@@ -29,7 +29,6 @@ from neo.protocol.packets import (
     NotifyLeaseGranted,
     NotifySuspicion,
 )
-from neo.transactor.messages import Kind
 
 logger = logging.getLogger("neo.master")
 
@@ -174,13 +173,13 @@ class Candidate:
         if (more := self._core.noise.admit(report)) is not None:
             logger.error("%s%s", report, more)
 
-    def _make_claim(self) -> tuple[int, bytes] | None:
+    def _make_claim(self) -> Claim | None:
         """Return the claim to post, as long as it is wanted."""
         claim = None
         if not self._leaving:
             claim = self.election.claim(self.log.members, self.host.monotonic())
         self._claiming = claim is not None
-        return None if claim is None else (Kind.DATA, encode(claim))
+        return claim
 
     def _claimed(self) -> None:
         """Evaluate again: the claim is in the log, perhaps too late."""
@@ -222,10 +221,9 @@ class Candidate:
         self._end_tenure(reason)
         epoch = election.epochs.epoch
 
-        def make() -> tuple[int, bytes] | None:
-            if election.epochs.epoch != epoch:
-                return None
-            return Kind.DATA, encode(Resign(epoch, self.incarnation, served, successor))
+        def make() -> Resign | None:
+            current = election.epochs.epoch == epoch
+            return Resign(epoch, self.incarnation, served, successor) if current else None
 
         self.log.post(make, self._resigned)
 

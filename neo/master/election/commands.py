@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from neo.master.cluster import Cluster
 from neo.master.denial import PRIMARY_STAYS, denied
-from neo.master.election.epochs import Forget, encode
+from neo.master.election.epochs import Forget
 from neo.master.election.leadership import Host, Tenure
 from neo.node.core import Core
 from neo.node.peer import Peer
@@ -28,7 +28,6 @@ from neo.protocol.packets import (
 )
 from neo.transactor.learner import ALL_NEEDED
 from neo.transactor.members import Member, Members, MembershipError
-from neo.transactor.messages import Kind
 
 logger = logging.getLogger("neo.master")
 
@@ -174,7 +173,7 @@ class Membership:
     def _change(self, change: Callable[[Members], Members | None], done: Callable[[], None]) -> None:
         log = self._node.log
 
-        def make() -> tuple[int, bytes] | None:
+        def make() -> Members | None:
             try:
                 members = change(log.engine.members)
             except MembershipError as e:
@@ -182,8 +181,7 @@ class Membership:
                 members = None
             if members is None:
                 done()
-                return None
-            return Kind.MEMBERS, members.encode()
+            return members
 
         log.post(make, done)
 
@@ -212,10 +210,9 @@ class Membership:
         node, log = self._node, self._node.log
         epoch = log.epochs.epoch
 
-        def make() -> tuple[int, bytes] | None:
-            if log.epochs.epoch != epoch or log.epochs.ptid != ptid:
-                return None
-            return Kind.DATA, encode(Forget(epoch, node.incarnation, ptid))
+        def make() -> Forget | None:
+            current = log.epochs.epoch == epoch and log.epochs.ptid == ptid
+            return Forget(epoch, node.incarnation, ptid) if current else None
 
         log.post(make, done)
 

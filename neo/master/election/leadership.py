@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from neo.master.election.epochs import Table, encode
+from neo.master.election.epochs import Table
 from neo.master.election.links import MasterLinks
 from neo.master.election.log import MasterLog
 from neo.master.election.member import LogMember
 from neo.node.host import Host as NodeHost
-from neo.transactor.messages import Kind
 
 
 class Host(Protocol):
@@ -79,10 +78,10 @@ class Tenure:
             self._posted = True
             self.node.log.post(self._make, self._logged)
 
-    def _make(self) -> tuple[int, bytes] | None:
+    def _make(self) -> Table | None:
         if self._table is None or self.node.tenure is not self:
             return None
-        return Kind.DATA, encode(Table(self.epoch, self.node.incarnation, *self._table))
+        return Table(self.epoch, self.node.incarnation, *self._table)
 
     def _logged(self) -> None:
         self._posted = False

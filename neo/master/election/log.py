@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from neo.master.election.epochs import Decision, Epochs
+from neo.master.election.epochs import Decision, Epochs, encode
 from neo.net.sockets import format_address
 from neo.protocol.packets import Address
 from neo.transactor.codec import messages as codec
@@ -64,10 +64,12 @@ def genesis_of(masters: Iterable[Address]) -> Members:
     return first_members((format_address(address), address) for address in masters)
 
 
-class Post(NamedTuple):
-    """``make`` returns kind and data for each attempt, None to withdraw the post."""
+#: Returns what to post, for each attempt; None withdraws the post.
+Make = Callable[[], Decision | Members | None]
 
-    make: Callable[[], tuple[int, bytes] | None]
+
+class Post(NamedTuple):
+    make: Make
     done: Callable[[], None]
 
 
@@ -163,9 +165,7 @@ class MasterLog:
         if member is not None:
             self.engine.detector.gone(member.node)
 
-    def post(
-        self, make: Callable[[], tuple[int, bytes] | None], done: Callable[[], None] = lambda: None
-    ) -> None:
+    def post(self, make: Make, done: Callable[[], None]) -> None:
         """Post what ``make`` returns until it is decided; then call ``done``."""
         self._posts.append(Post(make, done))
         self._try()
@@ -176,9 +176,11 @@ class MasterLog:
             if made is None:
                 self._posts.popleft()
                 continue
-            kind, data = made
             tid = self.engine.tid
-            sid = self.engine.post(tid, data, kind)
+            if isinstance(made, Members):
+                sid = self.engine.post(tid, made.encode(), Kind.MEMBERS)
+            else:
+                sid = self.engine.post(tid, encode(made))
             if not isinstance(sid, Refusal):
                 self._inflight = tid, sid
             self.node.flush()
