@@ -7,32 +7,23 @@ from collections.abc import Iterable
 from neo.transactor.messages import Sid, Spec
 
 
-class Specs:
+class Specs(dict[Sid, Spec]):
     """Holds at most one specification per origin, besides those that are needed."""
 
     def __init__(self, held: dict[Sid, Spec]) -> None:
-        self._held = dict(held)
+        super().__init__(held)
         self._written = set(held)
         self._latest: dict[int, Sid] = {sid.node: sid for sid in held}
         #: When to request missing data, by sid.
         self._due: dict[Sid, int] = {}
 
-    def __contains__(self, sid: Sid) -> bool:
-        return sid in self._held
-
-    def __getitem__(self, sid: Sid) -> Spec:
-        return self._held[sid]
-
-    def get(self, sid: Sid) -> Spec | None:
-        return self._held.get(sid)
-
     def add(self, spec: Spec, needed: Iterable[Sid | None]) -> None:
         """Hold it instead of the origin's last one, unless that is among those ``needed``."""
         before = self._latest.get(spec.sid.node)
         if before is not None and before != spec.sid and before not in needed:
-            self._held.pop(before, None)
+            self.pop(before, None)
             self._written.discard(before)
-        self._held[spec.sid] = spec
+        self[spec.sid] = spec
         self._latest[spec.sid.node] = spec.sid
 
     def missing(self, sid: Sid, now: int, first: int, again: int) -> bool:
@@ -47,12 +38,12 @@ class Specs:
         if sid in self._written:
             return None
         self._written.add(sid)
-        return self._held[sid]
+        return self[sid]
 
     def decided(self, last: Sid, needed: Iterable[Sid | None]) -> None:
         """Keep each origin's newest and those needed for the next transaction."""
         self._due.clear()
         keep = ({*self._latest.values()} - {last}).union(sid for sid in needed if sid)
-        if len(keep) != len(self._held) or last in self._held:
-            self._held = {sid: spec for sid, spec in self._held.items() if sid in keep}
-            self._written &= keep
+        for sid in self.keys() - keep:
+            del self[sid]
+        self._written &= keep
