@@ -65,19 +65,12 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m neo.demo", description="A NEO cluster at work on real input."
     )
-    parser.add_argument(
-        "--data", type=Path, metavar="DATA.FS", help="copy this file instead of Python's library"
-    )
-    parser.add_argument(
-        "--folder", type=Path, help="where the cluster keeps its files (default: a temporary one)"
-    )
-    parser.add_argument("--keep", action="store_true", help="leave the files (in ./demo-data)")
-    parser.add_argument(
-        "--storage-uri", metavar="URI", help="use this ZODB storage, without a cluster of our own"
-    )
-    parser.add_argument(
-        "--modules", type=int, metavar="N", help="load only the first N modules of the library"
-    )
+    add = parser.add_argument
+    add("--data", type=Path, metavar="DATA.FS", help="copy this file instead of Python's library")
+    add("--folder", type=Path, help="where the cluster keeps its files (default: a temporary one)")
+    add("--keep", action="store_true", help="leave the files (in ./demo-data)")
+    add("--storage-uri", metavar="URI", help="use this ZODB storage, without a cluster of our own")
+    add("--modules", type=int, metavar="N", help="load only the first N modules of the library")
     options = parser.parse_args(argv)
     if options.data and not options.data.is_file():
         parser.error(f"{options.data} is not a file")

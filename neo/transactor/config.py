@@ -179,20 +179,13 @@ def parse_options() -> Options:
     add("-d", "--debug", metavar="FILE", help="write debug information to this file")
     add("-dm", "--debugmask", metavar="VALUE", type=_mask, help="debug flags: 0x… or 0…, 32 bits")
     add("--speedtest", action="store_true", help="allow the command speedtest")
-    start = result.add_mutually_exclusive_group()
-    start.add_argument(
-        "--say",
-        metavar="COMMAND",
-        help="send a command to the admin port of the running transactor, and print the answer",
-    )
-    start.add_argument(
-        "--recover",
-        action="store_true",
-        help="the node lost its logs: keep what is whole, learn the rest",
-    )
-    start.add_argument(
-        "--join", action="store_true", help="the node is new in a running cluster, after add_peer"
-    )
+    add = result.add_mutually_exclusive_group().add_argument
+    text = "send a command to the admin port of the running transactor, and print the answer"
+    add("--say", metavar="COMMAND", help=text)
+    text = "the node lost its logs: keep what is whole, learn the rest"
+    add("--recover", action="store_true", help=text)
+    text = "the node is new in a running cluster, after add_peer"
+    add("--join", action="store_true", help=text)
     return Options(**vars(result.parse_args()))
 
 

@@ -41,13 +41,7 @@ from neo.transactor.messages import (
 from neo.transactor.mlog import new_journal_id
 from neo.transactor.node import Node
 from neo.transactor.service import Service
-from neo.transactor.sockets import (
-    ClientConnection,
-    PeerSockets,
-    Stream,
-    listener,
-    local_listener,
-)
+from neo.transactor.sockets import ClientConnection, PeerSockets, Stream, listener, local_listener
 from neo.transactor.store import Store, recover
 
 logger = logging.getLogger("transactor")

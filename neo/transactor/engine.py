@@ -100,13 +100,7 @@ class Engine:
         self._number = durable.number
         self._outbox = Outbox()
         self.catch_up = CatchUp(
-            self,
-            self._outbox,
-            self.peers,
-            self.detector,
-            reader,
-            durable,
-            warn,
+            self, self._outbox, self.peers, self.detector, reader, durable, warn
         )
         #: The last of its own specifications that was decided.
         self._done: Sid | None = None
