@@ -130,21 +130,15 @@ class Session:
     def receive(self, data: bytes) -> None:
         self.idle, self.pinged = 0, False
         self._reader.feed(data)
-        while not (self.closed or self.quitting or self._run()):
-            pass
-
-    def _run(self) -> bool:
-        """Execute complete commands. Return False after an error: more commands may be buffered."""
-        try:
-            for command in self._reader.commands():
+        while not (self.closed or self.quitting):
+            try:
+                command = self._reader.next()
+                if command is None:
+                    return
                 self._service.debug("se_requests", f"{self.peer}: {command.word}")
                 self._service.execute(self, command)
-                if self.closed or self.quitting:
-                    break
-        except SyntaxFault as e:
-            self.fail(str(e))
-            return False
-        return True
+            except SyntaxFault as e:
+                self.fail(str(e))
 
     def fail(self, text: str) -> None:
         """Answer with an error. Close the connection, unless an operator made a mistake in a command.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from neo.transactor.messages import Sid
@@ -116,12 +115,8 @@ class CommandReader:
     def feed(self, data: bytes) -> None:
         self._buffer += data
 
-    def commands(self) -> Iterator[Command]:
-        """Yield the complete commands. Raises SyntaxFault; the invalid line is consumed."""
-        while (command := self._next()) is not None:
-            yield command
-
-    def _next(self) -> Command | None:
+    def next(self) -> Command | None:
+        """Return a complete command, or None. Raises SyntaxFault; the invalid line is consumed."""
         while True:
             if self._pending is not None:
                 return self._with_data(*self._pending)
