@@ -50,8 +50,10 @@ def count_down(nodes: Iterable[Node]) -> int:
     )
 
 
-def describe(state: ClusterState | None, cells: Mapping[CellState, int], down: int) -> list[str]:
-    """Return the first parts of a summary."""
+def assess(
+    state: ClusterState | None, cells: Mapping[CellState, int], down: int
+) -> tuple[bool, bool, list[str]]:
+    """Return (problem, warning, first parts of the summary)."""
     parts = [state.name if state else "UNKNOWN"]
     # In the order of the enumeration; nothing for an empty table.
     counts = ", ".join(f"{cell.name}={cells[cell]}" for cell in CellState if cells.get(cell))
@@ -59,15 +61,8 @@ def describe(state: ClusterState | None, cells: Mapping[CellState, int], down: i
         parts.append(counts)
     if down:
         parts.append(f"DOWN={down}")
-    return parts
-
-
-def severity(
-    state: ClusterState | None, cells: Mapping[CellState, int], down: int
-) -> tuple[bool, bool]:
-    """Return (problem, warning)."""
     incomplete = any(count for cell, count in cells.items() if cell is not CellState.UP_TO_DATE)
-    return state not in SERVING or down > 0, incomplete
+    return state not in SERVING or down > 0, incomplete, parts
 
 
 def lag(tid: bytes | None, last_tid: bytes | None) -> float | None:
@@ -92,8 +87,7 @@ def examine(
     ``max_lag``: a larger lag in seconds is a warning. ``unheard``: seconds since a backup heard its
     upstream cluster, None if it hears it; its lag is unknown while it does not.
     """
-    cells, down = count_cells(partitions), count_down(nodes)
-    parts = describe(state, cells, down)
+    problem, warning, parts = assess(state, count_cells(partitions), count_down(nodes))
     tid = backup_tid or last_tid or ZERO_TID
     parts.append(f"ltid={tid.hex()} ({tid_date(tid)})")
     behind = lag(backup_tid, last_tid) or 0.0
@@ -101,5 +95,4 @@ def examine(
         parts.append(f"lag=?; upstream not heard for {unheard:.0f} s")
     elif behind:
         parts.append(f"lag={behind:.1f}")
-    problem, warning = severity(state, cells, down)
     return Health(problem or unheard is not None, warning or behind > max_lag, "; ".join(parts))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from neo.admin.monitor import Health, describe, lag, severity
+from neo.admin.monitor import Health, assess, lag
 from neo.node.core import Core
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
@@ -46,11 +46,10 @@ class Watched:
         if self.peer is None:
             return Health(True, False, "not connected: its admin node did not report here")
         behind = lag(self.tid, last_tid)
-        parts = describe(self.state, self.cells, self.down)
+        problem, warning, parts = assess(self.state, self.cells, self.down)
         if self.tid is not None:
             parts.append(f"ltid={self.tid.hex()}")
         parts.append(f"lag={'?' if behind is None else round(behind, 1)}")
-        problem, warning = severity(self.state, self.cells, self.down)
         following = self.state is ClusterState.BACKINGUP and behind is not None
         late = behind is not None and behind > max_lag
         return Health(problem or not following, warning or late, "; ".join(parts))
