@@ -317,9 +317,5 @@ class Service:
 def tspec(tid: int, spec: Spec) -> bytes:
     """Format a transaction. Those of the transactor itself have no data for application servers."""
     data = spec.data if spec.kind == Kind.DATA else b""
-    return b"tlog_tspec tid %d sid %s size %d\n%s\n" % (
-        tid,
-        str(spec.sid).encode(),
-        len(data),
-        data,
-    )
+    which = str(spec.sid).encode()
+    return b"tlog_tspec tid %d sid %s size %d\n%s\n" % (tid, which, len(data), data)
