@@ -6,14 +6,15 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
-from typing import Any
+from inspect import signature
+from typing import Any, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from neo.client.scan import PAGE_BYTES, VALUE_BYTES
 from neo.protocol.ids import MAX_TID, tid_from_time, u64
-from neo.spark.reading import Connection
-from neo.spark.rows import JSON_BUDGET
-from neo.spark.tables import Column, columns_of
+from neo.spark.reading import Connection, Query
+from neo.spark.tables import columns_of
+
+_T = TypeVar("_T")
 
 #: Tasks of one scan. More are slower, because each joins the cluster.
 TASKS_MAX = 200
@@ -27,21 +28,17 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True)
 class Options:
-    """Checked options; :data:`OPTIONS` documents them."""
+    """Checked options; :data:`OPTIONS` documents them.
+
+    ``query``: the read as far as the options decide it; ``last`` is the option 'endingTid'.
+    ``by_time``: ``tid`` was given as a time, which may be later than the last transaction.
+    """
 
     connection: Connection
-    table: str = "objects"
-    columns: tuple[Column, ...] = ()
+    query: Query
     tid: int | None = None
-    first: int = 0
-    last: int | None = None
-    page_bytes: int = PAGE_BYTES
-    value_bytes: int = VALUE_BYTES
-    json_budget: int = JSON_BUDGET
-    on_error: str = "null"
     tasks: int = TASKS_MAX
     rows_per_batch: int | None = None
-    #: ``tid`` was given as a time, which may be later than the last transaction.
     by_time: bool = False
 
 
@@ -100,27 +97,27 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-#: name → (parser, expected value), in the documented spelling.
-OPTIONS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "masters": (str, "host:port of the masters, separated by spaces or commas"),
-    "cluster": (str, "the name of the cluster"),
-    "ca": (str, "a file, for TLS"),
-    "cert": (str, "a file, for TLS"),
-    "key": (str, "a file, for TLS"),
-    "table": (str, "objects, history, changes, transactions or references"),
-    "columns": (_names, "names of columns, separated by commas"),
-    "tid": (parse_tid, "a tid: an integer, 0x… or 16 hexadecimal digits"),
-    "timestamp": (datetime.fromisoformat, "a moment in ISO 8601"),
-    "timeZone": (parse_zone, "a zone such as Europe/Berlin, UTC or +01:00"),
-    "startingTid": (parse_tid, "a tid: an integer, 0x… or 16 hexadecimal digits"),
-    "endingTid": (parse_tid, "a tid: an integer, 0x… or 16 hexadecimal digits"),
-    "maxRowsPerBatch": (_positive, "a positive integer"),
-    "pageBytes": (_positive, "a positive number of bytes"),
-    "maxValueBytes": (_positive, "a positive number of bytes"),
-    "jsonBudget": (_positive, "a positive number of values"),
-    "onError": (_error_mode, "null or fail"),
-    "maxTasks": (_positive, "a positive integer"),
-    "waitTimeout": (float, "seconds"),
+#: name, in the documented spelling → (field, parser, expected value).
+OPTIONS: dict[str, tuple[str, Callable[[str], Any], str]] = {
+    "masters": ("masters", str, "host:port of the masters, separated by spaces or commas"),
+    "cluster": ("cluster", str, "the name of the cluster"),
+    "ca": ("ca", str, "a file, for TLS"),
+    "cert": ("cert", str, "a file, for TLS"),
+    "key": ("key", str, "a file, for TLS"),
+    "table": ("table", str, "objects, history, changes, transactions or references"),
+    "columns": ("columns", _names, "names of columns, separated by commas"),
+    "tid": ("tid", parse_tid, "a tid: an integer, 0x… or 16 hexadecimal digits"),
+    "timestamp": ("tid", datetime.fromisoformat, "a moment in ISO 8601"),
+    "timeZone": ("zone", parse_zone, "a zone such as Europe/Berlin, UTC or +01:00"),
+    "startingTid": ("first", parse_tid, "a tid: an integer, 0x… or 16 hexadecimal digits"),
+    "endingTid": ("last", parse_tid, "a tid: an integer, 0x… or 16 hexadecimal digits"),
+    "maxRowsPerBatch": ("rows_per_batch", _positive, "a positive integer"),
+    "pageBytes": ("page_bytes", _positive, "a positive number of bytes"),
+    "maxValueBytes": ("value_bytes", _positive, "a positive number of bytes"),
+    "jsonBudget": ("json_budget", _positive, "a positive number of values"),
+    "onError": ("on_error", _error_mode, "null or fail"),
+    "maxTasks": ("tasks", _positive, "a positive integer"),
+    "waitTimeout": ("wait_timeout", float, "seconds"),
 }
 _BY_LOWER_CASE = {name.lower(): name for name in OPTIONS}
 
@@ -136,14 +133,14 @@ def parse(given: Mapping[str, str], session_zone: str | None = None) -> Options:
         name = _BY_LOWER_CASE.get(key.lower())
         if name is None:
             raise OptionError(f"there is no option {key!r}; there are: {', '.join(OPTIONS)}")
-        convert, expected = OPTIONS[name]
+        _, convert, expected = OPTIONS[name]
         try:
             values[name] = convert(text)
         except (ValueError, OverflowError):
             raise OptionError(f"option {name!r}: {text!r} is not {expected}") from None
     for name in ("masters", "cluster"):
         if not values.get(name):
-            raise OptionError(f"option {name!r} is missing: {OPTIONS[name][1]}")
+            raise OptionError(f"option {name!r} is missing: {OPTIONS[name][2]}")
     if "tid" in values and "timestamp" in values:
         raise OptionError("options 'tid' and 'timestamp' exclude each other")
     if "timestamp" in values:
@@ -159,16 +156,16 @@ def parse(given: Mapping[str, str], session_zone: str | None = None) -> Options:
         columns = columns_of(table, values.get("columns"))
     except ValueError as e:
         raise OptionError(str(e)) from None
-    connection = Connection(
-        values["masters"],
-        values["cluster"],
-        values.get("ca"),
-        values.get("cert"),
-        values.get("key"),
-        values.get("waitTimeout", Connection.wait_timeout),
+    found = {OPTIONS[name][0]: value for name, value in values.items()}
+    found |= {"table": table, "columns": columns, "by_time": "timestamp" in values}
+    return _made(Options, found, connection=_made(Connection, found), query=_made(Query, found))
+
+
+def _made(kind: Callable[..., _T], found: Mapping[str, Any], **more: Any) -> _T:
+    """Return an object of a dataclass, with the values that are found for its fields."""
+    return kind(
+        **{name: found[name] for name in signature(kind).parameters if name in found}, **more
     )
-    renamed = {field: values[name] for name, field in _FIELDS.items() if name in values}
-    return Options(connection, table, columns, by_time="timestamp" in values, **renamed)
 
 
 def _last_tid(text: str, zone: tzinfo | None, session_zone: str | None) -> int:
@@ -185,18 +182,3 @@ def _last_tid(text: str, zone: tzinfo | None, session_zone: str | None) -> int:
         return parse_timestamp(text, zone or UTC)
     except (ValueError, OverflowError):
         raise OptionError(f"option 'timestamp': {text!r} is not a moment of a tid") from None
-
-
-#: Options that are stored unchanged, and their fields in Options.
-_FIELDS = {
-    "tid": "tid",
-    "timestamp": "tid",
-    "startingTid": "first",
-    "endingTid": "last",
-    "pageBytes": "page_bytes",
-    "maxValueBytes": "value_bytes",
-    "jsonBudget": "json_budget",
-    "onError": "on_error",
-    "maxTasks": "tasks",
-    "maxRowsPerBatch": "rows_per_batch",
-}

@@ -39,9 +39,7 @@ def pin(options: Options) -> Pinned:
             raise OptionError(
                 f"option 'tid': {tid:#018x} is later than the last transaction, {last:#018x}"
             )
-        if options.last is not None:
-            tid = min(tid, options.last)
-        return Pinned(scanner.partitions, tid, packed)
+        return Pinned(scanner.partitions, min(tid, options.query.last), packed)
     finally:
         storage.close()
 
@@ -64,12 +62,13 @@ def past(tid: int, last: int, now: datetime) -> int:
 
 def check_packed(options: Options, pinned: Pinned) -> None:
     """Raise OptionError if a pack may have removed revisions that the options ask for."""
-    if options.table == "transactions" or not pinned.packed:
+    query = options.query
+    if query.table == "transactions" or not pinned.packed:
         return
     if pinned.tid < pinned.packed:
         name, tid = "the end", pinned.tid
-    elif options.table in ("changes", "history") and 0 < options.first <= pinned.packed:
-        name, tid = "option 'startingTid'", options.first
+    elif query.table in ("changes", "history") and 0 < query.first <= pinned.packed:
+        name, tid = "option 'startingTid'", query.first
     else:
         return
     raise OptionError(

@@ -52,7 +52,7 @@ class Query:
 
     table: str
     columns: tuple[Column, ...]
-    last: int
+    last: int = ALL[1]
     first: int = 0
     packed: int = 0
     page_bytes: int = PAGE_BYTES

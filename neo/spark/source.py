@@ -55,14 +55,14 @@ class NEODataSource(DataSource):
         connection = self.parsed.connection
         logger.info("asking cluster %r at %s", connection.cluster, connection.masters)
         self.pinned: Pinned = pin(self.parsed)
-        logger.info("table %s as of transaction %#018x", self.parsed.table, self.pinned.tid)
+        logger.info("table %s as of transaction %#018x", self.parsed.query.table, self.pinned.tid)
 
     @classmethod
     def name(cls) -> str:
         return "neo"
 
     def schema(self) -> str:
-        return ddl(self.parsed.columns)
+        return ddl(self.parsed.query.columns)
 
     def reader(self, schema: StructType) -> NEOReader:
         return NEOReader(self.chosen(schema), self.pinned)
@@ -73,7 +73,7 @@ class NEODataSource(DataSource):
     def chosen(self, schema: StructType) -> Options:
         """Return the options with the columns of a schema, which the application may have given."""
         try:
-            columns = columns_of(self.parsed.table, schema.fieldNames())
+            columns = columns_of(self.parsed.query.table, schema.fieldNames())
         except ValueError as e:
             raise OptionError(str(e)) from None
         for field, column in zip(schema.fields, columns, strict=True):
@@ -81,7 +81,7 @@ class NEODataSource(DataSource):
             if field.dataType.simpleString() != expected:
                 given = field.dataType.simpleString()
                 raise OptionError(f"column {column.name!r} is {expected}, not {given}")
-        return replace(self.parsed, columns=columns)
+        return replace(self.parsed, query=replace(self.parsed.query, columns=columns))
 
 
 class PushingDataSource(NEODataSource):
@@ -124,30 +124,24 @@ class NEOReader(DataSourceReader):
         return read_task(self._options.connection, self._query(), partition.value or ())
 
     def _query(self) -> Query:
-        options, wanted = self._options, self._wanted
-        return Query(
-            options.table,
-            options.columns,
-            self._pinned.tid,
-            options.first,
-            self._pinned.packed,
-            options.page_bytes,
-            options.value_bytes,
-            options.json_budget,
-            wanted.oids,
-            wanted.oid_range,
-            wanted.tids,
-            options.on_error,
+        wanted, pinned = self._wanted, self._pinned
+        return replace(
+            self._options.query,
+            last=pinned.tid,
+            packed=pinned.packed,
+            oids=wanted.oids,
+            oid_range=wanted.oid_range,
+            tids=wanted.tids,
         )
 
 
 class PushingReader(NEOReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._wanted, left = push(self._options.table, filters)
+        self._wanted, left = push(self._options.query.table, filters)
         pushed = [each for each in filters if each not in left]
         logger.info(
             "table %s: pushed to the storage nodes: %s; left to Spark: %s",
-            self._options.table,
+            self._options.query.table,
             ", ".join(map(str, pushed)) or "nothing",
             ", ".join(map(str, left)) or "nothing",
         )

@@ -10,6 +10,7 @@ last pack, and its offset names that pack (``packed``): reading it after a later
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -24,7 +25,7 @@ from neo.client.scan import Scanner
 from neo.protocol.ids import p64, u64
 from neo.spark.options import OptionError, Options
 from neo.spark.plan import deal
-from neo.spark.reading import Query, read_task
+from neo.spark.reading import read_task
 
 Offset = dict[str, str]
 
@@ -43,9 +44,10 @@ def tid_of(at: Offset) -> int:
 
 class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
-        if options.table != "changes":
+        table = options.query.table
+        if table != "changes":
             raise OptionError(
-                f"option 'table': a stream reads changes, not {options.table}; say table='changes'"
+                f"option 'table': a stream reads changes, not {table}; say table='changes'"
             )
         if options.tid is not None:
             raise OptionError(
@@ -56,7 +58,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._end: int | None = None
 
     def initialOffset(self) -> Offset:
-        return offset(max(0, self._options.first - 1))
+        return offset(max(0, self._options.query.first - 1))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         rows = self._options.rows_per_batch
@@ -99,19 +101,10 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if partition.value is None:
             return iter(())
         first, last, packed, partitions = partition.value
-        options = self._options
-        query = Query(
-            "changes",
-            options.columns,
-            last,
-            first + 1 if first else 0,
-            packed,
-            options.page_bytes,
-            options.value_bytes,
-            options.json_budget,
-            on_error=options.on_error,
+        query = replace(
+            self._options.query, last=last, first=first + 1 if first else 0, packed=packed
         )
-        return read_task(options.connection, query, partitions)
+        return read_task(self._options.connection, query, partitions)
 
     # -- the cluster -------------------------------------------------------------------------------
 
@@ -125,7 +118,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _last_of(self, scanner: Scanner) -> int:
         self._partitions = scanner.partitions
         last: int = u64(scanner.last_tid())
-        return last if self._options.last is None else min(last, self._options.last)
+        return min(last, self._options.query.last)
 
 
 def _limited(scanner: Scanner, first: int, last: int, rows: int) -> int:

@@ -95,7 +95,7 @@ def test_filters_narrow_each_other() -> None:
 def test_only_partitions_that_may_have_rows_are_read(
     table: str, conditions: list[Filter], partitions: list[int]
 ) -> None:
-    reader = PushingReader(Options(Connection("m", "c"), table), Pinned(12, 1000))
+    reader = PushingReader(Options(Connection("m", "c"), Query(table, ())), Pinned(12, 1000))
     assert list(reader.pushFilters(conditions)) == []
     tasks = [task.value for task in reader.partitions()]
     assert sorted(partition for task in tasks for partition in task) == partitions
@@ -103,7 +103,7 @@ def test_only_partitions_that_may_have_rows_are_read(
 
 @pytest.mark.parametrize("table", ["changes", "transactions", "history"])
 def test_a_range_of_tids_ends_where_the_options_end(table: str) -> None:
-    options = Options(Connection("m", "c"), table, first=10, last=90)
+    options = Options(Connection("m", "c"), Query(table, (), 90, first=10))
     reader = PushingReader(options, Pinned(12, 90))
     reader.pushFilters([GreaterThanOrEqual(TID, 5), LessThan(TID, 50)])
     query = reader._query()
@@ -132,7 +132,7 @@ def test_a_range_of_changes_that_a_pack_has_reached_is_asked_as_a_whole(
 
 def test_what_is_pushed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Spark's explain() does not show what a Python source takes."""
-    options = Options(Connection("m", "c"), "objects")
+    options = Options(Connection("m", "c"), Query("objects", ()))
     reader = PushingReader(options, Pinned(4, 9))
     left = StringContains(("class",), "x")
     assert list(reader.pushFilters([EqualTo(OID, 3), left])) == [left]
