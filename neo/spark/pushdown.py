@@ -5,7 +5,7 @@ A tid is never pushed into a snapshot, because it would change which revision of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import (
@@ -96,30 +96,27 @@ def _both(one: frozenset[int] | None, other: frozenset[int]) -> frozenset[int]:
 
 
 def _values(condition: Filter) -> frozenset[int] | None:
-    if isinstance(condition, (EqualTo, EqualNullSafe)):
-        return frozenset(_integers([condition.value]))
-    if isinstance(condition, In):
-        return frozenset(_integers(condition.value))
-    return None
-
-
-def _integers(values: Iterable[object]) -> Iterator[int]:
-    """Yield the integers, without NULL, which equals no value."""
-    return (value for value in values if isinstance(value, int))
+    match condition:
+        case EqualTo(_, value) | EqualNullSafe(_, value):
+            values = (value,)
+        case In(_, values):
+            pass
+        case _:
+            return None
+    # NULL equals no value.
+    return frozenset(value for value in values if isinstance(value, int))
 
 
 def _bounds(condition: Filter) -> tuple[int, int] | None:
-    value = getattr(condition, "value", None)
-    if not isinstance(value, int):
-        return None
-    if isinstance(condition, (EqualTo, EqualNullSafe)):
-        return value, value
-    if isinstance(condition, GreaterThan):
-        return value + 1, _MAX
-    if isinstance(condition, GreaterThanOrEqual):
-        return value, _MAX
-    if isinstance(condition, LessThan):
-        return 0, value - 1
-    if isinstance(condition, LessThanOrEqual):
-        return 0, value
+    match condition:
+        case EqualTo(_, int(value)) | EqualNullSafe(_, int(value)):
+            return value, value
+        case GreaterThan(_, int(value)):
+            return value + 1, _MAX
+        case GreaterThanOrEqual(_, int(value)):
+            return value, _MAX
+        case LessThan(_, int(value)):
+            return 0, value - 1
+        case LessThanOrEqual(_, int(value)):
+            return 0, value
     return None
