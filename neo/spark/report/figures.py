@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from itertools import accumulate
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -53,16 +54,13 @@ class Tables:
     def of_export(cls, spark: SparkSession, folder: str) -> Tables:
         """Read a folder of neoexport. Another export may run meanwhile."""
         # Resolve the link, because it moves to the next snapshot; a snapshot keeps its files.
-        path = os.path.realpath(os.path.join(folder, "current")) if _is_local(folder) else folder
+        current = os.path.join(folder, "current")
+        path = os.path.realpath(current) if os.path.islink(current) else folder
 
         def load(table: str, columns: str) -> DataFrame:
             return spark.read.parquet(f"{path}/{table}").select(*columns.split(","))
 
         return cls(spark, f"export {folder}", load)
-
-
-def _is_local(folder: str) -> bool:
-    return os.path.islink(os.path.join(folder, "current"))
 
 
 @dataclass(frozen=True)
@@ -233,8 +231,8 @@ def _over_time(
     for name in [*top, OTHERS]:
         if any(row[0] == name for row in changes):
             steps = [by_key.get((name, at), (0, 0)) for at in periods]
-            objects[name] = _sums([n for n, _ in steps])
-            size[name] = _sums([n for _, n in steps])
+            objects[name] = list(accumulate(n for n, _ in steps))
+            size[name] = list(accumulate(n for _, n in steps))
     return periods, objects, size
 
 
@@ -258,14 +256,6 @@ def continued(days: Collection[str], period: str) -> list[str]:
 
 def _begin(period: str, column: str) -> Column:
     return F.date_format(F.date_trunc(period, column), "yyyy-MM-dd")
-
-
-def _sums(steps: list[int]) -> list[int]:
-    sums, total = [], 0
-    for step in steps:
-        total += step
-        sums.append(total)
-    return sums
 
 
 def _growth(history: DataFrame, until: datetime, days: int, top: int) -> Table:
