@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -70,7 +70,7 @@ def read(scanner: Scanner, query: Query, partition: int) -> Iterator[pa.RecordBa
     Raise errors of Scanner; ErrorAnswer TID_NOT_FOUND at the end if a pack ran meanwhile.
     """
     builder = Builder(query.columns, query.json_budget, fail=query.on_error == "fail")
-    for batch in _READERS[query.table](scanner, query, partition, builder):
+    for batch in _batches(scanner, query, partition, builder):
         if batch.num_rows:
             yield batch
 
@@ -88,6 +88,14 @@ def read_task(
             yield from read(scanner, query, partition)
     finally:
         storage.close()
+
+
+_ORDERS = {
+    "objects": Order.SNAPSHOT,
+    "references": Order.SNAPSHOT,
+    "history": Order.HISTORY,
+    "changes": Order.CHANGES,
+}
 
 
 def _range(query: Query, builder: Builder, order: Order) -> Range:
@@ -138,43 +146,27 @@ def _tids(query: Query) -> tuple[int, int]:
     return max(query.first, least), min(query.last, greatest)
 
 
-def _objects(
+def _batches(
     scanner: Scanner, query: Query, partition: int, builder: Builder
 ) -> Iterator[pa.RecordBatch]:
-    for page in _pages(scanner, query, partition, builder, Order.SNAPSHOT):
-        yield from builder.objects(partition, page)
-
-
-def _references(
-    scanner: Scanner, query: Query, partition: int, builder: Builder
-) -> Iterator[pa.RecordBatch]:
-    for page in _pages(scanner, query, partition, builder, Order.SNAPSHOT):
-        yield from builder.references(partition, page)
-
-
-def _history(
-    scanner: Scanner, query: Query, partition: int, builder: Builder
-) -> Iterator[pa.RecordBatch]:
-    if not builder.needs_ends:
-        yield from _changes(scanner, query, partition, builder, Order.HISTORY)
+    least, greatest = _tids(query)
+    if query.table == "transactions":
+        for transactions in scanner.transactions(partition, p64(least), p64(greatest)):
+            yield from builder.transactions(partition, transactions)
         return
-    least, greatest = _tids(query)
-    for page in with_ends(_pages(scanner, query, partition, builder, Order.HISTORY)):
-        wanted = (row for row in page if least <= row[0].tid <= greatest)
-        yield from builder.history(partition, wanted)
-
-
-def _changes(
-    scanner: Scanner,
-    query: Query,
-    partition: int,
-    builder: Builder,
-    order: Order = Order.CHANGES,
-) -> Iterator[pa.RecordBatch]:
-    least, greatest = _tids(query)
-    for page in _pages(scanner, query, partition, builder, order):
-        wanted = [revision for revision in page if least <= revision.tid <= greatest]
-        yield from builder.changes(partition, wanted)
+    pages = _pages(scanner, query, partition, builder, _ORDERS[query.table])
+    if query.table == "history" and builder.needs_ends:
+        for rows in with_ends(pages):
+            wanted = (row for row in rows if least <= row[0].tid <= greatest)
+            yield from builder.history(partition, wanted)
+        return
+    for page in pages:
+        if query.table == "objects":
+            yield from builder.objects(partition, page)
+        elif query.table == "references":
+            yield from builder.references(partition, page)
+        else:
+            yield from builder.changes(partition, [r for r in page if least <= r.tid <= greatest])
 
 
 def with_ends(
@@ -194,20 +186,3 @@ def with_ends(
         yield rows
     if waiting is not None:
         yield [(waiting, None, seq)]
-
-
-def _transactions(
-    scanner: Scanner, query: Query, partition: int, builder: Builder
-) -> Iterator[pa.RecordBatch]:
-    for page in scanner.transactions(partition, *map(p64, _tids(query))):
-        yield from builder.transactions(partition, page)
-
-
-_Reader = Callable[[Scanner, Query, int, Builder], Iterator[pa.RecordBatch]]
-_READERS: dict[str, _Reader] = {
-    "objects": _objects,
-    "history": _history,
-    "changes": _changes,
-    "transactions": _transactions,
-    "references": _references,
-}
