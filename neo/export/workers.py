@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -20,16 +20,19 @@ from pyarrow import ArrowException
 from ZODB.POSException import POSError
 
 from neo.client import NEOStorage
-from neo.client.scan import Scanner
-from neo.export import cluster, reader
-from neo.export.errors import ExportError
+from neo.client.scan import Order, Range, Revision, Scanner
+from neo.export import reader
+from neo.export.errors import ExportError, PackedError
 from neo.export.folder import LINKS, Folder
 from neo.export.merging import Files, write_history, write_references
 from neo.export.plan import DERIVED, Plan
 from neo.export.segment import Report, write_changes, write_transactions
 from neo.migrate.errors import MigrateError
 from neo.migrate.opening import open_source
+from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import p64
+from neo.protocol.packets import AnswerTransactionInformation
 
 #: Errors that are reported in one line. ArrowException: a damaged file of the last export.
 _EXPECTED = (
@@ -78,7 +81,8 @@ def run(job: Job, processes: int, report: Callable[[int, int, int], None]) -> No
             workers[ours] = process
             ours.send(todo.pop())
         while workers:
-            for pipe in _ready(workers):
+            ready: list[Any] = wait(list(workers))
+            for pipe in ready:
                 read = _receive(pipe, workers[pipe])
                 if read is not None:
                     report(0, *read)
@@ -88,10 +92,6 @@ def run(job: Job, processes: int, report: Callable[[int, int, int], None]) -> No
                     pipe.send(todo.pop())
                 else:
                     del workers[pipe]
-
-
-def _ready(workers: dict[Any, BaseProcess]) -> list[Any]:
-    return list(wait(list(workers)))
 
 
 def _receive(pipe: Any, process: BaseProcess) -> tuple[int, int] | None:
@@ -149,10 +149,10 @@ def write_group(job: Job, source: NEOStorage | None, group: int, report: Report)
         if source is None:
             pages = reader.revisions(unfinished, group)
         else:
-            pages = cluster.revisions(Scanner(source), plan, group)
+            pages = _revisions(Scanner(source), plan, group)
         write_changes(plan, unfinished, group, pages, report)
     if source is not None and not (unfinished / "transactions" / name).exists():
-        found = cluster.transactions(Scanner(source), plan, group)
+        found = _transactions(Scanner(source), plan, group)
         write_transactions(unfinished / "transactions" / name, found)
     if plan.since:
         return
@@ -166,3 +166,31 @@ def write_group(job: Job, source: NEOStorage | None, group: int, report: Report)
         write_history(changes, history, files, plan.columns_of)
     if not files.references.exists():
         write_references(links, references, files)
+
+
+def _revisions(scanner: Scanner, plan: Plan, group: int) -> Iterator[tuple[int, list[Revision]]]:
+    """Yield (partition, revisions) by oid and tid, which the storage nodes sort.
+
+    Raise PackedError if a pack removed some of them.
+    """
+    everything = Range(Order.HISTORY, p64(plan.last), p64(plan.first))
+    try:
+        for partition in plan.partitions_of(group):
+            for page in scanner.revisions(partition, everything):
+                yield partition, page
+    except ErrorAnswer as e:
+        if e.code is not ErrorCode.TID_NOT_FOUND:
+            raise
+        raise PackedError(
+            f"the source was packed since the last export, or during this one ({e}): start anew "
+            "with --full"
+        ) from None
+
+
+def _transactions(
+    scanner: Scanner, plan: Plan, group: int
+) -> Iterator[tuple[int, list[AnswerTransactionInformation]]]:
+    """Yield (partition, transactions) by tid."""
+    for partition in plan.partitions_of(group):
+        for page in scanner.transactions(partition, p64(plan.first), p64(plan.last)):
+            yield partition, page
