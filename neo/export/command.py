@@ -14,7 +14,6 @@ from pathlib import Path
 from rich.console import Console
 from ZODB.POSException import POSError
 
-from neo.export.errors import ExportError
 from neo.migrate.console import run
 from neo.migrate.errors import MigrateError
 from neo.protocol.ids import parse_tid
@@ -74,6 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("neoexport: pyarrow is missing: pip install 'zodb-neo[parquet]'", file=sys.stderr)
         return 1
     from neo.export.exporting import Wanted, export
+    from neo.export.plan import ExportError
 
     wanted = Wanted(
         options.source,

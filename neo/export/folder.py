@@ -19,8 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from neo.export.errors import ExportError
-from neo.export.plan import APPENDED, DERIVED, Plan
+from neo.export.plan import APPENDED, DERIVED, ExportError, Plan
 
 MANIFEST = "manifest.json"
 #: Keep the previous snapshot too, for jobs that are reading it.

@@ -9,7 +9,6 @@ from typing import Any
 
 from neo.client import NEOStorage
 from neo.client.scan import Scanner
-from neo.export.errors import ExportError, PackedError
 from neo.migrate.listing import last_tid, transactions
 from neo.protocol.ids import p64, u64
 from neo.spark.tables import TABLES, columns_of
@@ -30,6 +29,14 @@ DEFAULT_COLUMNS = tuple(c.name for c in TABLES["objects"] if c.name != "data")
 APPENDED = ("changes", "transactions")
 #: Tables whose rows depend on all transactions: rewritten from the last export and the changes.
 DERIVED = ("history", "objects", "references")
+
+
+class ExportError(Exception):
+    """The export cannot be made; the message says why and what to do."""
+
+
+class PackedError(ExportError):
+    """A pack removed revisions that the export had not read yet, so it cannot continue."""
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from neo.client.scan import Revision
-from neo.export.errors import ExportError
 from neo.export.folder import RUNS, sync, write
-from neo.export.plan import LIMIT, Boundary, Plan, check_boundary, is_packed, packed
+from neo.export.plan import (
+    LIMIT,
+    Boundary,
+    ExportError,
+    Plan,
+    check_boundary,
+    is_packed,
+    packed,
+)
 from neo.export.segment import write_transactions
 from neo.export.spill import ROW_BYTES, RUNS_MAX, Buffer, Run, merge_runs, pages, read_runs
 from neo.migrate.listing import records, whole

@@ -22,10 +22,9 @@ from ZODB.POSException import POSError
 from neo.client import NEOStorage
 from neo.client.scan import Order, Range, Revision, Scanner
 from neo.export import reader
-from neo.export.errors import ExportError, PackedError
 from neo.export.folder import LINKS, Folder
 from neo.export.merging import Files, write_history, write_references
-from neo.export.plan import DERIVED, Plan
+from neo.export.plan import DERIVED, ExportError, PackedError, Plan
 from neo.export.segment import Report, write_changes, write_transactions
 from neo.migrate.errors import MigrateError
 from neo.migrate.opening import open_source
