@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from rich.console import Console
@@ -75,14 +76,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     from neo.export.exporting import Wanted, export
     from neo.export.plan import ExportError
 
-    wanted = Wanted(
-        options.source,
-        options.parquet,
-        options.config,
-        options.since,
-        options.full,
-        options.columns,
-        options.jobs,
-    )
+    wanted = Wanted(**{field.name: getattr(options, field.name) for field in fields(Wanted)})
     failures = ExportError, MigrateError, POSError, OSError, ArrowException
     return run("neoexport", lambda warned: export(wanted, console), failures)

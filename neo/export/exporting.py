@@ -24,7 +24,7 @@ class Wanted:
     """The options of an export; see the command line."""
 
     source: str
-    path: Path
+    parquet: Path
     config: Path | None
     since: int | None
     full: bool
@@ -34,7 +34,7 @@ class Wanted:
 
 def export(wanted: Wanted, console: Console) -> int:
     """Export all new transactions; return the exit code."""
-    folder = Folder(wanted.path)
+    folder = Folder(wanted.parquet)
     with closing(open_source(wanted.source, wanted.config)) as source, folder.locked():
         code = report_source(source, "neoexport")
         folder.recover()
