@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -139,13 +139,9 @@ def _verify(source: Any, destination: Any, console: Console) -> int:
     if not shown:
         print(f"Verified {count:,} transactions: source and destination are equal.")
         return 0
-    _report(shown)
-    return 1
-
-
-def _report(shown: Iterable[Difference]) -> None:
     for difference in shown:
         print(f"neomigrate: different: {difference}", file=sys.stderr)
+    return 1
 
 
 @contextmanager

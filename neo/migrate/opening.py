@@ -175,10 +175,6 @@ def _from_config(text: str, config: Path | None) -> Any | None:
         parsed, _ = ZConfig.loadConfig(schema, str(config.absolute()))
     except ZConfig.ConfigurationError as e:
         raise MigrateError(f"configuration file {str(config)!r}: {e}") from None
-    for section in parsed.storages:
-        if section.name == text.lower():
-            return section.open
-    for section in parsed.databases:
-        if section.name == text.lower():
-            return section.config.storage.open
-    return None
+    openers = {section.name: section.config.storage.open for section in parsed.databases}
+    openers |= {section.name: section.open for section in parsed.storages}
+    return openers.get(text.lower())
