@@ -232,7 +232,7 @@ class Connection:
         if message_id is None or question is None:
             if type(message) is Error:
                 raise LastWords(message.message)
-            raise PeerError(f"answer to no question: {type(message).__name__}")
+            raise PeerError(f"{type(message).__name__} answers no request of this node")
         if type(message) is not question.answer and type(message) is not Error:
             # The question stays: the asker hears of the end of the connection.
             raise PeerError(f"{question.answer.__name__} expected, got {type(message).__name__}")

@@ -109,7 +109,7 @@ class Inbox:
     def _try_again(self) -> None:
         self._tries += 1
         if self._tries > TRIES:
-            raise ConnectionLost("a message could not be handled, see the exceptions before")
+            raise ConnectionLost("a message could not be handled: see the exceptions logged before")
 
     def _greet(self) -> bool:
         data = b"".join(self.portions)
@@ -147,7 +147,7 @@ class Inbox:
         """Let a new decoder decode the bytes after the last message once more."""
         skip = self._skip + self._position - self._trimmed
         if skip < 0:
-            raise ConnectionLost("a long message could not be decoded, see the exception before")
+            raise ConnectionLost("a long message could not be decoded: see the exception logged before")
         rest = b"".join(self.portions)[skip:]
         decoder = Decoder(LIMIT_PEER)
         # Nothing is called between these lines.

@@ -20,8 +20,8 @@ def reopen(handlers: Iterable[logging.Handler], logger: logging.Logger, again: s
                 stream = open(path, "a", encoding=handler.encoding)
             except OSError as e:
                 logger.error(
-                    "log %s cannot be opened again (%s): the file that was moved away is written on; "
-                    "mend this, then %s",
+                    "log %s cannot be opened again (%s): this process goes on writing to the file that "
+                    "was moved away; correct the path or its permissions, then %s",
                     path,
                     e.strerror,
                     again,

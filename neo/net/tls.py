@@ -34,7 +34,7 @@ def tls_context(ca: str, cert: str, key: str, server: bool) -> ssl.SSLContext:
     def refuse() -> bytes:
         """Refuse to give a passphrase: without this, OpenSSL waits for one at the terminal."""
         raise ValueError(
-            f"key {key!r} is encrypted, and nobody is there to type its passphrase when a node starts: "
+            f"key {key!r} is encrypted, and a node cannot ask for its passphrase when it starts: "
             f"write it without one (openssl pkey -in {key} -out …), readable by the node's user only"
         )
 

@@ -65,7 +65,7 @@ class Core:
             oldest = next(iter(self.strangers))
             if (more := self.noise.admit("too many unidentified peers")) is not None:
                 logger.warning(
-                    "more than %s unidentified peers: the oldest is disconnected: %r%s",
+                    "more than %s unidentified peers: disconnecting the oldest: %r%s",
                     *(most, oldest, more),
                 )
             oldest.lost("more recent unidentified peers need its place")
@@ -174,7 +174,7 @@ class Core:
         limit = self.host.monotonic() - STRANGER_SECONDS
         for peer in list(self.peers):
             if peer.server and peer.node is None and peer.since < limit and self.must_identify:
-                logger.warning("%r did not identify itself in time", peer)
+                logger.warning("%r did not identify itself in time: disconnecting it", peer)
                 peer.close()
             else:
                 peer.watch()

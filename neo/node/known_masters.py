@@ -31,4 +31,4 @@ class RememberedMasters:
             try:
                 self._file.save(addresses)
             except OSError as e:
-                logger.error("the list of masters cannot be kept: %s", e)
+                logger.error("the list of masters cannot be saved, it is kept in memory: %s", e)

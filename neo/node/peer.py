@@ -270,7 +270,7 @@ class Peer:
     def _count_incomplete(self, size: int) -> None:
         self._incomplete = size > SMALL_BYTES
         if not self.core.backlog.incomplete(self, size):
-            raise PeerError("this node has no room for one more message of this size now")
+            raise PeerError("this node has no room for another message of this size now")
 
     # -- flow control, see neo.node.backlog ---------------------------------------------------------
 
@@ -320,7 +320,7 @@ class Peer:
         self._aside.append(received)
         self._aside_bytes += self.connection.decoder.size
         if self._aside_bytes > ASIDE_BYTES:
-            raise PeerError(f"{ASIDE_BYTES} bytes of requests wait, and their answers are not read")
+            raise PeerError(f"{ASIDE_BYTES} bytes of requests wait until the peer reads its answers")
         self._plan()
 
     def _plan_if_waiting(self) -> None:
@@ -397,7 +397,7 @@ class Peer:
         if self._silent_looks == SILENT_LOOKS:
             self.ask(Ping())
         elif self._silent_looks == 2 * SILENT_LOOKS:
-            logger.error("%r owes an answer and does not even answer to Ping: is it hanging?", self)
+            logger.error("%r owes an answer and does not answer Ping either: disconnecting it", self)
             self.lost("it does not answer")
 
     def _admit(self, what: str) -> str | None:

@@ -134,7 +134,7 @@ class ProcessHost:
         self._waits = why
         delay = RESTART_SECONDS[min(self._failures, len(RESTART_SECONDS) - 1)]
         self._failures += 1
-        logger.warning("starting again in %s s", delay)
+        logger.warning("this node starts again in %s s", delay)
         self._loop.call_later(delay, self._start_again)
 
     def healthy(self) -> None:

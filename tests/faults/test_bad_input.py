@@ -101,7 +101,7 @@ def test_who_does_not_speak_neo_is_sent_away(
         (b"\x93\x00\x02\x91\xc0", "Ping: 0 arguments expected, got 1"),
         (REQUEST.replace(b"\xc4\x03lab", b"\x07"), "wrong argument: name: expected str, got 7"),
         (REQUEST[:-1] + b"\xc0", "RequestIdentification: wrong argument: extra: expected map, got None"),
-        (encode(0, Pong()), "answer to no question: Pong"),
+        (encode(0, Pong()), "Pong answers no request of this node"),
         (encode(0, AskVoteTransaction(ZERO)), "unexpected AskVoteTransaction"),
         (encode(0, NotifyReady()), "unexpected NotifyReady"),
     ],

@@ -139,7 +139,7 @@ def test_strangers_that_announce_long_messages(patient: Patient, role: str) -> N
             except OSError:
                 pass  # this peer is one of those that are disconnected
         patient.check()
-    patient.logged(role, "no room for one more message of this size")
+    patient.logged(role, "no room for another message of this size")
     assert process.above() < COPIES * GUESTS_BYTES + SLACK_BYTES
     patient.check()
 

@@ -329,9 +329,9 @@ def test_a_message_that_breaks_the_protocol_ends_the_connection_and_the_peer_is_
     with channel_to(nothing) as (channel, recorder, _, peer):
         peer.answer(99, Pong())
         recorder.wait_for(lambda: bool(recorder.reasons))
-        assert channel.lost == "answer to no question: Pong"
+        assert channel.lost == "Pong answers no request of this node"
         peer.wait_for(lambda: peer.error is not None)
-        assert "answer to no question: Pong" in str(peer.error)
+        assert "Pong answers no request of this node" in str(peer.error)
 
 
 def test_ping_is_answered() -> None:

@@ -181,7 +181,7 @@ def test_an_error_answers_any_question() -> None:
 @pytest.mark.parametrize("message_id", [0, 1, 2**32])
 def test_an_answer_to_no_question(message_id: int) -> None:
     connection = opened()
-    with pytest.raises(PeerError, match="answer to no question: Pong"):
+    with pytest.raises(PeerError, match="Pong answers no request of this node"):
         receive(connection, encode(message_id, Pong()))
 
 
@@ -189,7 +189,7 @@ def test_an_answer_that_comes_twice() -> None:
     connection = opened()
     connection.ask(Ping(), None)
     receive(connection, encode(0, Pong()))
-    with pytest.raises(PeerError, match="answer to no question: Pong"):
+    with pytest.raises(PeerError, match="Pong answers no request of this node"):
         receive(connection, encode(0, Pong()))
 
 

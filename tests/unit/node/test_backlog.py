@@ -387,7 +387,7 @@ def test_a_node_without_room_says_so(remotes: Remotes, monkeypatch: pytest.Monke
     senders[0].peer.received(packet[90_000:200_000])
     assert [sender.closed for sender in senders] == [True, False, False]
     senders[0].read()
-    assert "no room for one more message" in senders[0].complaint
+    assert "no room for another message" in senders[0].complaint
     # What is complete does not count any more.
     senders[1].peer.received(packet[90_000:150_000])
     assert not senders[1].closed

@@ -138,7 +138,7 @@ def test_a_farewell_is_the_reason_of_the_loss_and_no_breach(
         (HANDSHAKE + b"\x93\x00\xcd\x3f\xff\x90", "unknown message code 0x3fff"),
         (HANDSHAKE + b"\x93\x00\x02\x91\xc0", "Ping: 0 arguments expected, got 1"),
         (HANDSHAKE + b"\x93\x00\x1c\x97\xc6\x40\x00\x00\x00", "1073741824 bytes are announced"),
-        (HANDSHAKE + encode(0, Pong()), "answer to no question: Pong"),
+        (HANDSHAKE + encode(0, Pong()), "Pong answers no request of this node"),
     ],
 )
 def test_each_mistake_is_named_in_the_log(
@@ -171,7 +171,8 @@ def test_what_came_before_the_mistake_is_answered(core: Server) -> None:
     remote = Remote.connect(core)
     remote.peer.received(HANDSHAKE + encode(0, Ping()) + encode(1, FlushLog()) + encode(2, Ping()))
     assert [type(message) for message in remote.received if type(message) is Pong] == []
-    assert remote.complaint == "answer to no question: Pong"  # exactly one was sent, then the end
+    # Exactly one Error was sent, then the end.
+    assert remote.complaint == "Pong answers no request of this node"
     assert remote.closed
 
 
