@@ -460,7 +460,7 @@ class Peer:
         """
         if self in self.core.peers:
             for question in self._detach():
-                question.context.fail(ConnectionLost(f"connection with {self} was closed by us"))
+                question.context.fail(ConnectionLost(f"connection with {self} was closed by this node"))
 
 
 def _complete(question: Question, message: Message) -> None:

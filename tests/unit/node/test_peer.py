@@ -247,7 +247,7 @@ def test_our_own_close_fails_the_questions_and_does_not_tell_the_handler(
 ) -> None:
     future = asking.ask(Ping())
     asking.peer.close()
-    assert "was closed by us" in lost(future)
+    assert "was closed by this node" in lost(future)
     assert core.handler.lost_peers == []
     asking.peer.close()
     asking.peer.lost("too late")
