@@ -94,10 +94,10 @@ def walk(data: bytes, start: int = 0) -> Iterator[tuple[int, int, int]]:
             end = position + _argument_size(code, data, position)
         except (KeyError, IndexError, ValueError):
             raise MalformedPickle(
-                f"byte {position - 1} begins no opcode that can be read"
+                f"byte {position - 1} begins no readable opcode"
             ) from None
         if end > size:
-            raise MalformedPickle(f"the argument of byte {position - 1} ends behind the data")
+            raise MalformedPickle(f"the argument of byte {position - 1} ends beyond the data")
         yield code, position, end
         position = end
 
@@ -148,7 +148,7 @@ def vet(data: bytes) -> bytes:
         # An entry takes at least two bytes, and picklers number entries from 0.
         if code in _MEMO_PUTS and _memo_index(code, data[begin:end]) > len(data) // 2:
             raise MalformedPickle(
-                f"byte {begin - 1} asks for a memo of more entries than there are"
+                f"byte {begin - 1} asks for a memo of more entries than the pickle can have"
             )
         extended = extended or code in _EXTENSIONS
     return _without_extensions(data) if extended else data
@@ -171,7 +171,7 @@ def _harmful(data: bytes) -> Iterator[tuple[int, int, int]]:
             begin = position + 1 + width
             position = begin + int.from_bytes(data[position + 1 : begin], "little")
             if position > size or begin > size:
-                raise MalformedPickle("a text ends behind the data")
+                raise MalformedPickle("a text ends beyond the data")
         else:
             step = next(walk(data, position))
             yield step
@@ -234,7 +234,7 @@ def _refuse_deep_tuples(data: bytes) -> None:
             if stack and stack[-1] > TUPLE_DEPTH_MAX:
                 raise MalformedPickle(f"tuples nest deeper than {TUPLE_DEPTH_MAX:,} levels")
     except IndexError:
-        raise MalformedPickle("an opcode takes more than there is") from None
+        raise MalformedPickle("an opcode takes more items than the stack holds") from None
 
 
 def _step(code: int, argument: bytes, stack: list[int], marks: list[int], memo: _Memo) -> None:

@@ -82,7 +82,7 @@ def _decode(data: bytes, stub_references: bool = False) -> Record:
         unpickler = _unpickler(source, references, stub_references)
         name = class_name_of(_load(unpickler))
         if not source.peek(1):
-            raise MalformedPickle("the record ends behind its class: no state")
+            raise MalformedPickle("the record ends after its class and has no state")
         state = _load(unpickler)
     except Exception as error:  # noqa: BLE001
         # Hostile or damaged bytes make the unpickler raise any exception.
@@ -255,7 +255,7 @@ def _oid(oid: object) -> int:
     if not isinstance(packed, bytes) or len(packed) != 8 or packed > MAX_OID:
         # Show a part of a text, but only the type of other values, whose text may be endless.
         shown = repr(oid[:40]) if isinstance(oid, (str, bytes)) else type(oid).__name__
-        raise MalformedPickle(f"a reference to what is no oid: {shown}")
+        raise MalformedPickle(f"a reference whose id is no oid: {shown}")
     return int.from_bytes(packed, "big")
 
 

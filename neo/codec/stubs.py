@@ -52,7 +52,7 @@ def charge(size: int) -> None:
     """Raise :class:`MalformedPickle` when the record of this thread has used up its allowance."""
     left = _allowance.left = _allowance.left - size
     if left < 0:
-        raise MalformedPickle("the record makes much more than it holds")
+        raise MalformedPickle("the record expands to far more memory than its size")
 
 
 class Stub:
@@ -141,7 +141,7 @@ class Constructor:
         return made
 
     def __setstate__(self, state: object) -> None:
-        raise MalformedPickle("a state for what has none")
+        raise MalformedPickle("a state is set on a value that has none")
 
 
 class ZonedDatetime:
@@ -154,7 +154,7 @@ class ZonedDatetime:
         self.zone = zone
 
     def __setstate__(self, state: object) -> None:
-        raise MalformedPickle("a state for what has none")
+        raise MalformedPickle("a state is set on a value that has none")
 
 
 def _moment(make: Callable[..., Any]) -> Callable[..., object]:
@@ -178,7 +178,7 @@ def _encode(text: str, encoding: str = "latin1", *errors: str) -> bytes:
 
 def _decimal(text: object) -> decimal.Decimal:
     if not isinstance(text, str):
-        raise MalformedPickle(f"a decimal of {type(text).__name__}")
+        raise MalformedPickle(f"a decimal is made of a value of type {type(text).__name__}")
     return decimal.Decimal(text)
 
 
@@ -187,7 +187,7 @@ def _bytes(content: object = b"", *encoding: str) -> bytes:
     if isinstance(content, str) and encoding:
         return _encode(content, *encoding)
     if not isinstance(content, (bytes, bytearray, list, tuple)):
-        raise MalformedPickle(f"bytes of {type(content).__name__}")
+        raise MalformedPickle(f"bytes are made of a value of type {type(content).__name__}")
     return bytes(content)
 
 
@@ -198,7 +198,7 @@ def _bytearray(content: object = b"", *encoding: str) -> bytearray:
 def _collection(make: Callable[[Any], object]) -> Callable[..., object]:
     def collection(content: object = ()) -> object:
         if not isinstance(content, (list, tuple, set, frozenset)):
-            raise MalformedPickle(f"a collection of {type(content).__name__}")
+            raise MalformedPickle(f"a collection is made of a value of type {type(content).__name__}")
         return make(content)
 
     return collection
@@ -207,14 +207,14 @@ def _collection(make: Callable[[Any], object]) -> Callable[..., object]:
 def _reconstruct(cls: object, base: object, state: object) -> object:
     """Make an instance as protocols 0 and 1 do (``copyreg._reconstructor``)."""
     if not (isinstance(cls, type) and issubclass(cls, Stub)):
-        raise MalformedPickle("an instance of what is no class")
+        raise MalformedPickle("an instance is made of a value that is no class")
     return cls() if state is None else cls(state)
 
 
 def _newobj(cls: object, *args: object) -> object:
     """Make an instance as protocols below 2 do (``copyreg.__newobj__``)."""
     if not (isinstance(cls, type) and issubclass(cls, Stub)):
-        raise MalformedPickle("an instance of what is no class")
+        raise MalformedPickle("an instance is made of a value that is no class")
     return cls(*args)
 
 
@@ -222,7 +222,7 @@ def _getattr(owner: object, name: object) -> object:
     """Return a nested class as protocols below 4 name it; join the names only."""
     if isinstance(owner, type) and issubclass(owner, Stub) and isinstance(name, str):
         return stub_type(owner.stands_for, name)
-    raise MalformedPickle("an attribute of what is no class")
+    raise MalformedPickle("an attribute is read from a value that is no class")
 
 
 _PLAIN: Mapping[str, Callable[..., object]] = {
@@ -261,5 +261,5 @@ CONSTRUCTORS: Mapping[str, Constructor] = {
 def find_class(module: object, name: object) -> Constructor | type[Stub]:
     """Return the substitute for the global ``name`` of ``module``; import nothing."""
     if not (isinstance(module, str) and isinstance(name, str)):
-        raise MalformedPickle("the name of a class is no text")
+        raise MalformedPickle("the name of a class is not text")
     return CONSTRUCTORS.get(f"{module}.{name}") or stub_type(module, name)

@@ -45,7 +45,9 @@ class Folder:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ExportError(f"another neoexport writes to {str(self.path)!r}") from None
+                raise ExportError(
+                    f"another neoexport writes to {str(self.path)!r}: wait for its end"
+                ) from None
             yield
 
     def recover(self) -> None:

@@ -133,7 +133,8 @@ def make_plan(
     last = u64(_last(source))
     if last >= LIMIT:
         raise ExportError(
-            f"the last transaction is {last:#018x}: too great for a column of integers"
+            f"the last transaction, {last:#018x}, cannot be exported: its tid does not fit into a signed "
+            "column of 64 bits"
         )
     if before is None or full:
         number = 1 if before is None else before.number + 1
@@ -167,17 +168,17 @@ def _check_continued(
     if since is not None and since > before.last:
         raise ExportError(
             f"--since {since:#018x} would leave out what is after {before.last:#018x}, where the "
-            "export ends: leave it out, or choose an empty folder"
+            "export ends: omit --since, or choose an empty folder"
         )
     if columns is not None and not _same_columns(columns, before):
         raise ExportError(
-            f"the export has the columns {', '.join(before.columns)}, and an increment the same: "
-            "leave --columns out, or start anew with --full"
+            f"the export has the columns {', '.join(before.columns)}, and an increment has the "
+            "same: omit --columns, or start anew with --full"
         )
     if isinstance(source, NEOStorage) and Scanner(source).partitions != before.partitions:
         raise ExportError(
-            f"the export has {before.partitions} partitions, the source has not: it is another "
-            "database; choose an empty folder"
+            f"the export has {before.partitions} partitions, the source another number: it is "
+            "another database; choose an empty folder"
         )
     if last < before.last:
         raise ExportError(

@@ -107,7 +107,8 @@ class Reader:
             oid = u64(record.oid)
             if oid >= LIMIT:
                 raise ExportError(
-                    f"there is an object {oid:#x}: too great for a column of integers"
+                    f"object {oid:#x} cannot be exported: its oid does not fit into a signed column of "
+                    "64 bits"
                 )
             data = record.data
             self._buffer.add(oid, u64(transaction.tid), data)

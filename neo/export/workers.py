@@ -99,8 +99,8 @@ def _receive(pipe: Any, process: BaseProcess) -> tuple[int, int] | None:
     except (EOFError, ConnectionResetError):
         process.join()
         raise ExportError(
-            f"a process ended with code {process.exitcode} (-9: killed, often for want of memory; "
-            "--jobs says how many there are): the same command goes on"
+            f"a process of this export ended with code {process.exitcode} (-9: killed, often for lack of "
+            "memory; --jobs sets the number of processes): run the same command again to continue"
         ) from None
     if isinstance(message, str):
         raise ExportError(message)

@@ -60,7 +60,7 @@ def _check_boundary(source: Any, destination: Any, last: bytes) -> None:
         mine, copied = next(ours, None), next(theirs, None)
         if mine is None or copied is None:
             raise MigrateError(
-                f"the destination ends with transaction 0x{last.hex()}, which the source has not: "
+                f"the destination ends with transaction 0x{last.hex()}, which the source lacks: "
                 "it is another database, or was changed since; choose an empty destination"
             )
         for difference in differences(mine, copied):

@@ -50,7 +50,7 @@ def whole(
             for transaction in found:
                 if transaction.tid <= read:
                     raise _incomplete(
-                        storage, read, f"then comes 0x{transaction.tid.hex()}, which is not later"
+                        storage, read, f"its next transaction, 0x{transaction.tid.hex()}, is not later"
                     )
                 read = transaction.tid
                 yield transaction
@@ -58,7 +58,7 @@ def whole(
             raise _incomplete(storage, read, _words(e)) from None
     if read < end and (start or ZERO_TID) <= end:
         raise _incomplete(
-            storage, read, f"then nothing comes, although its last transaction is 0x{end.hex()}"
+            storage, read, f"it lists no more, although its last transaction is 0x{end.hex()}"
         )
 
 

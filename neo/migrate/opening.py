@@ -107,7 +107,7 @@ def open_destination(text: str, config: Path | None, dry_run: bool) -> Any | Non
         if path.suffix != ".fs":
             raise MigrateError(_unknown(text, config, "a new file must be called *.fs"))
         if not path.absolute().parent.is_dir():
-            raise MigrateError(f"{text!r} cannot be made: its folder does not exist")
+            raise MigrateError(f"{text!r} cannot be created: its folder does not exist")
         if dry_run:
             return None
     elif not dry_run:

@@ -142,15 +142,15 @@ def parse(given: Mapping[str, str], session_zone: str | None = None) -> Options:
         if not values.get(name):
             raise OptionError(f"option {name!r} is missing: {OPTIONS[name][2]}")
     if "tid" in values and "timestamp" in values:
-        raise OptionError("options 'tid' and 'timestamp' exclude each other")
+        raise OptionError("options 'tid' and 'timestamp' exclude each other: give one of them")
     if "timestamp" in values:
         text = next(text for key, text in given.items() if key.lower() == "timestamp")
         values["timestamp"] = _last_tid(text, values.get("timeZone"), session_zone)
     table = values.get("table", "objects")
     if "startingTid" in values and table in ("objects", "references"):
         raise OptionError(
-            f"option 'startingTid': {table} are as of one transaction and begin nowhere; use the tables"
-            " changes, history or transactions"
+            f"option 'startingTid': table '{table}' is as of one transaction and has no beginning; use "
+            "the table changes, history or transactions"
         )
     try:
         columns = columns_of(table, values.get("columns"))
@@ -173,7 +173,7 @@ def _last_tid(text: str, zone: tzinfo | None, session_zone: str | None) -> int:
     if zone is None and datetime.fromisoformat(text).tzinfo is None:
         if session_zone is None:
             raise OptionError(
-                f"option 'timestamp': {text!r} says no zone, and that of the session is not known "
+                f"option 'timestamp': {text!r} has no zone, and the zone of the session is unknown "
                 "without neo.spark.register(spark): write the zone, as in 2026-11-21T10:00:00+01:00, or "
                 "set option 'timeZone'"
             )
@@ -181,4 +181,4 @@ def _last_tid(text: str, zone: tzinfo | None, session_zone: str | None) -> int:
     try:
         return parse_timestamp(text, zone or UTC)
     except (ValueError, OverflowError):
-        raise OptionError(f"option 'timestamp': {text!r} is not a moment of a tid") from None
+        raise OptionError(f"option 'timestamp': {text!r} is no time that a tid can have") from None

@@ -73,8 +73,8 @@ def check_packed(options: Options, pinned: Pinned) -> None:
         return
     raise OptionError(
         f"the database was packed up to {pinned.packed:#018x}, and {name}, {tid:#018x}, is not later:"
-        " what was current or changed then may be gone. Begin later, or with what is left (without"
-        " 'startingTid'), and read as of a later transaction"
+        " the pack may have removed revisions that were current then, or were written then; begin later,"
+        " or leave 'startingTid' out to begin with what is left, and read as of a later transaction"
     )
 
 

@@ -47,11 +47,11 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         table = options.query.table
         if table != "changes":
             raise OptionError(
-                f"option 'table': a stream reads changes, not {table}; say table='changes'"
+                f"option 'table': a stream reads changes, not {table}; set table='changes'"
             )
         if options.tid is not None:
             raise OptionError(
-                "a stream begins at 'startingTid'; 'tid' and 'timestamp' are for batches"
+                "options 'tid' and 'timestamp' are for batches: a stream begins at 'startingTid'"
             )
         self._options = options
         self._partitions = 0

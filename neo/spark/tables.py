@@ -79,14 +79,14 @@ def columns_of(table: str, names: Iterable[str] | None = None) -> tuple[Column, 
     """
     known = TABLES.get(table)
     if known is None:
-        raise ValueError(f"there is no table {table!r}: {', '.join(TABLES)}")
+        raise ValueError(f"there is no table {table!r}; there are: {', '.join(TABLES)}")
     if names is None:
         return tuple(column for column in known if column.default)
     by_name = {column.name: column for column in known}
     chosen = []
     for name in names:
         if name not in by_name:
-            raise ValueError(f"table {table!r} has no column {name!r}: {', '.join(by_name)}")
+            raise ValueError(f"table {table!r} has no column {name!r}; it has: {', '.join(by_name)}")
         chosen.append(by_name[name])
     return tuple(chosen)
 

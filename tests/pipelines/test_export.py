@@ -131,7 +131,7 @@ def test_rows_that_do_not_fit_into_a_column_are_told(
 ) -> None:
     with closing(FileStorage(str(copied))) as storage:
         _store(storage, 1 << 63, b"cm\nC\n.N.")
-    assert "an object 0x8000000000000000" in refused(capsys, copied, tmp_path / "out")
+    assert "object 0x8000000000000000 cannot be exported" in refused(capsys, copied, tmp_path / "out")
 
 
 def test_hostile_records_and_metadata_are_rows_like_others(
@@ -274,7 +274,7 @@ def test_an_increment_that_would_leave_a_gap_is_refused(
     export(copied, out)
     assert "would leave out what is after" in refused(capsys, copied, out, "--since", LATER)
     assert "later than the last" in refused(capsys, copied, tmp_path / "o", "--since", LATER)
-    assert "an increment the same" in refused(capsys, copied, out, "--columns", "oid,data")
+    assert "an increment has the same" in refused(capsys, copied, out, "--columns", "oid,data")
     assert "no column 'wrong'" in refused(capsys, copied, out, "--columns", "oid,wrong")
 
 

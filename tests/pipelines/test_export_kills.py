@@ -123,7 +123,7 @@ def test_kill_9_of_the_command_ends_its_processes_and_costs_only_what_they_were_
 
     process, workers = started(1)
     os.kill(workers[0], signal.SIGKILL)
-    assert "a process ended with code -9" in process.communicate()[1]
+    assert "a process of this export ended with code -9" in process.communicate()[1]
     assert process.returncode == 1
     process, workers = started(len(list(changes.glob("0*"))) + 1)
     process.send_signal(signal.SIGKILL)

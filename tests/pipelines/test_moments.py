@@ -64,7 +64,7 @@ def test_a_moment_without_zone_is_of_the_session() -> None:
     assert as_of("-03:30", timestamp=noon) == utc("2026-07-21T15:30:00")
     assert as_of("Asia/Tokyo", timestamp=noon, timeZone="Europe/Berlin") == utc("2026-07-21T10:00")
     assert as_of("Asia/Tokyo", timestamp=noon + "+01:00") == utc("2026-07-21T11:00:00")
-    with pytest.raises(OptionError, match=r"says no zone, .* neo\.spark\.register\(spark\)"):
+    with pytest.raises(OptionError, match=r"has no zone, .* neo\.spark\.register\(spark\)"):
         as_of(None, timestamp=noon)
     assert as_of(None, timestamp=noon + "Z") == utc(noon)
     assert as_of(None, timestamp=noon, timeZone="GMT+2") == utc("2026-07-21T10:00:00")

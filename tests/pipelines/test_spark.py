@@ -249,7 +249,7 @@ def test_batches_hold_whole_transactions(load: Reader, sample: Sample) -> None:
 def test_a_stream_of_a_table_that_does_not_change_is_refused(load: Reader) -> None:
     """Objects are what a load reads by default, and would have deleted ones as rows of nothing."""
     for table in "references", "objects":
-        with pytest.raises(OptionError, match=f"a stream reads changes, not {table}; say table="):
+        with pytest.raises(OptionError, match=f"a stream reads changes, not {table}; set table="):
             ChangeReader(parse({"masters": "m", "cluster": "c", "table": table}))
     with pytest.raises(PySparkException, match="a stream reads changes, not references"):
         load.stream(table="references").writeStream.format("noop").start().awaitTermination(60)
@@ -258,9 +258,9 @@ def test_a_stream_of_a_table_that_does_not_change_is_refused(load: Reader) -> No
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"startingTid": "5"}, "'startingTid': objects are as of one transaction"),
-        ({"startingTid": "5", "table": "references"}, "'startingTid': references are as of one"),
-        ({"timestamp": "9999-12-31T23:59:59-05:00"}, "'timestamp': '9999.* is not a moment"),
+        ({"startingTid": "5"}, "'startingTid': table 'objects' is as of one transaction"),
+        ({"startingTid": "5", "table": "references"}, "'startingTid': table 'references' is as of one"),
+        ({"timestamp": "9999-12-31T23:59:59-05:00"}, "'timestamp': '9999.* is no time"),
         ({"timestamp": "yesterday"}, "'timestamp': 'yesterday' is not a moment in ISO 8601"),
     ],
 )

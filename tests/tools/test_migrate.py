@@ -175,7 +175,7 @@ def test_destination_of_another_history_is_refused(
         connection.root()["mine"] = 1
     before = destination.read_bytes()
     assert main([str(source), str(destination)]) == 1
-    assert "which the source has not" in capsys.readouterr().err
+    assert "which the source lacks" in capsys.readouterr().err
     assert destination.read_bytes() == before
 
 

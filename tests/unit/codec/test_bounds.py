@@ -36,11 +36,11 @@ def numbers(count: int) -> bytes:
 COPIES = {
     "arguments of a stub": (
         OLD + b"((" + b"N" * 20_000 + b"tq\0capp\nX\nq\1" + b"h\1h\0R" * 5_000 + b"t.",
-        "much more than it holds",
+        "far more memory than its size",
     ),
     "arguments of a new object": (
         OLD + b"((" + b"N" * 20_000 + b"tq\0capp\nX\nq\1" + b"h\1h\0\x81" * 5_000 + b"t.",
-        "much more than it holds",
+        "far more memory than its size",
     ),
     "keywords of a new object": (
         NEW
@@ -49,7 +49,7 @@ COPIES = {
         + b"uq\0capp\nX\nq\1"
         + b"h\1)h\0\x92" * 5_000
         + b"t.",
-        "much more than it holds",
+        "far more memory than its size",
     ),
     "arguments of an old instance": (
         OLD
@@ -60,7 +60,7 @@ COPIES = {
         + b"tq\3"
         + b"h\2h\3R" * 5_000
         + b"t.",
-        "much more than it holds",
+        "far more memory than its size",
     ),
     "bytes of a bytearray": (
         b"\x80\x05capp\nDoc\n.\x80\x05(\x96"
@@ -69,7 +69,7 @@ COPIES = {
         + b"q\0cbuiltins\nbytes\nq\1"
         + b"h\1h\0\x85R" * 5_000
         + b"t.",
-        "much more than it holds",
+        "far more memory than its size",
     ),
     "set of a frozenset": (
         NEW
@@ -78,11 +78,11 @@ COPIES = {
         + b"\x91q\0cbuiltins\nset\nq\1"
         + b"h\1h\0\x85R" * 2_000
         + b"t.",
-        "much more than it holds",
+        "far more memory than its size",
     ),
     "set of a list": (
         OLD + b"((" + numbers(20_000) + b"lq\0cbuiltins\nset\nq\1" + b"h\1h\0\x85R" * 2_000 + b"t.",
-        "much more than it holds",
+        "far more memory than its size",
     ),
     "encoded text": (
         OLD
@@ -91,7 +91,7 @@ COPIES = {
         + b"q\0c_codecs\nencode\nq\1"
         + b"h\1h\0\x85R" * 9_000
         + b"t.",
-        "much more than it holds",
+        "far more memory than its size",
     ),
     "decimal of text": (
         OLD
@@ -100,7 +100,7 @@ COPIES = {
         + b"q\0cdecimal\nDecimal\nq\1"
         + b"h\1h\0\x85R" * 9_000
         + b"t.",
-        "much more than it holds",
+        "far more memory than its size",
     ),
     "decimal of a tuple": (
         OLD
@@ -109,7 +109,7 @@ COPIES = {
         + b"tK\0tq\0cdecimal\nDecimal\nq\1"
         + b"h\1h\0\x85R" * 10_000
         + b"t.",
-        "a decimal of tuple",
+        "a decimal is made of a value of type tuple",
     ),
     "decimal of an integer": (
         OLD
@@ -119,7 +119,7 @@ COPIES = {
         + b"q\0cdecimal\nDecimal\nq\1"
         + b"h\1h\0\x85R" * 10_000
         + b"t.",
-        "a decimal of int",
+        "a decimal is made of a value of type int",
     ),
     "names of classes inside classes": (
         OLD
@@ -128,15 +128,15 @@ COPIES = {
         + b"q\0cbuiltins\ngetattr\nq\1capp\nX\nq\2"
         + b"0h\1h\2h\0\x86Rq\2" * 3_000
         + b"t.",
-        "much more than it holds",
+        "far more memory than its size",
     ),
     "classes with a long name": (
         NEW + b"(" + text(b"n" * 50_000) + b"q\0" + b"h\0h\0\x93" * 5_000 + b"t.",
-        "much more than it holds",
+        "far more memory than its size",
     ),
     "classes with short names": (
         OLD + b"(" + b"".join(b"c%x\nC\n" % n for n in range(25_000)) + b"t.",
-        "much more than it holds",
+        "far more memory than its size",
     ),
     "name of a class in references": (
         OLD
@@ -146,7 +146,7 @@ COPIES = {
         + b"q\0h\0\x86\x86q\1"
         + b"h\1Q" * 5_000
         + b"t.",
-        "much more than it holds",
+        "far more memory than its size",
     ),
     "database in references": (
         OLD
@@ -161,11 +161,11 @@ COPIES = {
         + b"te"
         + b"h\2Q" * 5_000
         + b"t.",
-        "much more than it holds",
+        "far more memory than its size",
     ),
     "what is no oid, written out": (
         OLD + b"K\1" + b"q\0h\0\x86" * 60 + b"Q.",
-        "a reference to what is no oid: tuple",
+        "a reference whose id is no oid: tuple",
     ),
     "name of a zone in JSON": (
         OLD
