@@ -8,6 +8,7 @@ import socket
 import ssl
 import weakref
 from collections.abc import Callable, Coroutine
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -97,144 +98,130 @@ async def connect(
     return owner, transport
 
 
-def run(coroutine: Coroutine[Any, Any, None]) -> None:
-    uvloop.run(coroutine)
+def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(**fixtures: Any) -> None:
+        uvloop.run(test(**fixtures))
+
+    return run
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_both_ends_have_the_options_of_every_socket(host: str) -> None:
-    async def scenario() -> None:
-        async with Listener(host) as listener:
-            owner, transport = await connect(listener.address)
-            await until(lambda: listener.owners and listener.owners[0].address)
-            assert owner.address == listener.address
-            for end in (owner, listener.owners[0]):
-                get = end.socket.getsockopt
-                assert get(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-                assert get(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-                assert get(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
-                assert get(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 20_000
-            transport.close()
-
-    run(scenario())
+@on_a_loop
+async def test_both_ends_have_the_options_of_every_socket(host: str) -> None:
+    async with Listener(host) as listener:
+        owner, transport = await connect(listener.address)
+        await until(lambda: listener.owners and listener.owners[0].address)
+        assert owner.address == listener.address
+        for end in (owner, listener.owners[0]):
+            get = end.socket.getsockopt
+            assert get(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert get(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert get(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
+            assert get(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 20_000
+        transport.close()
 
 
-def test_bytes_both_ways_and_those_written_before_the_connection() -> None:
-    async def scenario() -> None:
-        async with Listener() as listener:
-            owner = Owner()
-            transport = Transport(owner, None)
-            transport.write(b"early ")
-            transport.write(b"bird")
-            await dial(transport, listener.address)
-            await until(lambda: listener.owners and listener.owners[0].data == b"early bird")
-            server = listener.owners[0].transport
-            assert server is not None
-            server.write(b"worm")
-            await until(lambda: owner.data == b"worm")
-            transport.close()
-
-    run(scenario())
+@on_a_loop
+async def test_bytes_both_ways_and_those_written_before_the_connection() -> None:
+    async with Listener() as listener:
+        owner = Owner()
+        transport = Transport(owner, None)
+        transport.write(b"early ")
+        transport.write(b"bird")
+        await dial(transport, listener.address)
+        await until(lambda: listener.owners and listener.owners[0].data == b"early bird")
+        server = listener.owners[0].transport
+        assert server is not None
+        server.write(b"worm")
+        await until(lambda: owner.data == b"worm")
+        transport.close()
 
 
-def test_closing_sends_what_was_written_and_reports_to_the_other_end_only() -> None:
-    async def scenario() -> None:
-        async with Listener() as listener:
-            owner, transport = await connect(listener.address)
-            big = bytes(3_000_000)
-            transport.write(big)
-            transport.close()
-            transport.close()
-            await until(lambda: listener.owners[0].reasons)
-            assert listener.owners[0].data == big
-            assert listener.owners[0].reasons == ["closed by the peer"]
-            assert owner.reasons == []
-
-    run(scenario())
+@on_a_loop
+async def test_closing_sends_what_was_written_and_reports_to_the_other_end_only() -> None:
+    async with Listener() as listener:
+        owner, transport = await connect(listener.address)
+        big = bytes(3_000_000)
+        transport.write(big)
+        transport.close()
+        transport.close()
+        await until(lambda: listener.owners[0].reasons)
+        assert listener.owners[0].data == big
+        assert listener.owners[0].reasons == ["closed by the peer"]
+        assert owner.reasons == []
 
 
-def test_closing_before_the_connection_is_made() -> None:
-    async def scenario() -> None:
-        async with Listener() as listener:
-            owner = Owner()
-            transport = Transport(owner, None)
-            transport.write(b"last words")
-            transport.close()
-            await dial(transport, listener.address)
-            await until(lambda: listener.owners and listener.owners[0].reasons)
-            assert listener.owners[0].data == b"last words"
-            assert (owner.address, owner.reasons) == (None, [])
-
-    run(scenario())
+@on_a_loop
+async def test_closing_before_the_connection_is_made() -> None:
+    async with Listener() as listener:
+        owner = Owner()
+        transport = Transport(owner, None)
+        transport.write(b"last words")
+        transport.close()
+        await dial(transport, listener.address)
+        await until(lambda: listener.owners and listener.owners[0].reasons)
+        assert listener.owners[0].data == b"last words"
+        assert (owner.address, owner.reasons) == (None, [])
 
 
-def test_a_refused_connection() -> None:
-    async def scenario() -> None:
-        with bound_socket(("127.0.0.1", 0)) as sock:
-            address: Address = sock.getsockname()[:2]
-        owner, _ = await connect(address)
-        assert owner.reasons == [f"cannot connect to 127.0.0.1:{address[1]}: Connection refused"]
-
-    run(scenario())
+@on_a_loop
+async def test_a_refused_connection() -> None:
+    with bound_socket(("127.0.0.1", 0)) as sock:
+        address: Address = sock.getsockname()[:2]
+    owner, _ = await connect(address)
+    assert owner.reasons == [f"cannot connect to 127.0.0.1:{address[1]}: Connection refused"]
 
 
 @pytest.mark.parametrize("host", ["b..example", "x" * 300, "a\0b", "\ud800", ""])
-def test_a_host_that_is_no_name(host: str) -> None:
+@on_a_loop
+async def test_a_host_that_is_no_name(host: str) -> None:
     """Addresses of others come from others."""
-
-    async def scenario() -> None:
-        owner, _ = await connect((host, 7000))
-        (reason,) = owner.reasons
-        assert reason.startswith(f"cannot connect to {host}:7000: ")
-
-    run(scenario())
+    owner, _ = await connect((host, 7000))
+    (reason,) = owner.reasons
+    assert reason.startswith(f"cannot connect to {host}:7000: ")
 
 
-def test_a_dial_that_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_a_loop
+async def test_a_dial_that_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport_module, "DIAL_SECONDS", 0.05)
-
-    async def scenario() -> None:
-        # A full backlog: the kernel drops further requests for a connection.
-        with socket.socket() as full:
-            full.bind(("127.0.0.1", 0))
-            full.listen(0)
-            address: Address = full.getsockname()[:2]
-            with socket.create_connection(address):
-                owners = [(await connect(address))[0] for _ in range(3)]
-            assert f"no answer from 127.0.0.1:{address[1]} in 0.05 s" in owners[-1].reasons
-
-    run(scenario())
+    # A full backlog: the kernel drops further requests for a connection.
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        address: Address = full.getsockname()[:2]
+        with socket.create_connection(address):
+            owners = [(await connect(address))[0] for _ in range(3)]
+        assert f"no answer from 127.0.0.1:{address[1]} in 0.05 s" in owners[-1].reasons
 
 
-def test_the_owner_hears_when_a_peer_is_slow_and_pauses_reading() -> None:
-    async def scenario() -> None:
-        async with Listener() as listener:
-            loop = asyncio.get_running_loop()
-            with socket.create_connection(listener.address) as sock:
-                sock.setblocking(False)
-                await until(lambda: listener.owners)
-                owner = listener.owners[0]
-                transport = owner.transport
-                assert transport is not None
-                answer = bytes(16 << 20)
-                transport.write(answer)
-                assert owner.states == ["slow"]
-                assert SLOW_BYTES < transport.unsent <= len(answer)
-                transport.pause_reading()
-                transport.pause_reading()
-                await loop.sock_sendall(sock, b"question")
-                received = 0
-                while received < len(answer):
-                    assert owner.data == b""
-                    received += len(await loop.sock_recv(sock, 1 << 20))
-                await until(lambda: owner.states == ["slow", "drained"])
-                assert transport.unsent == 0
+@on_a_loop
+async def test_the_owner_hears_when_a_peer_is_slow_and_pauses_reading() -> None:
+    async with Listener() as listener:
+        loop = asyncio.get_running_loop()
+        with socket.create_connection(listener.address) as sock:
+            sock.setblocking(False)
+            await until(lambda: listener.owners)
+            owner = listener.owners[0]
+            transport = owner.transport
+            assert transport is not None
+            answer = bytes(16 << 20)
+            transport.write(answer)
+            assert owner.states == ["slow"]
+            assert SLOW_BYTES < transport.unsent <= len(answer)
+            transport.pause_reading()
+            transport.pause_reading()
+            await loop.sock_sendall(sock, b"question")
+            received = 0
+            while received < len(answer):
                 assert owner.data == b""
-                transport.resume_reading()
-                transport.resume_reading()
-                await until(lambda: owner.data == b"question")
-
-    run(scenario())
+                received += len(await loop.sock_recv(sock, 1 << 20))
+            await until(lambda: owner.states == ["slow", "drained"])
+            assert transport.unsent == 0
+            assert owner.data == b""
+            transport.resume_reading()
+            transport.resume_reading()
+            await until(lambda: owner.data == b"question")
 
 
 def test_node_and_transport_agree_on_what_is_slow() -> None:
@@ -265,24 +252,22 @@ def test_nothing_keeps_a_transport_and_its_owner_together() -> None:
     gc.collect()
     gc.disable()
     try:
-        run(scenario())
+        uvloop.run(scenario())
     finally:
         gc.enable()
 
 
-def test_closing_on_a_peer_that_does_not_read_does_not_last() -> None:
-    async def scenario() -> None:
-        before = Transport.open_count
-        async with Listener() as listener:
-            with socket.create_connection(listener.address):
-                await until(lambda: listener.owners)
-                transport = listener.owners[0].transport
-                assert transport is not None
-                transport.write(bytes(transport_module.ABORT_BYTES * 8))
-                transport.close()
-                await until(lambda: Transport.open_count == before)
-
-    run(scenario())
+@on_a_loop
+async def test_closing_on_a_peer_that_does_not_read_does_not_last() -> None:
+    before = Transport.open_count
+    async with Listener() as listener:
+        with socket.create_connection(listener.address):
+            await until(lambda: listener.owners)
+            transport = listener.owners[0].transport
+            assert transport is not None
+            transport.write(bytes(transport_module.ABORT_BYTES * 8))
+            transport.close()
+            await until(lambda: Transport.open_count == before)
 
 
 def test_an_address_in_use() -> None:
@@ -307,65 +292,56 @@ def contexts(authority: Authority, expired: bool = False) -> tuple[ssl.SSLContex
     return dialer, server
 
 
-def test_tls(authority: Authority) -> None:
+@on_a_loop
+async def test_tls(authority: Authority) -> None:
     client_context, server_context = contexts(authority)
-
-    async def scenario() -> None:
-        async with Listener(context=server_context) as listener:
-            owner, transport = await connect(listener.address, client_context)
-            transport.write(b"question")
-            await until(lambda: listener.owners[0].data == b"question")
-            server = listener.owners[0].transport
-            assert server is not None
-            server.write(bytes(2_000_000))
-            server.close()
-            await until(lambda: owner.reasons)
-            assert owner.data == bytes(2_000_000)
-            assert owner.reasons == ["closed by the peer"]
-
-    run(scenario())
+    async with Listener(context=server_context) as listener:
+        owner, transport = await connect(listener.address, client_context)
+        transport.write(b"question")
+        await until(lambda: listener.owners[0].data == b"question")
+        server = listener.owners[0].transport
+        assert server is not None
+        server.write(bytes(2_000_000))
+        server.close()
+        await until(lambda: owner.reasons)
+        assert owner.data == bytes(2_000_000)
+        assert owner.reasons == ["closed by the peer"]
 
 
-def test_each_end_learns_why_tls_failed(authority: Authority) -> None:
+@on_a_loop
+async def test_each_end_learns_why_tls_failed(authority: Authority) -> None:
     """With TLS 1.3 the dialer has finished its handshake when the server looks at its certificate."""
     client_context, _ = contexts(authority, expired=True)
     _, server_context = contexts(authority)
-
-    async def scenario() -> None:
-        async with Listener(context=server_context) as listener:
-            owner, transport = await connect(listener.address, client_context)
-            transport.write(b"question")
-            await until(lambda: owner.reasons and listener.owners[0].reasons)
-            assert listener.owners[0].data == b""
-            assert "certificate has expired" in listener.owners[0].reasons[0]
-            assert "alert certificate expired" in owner.reasons[0]
-            assert len(owner.reasons) == len(listener.owners[0].reasons) == 1
-
-    run(scenario())
+    async with Listener(context=server_context) as listener:
+        owner, transport = await connect(listener.address, client_context)
+        transport.write(b"question")
+        await until(lambda: owner.reasons and listener.owners[0].reasons)
+        assert listener.owners[0].data == b""
+        assert "certificate has expired" in listener.owners[0].reasons[0]
+        assert "alert certificate expired" in owner.reasons[0]
+        assert len(owner.reasons) == len(listener.owners[0].reasons) == 1
 
 
-def test_plaintext_at_either_end(authority: Authority) -> None:
+@on_a_loop
+async def test_plaintext_at_either_end(authority: Authority) -> None:
     client_context, server_context = contexts(authority)
-
-    async def scenario() -> None:
-        async with Listener(context=server_context) as listener:
-            owner, transport = await connect(listener.address)
-            transport.write(b"\x92\xa3NEO\x01")
-            await until(lambda: owner.reasons)
-            assert owner.data[:1] == b"\x15"  # an alert: the connection says what that means
-            reason = listener.owners[0].reasons[0]
-            assert reason.startswith("this node uses TLS and the peer does not")
-        async with Listener() as plain:
-            owner, _ = await connect(plain.address, client_context)
-            await until(lambda: plain.owners and plain.owners[0].data)
-            server = plain.owners[0].transport
-            assert server is not None
-            server.write(b"\x92\xa3NEO\x01")
-            await until(lambda: owner.reasons)
-            assert owner.reasons[0].startswith("this node uses TLS and the peer does not")
-            assert plain.owners[0].data[:1] == b"\x16"
-
-    run(scenario())
+    async with Listener(context=server_context) as listener:
+        owner, transport = await connect(listener.address)
+        transport.write(b"\x92\xa3NEO\x01")
+        await until(lambda: owner.reasons)
+        assert owner.data[:1] == b"\x15"  # an alert: the connection says what that means
+        reason = listener.owners[0].reasons[0]
+        assert reason.startswith("this node uses TLS and the peer does not")
+    async with Listener() as plain:
+        owner, _ = await connect(plain.address, client_context)
+        await until(lambda: plain.owners and plain.owners[0].data)
+        server = plain.owners[0].transport
+        assert server is not None
+        server.write(b"\x92\xa3NEO\x01")
+        await until(lambda: owner.reasons)
+        assert owner.reasons[0].startswith("this node uses TLS and the peer does not")
+        assert plain.owners[0].data[:1] == b"\x16"
 
 
 def test_the_end_of_a_tls_stream_is_announced(authority: Authority) -> None:
@@ -377,5 +353,5 @@ def test_the_end_of_a_tls_stream_is_announced(authority: Authority) -> None:
         transport.close()
 
     with TlsPeer(server_context) as peer:
-        run(scenario(peer.address))
+        uvloop.run(scenario(peer.address))
     assert peer.end is None
