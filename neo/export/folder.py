@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec import DecodeError
+
 from neo.export.plan import APPENDED, DERIVED, ExportError, Plan
 
 MANIFEST = "manifest.json"
@@ -80,7 +82,7 @@ class Folder:
         new = self.path / ".unfinished.removed"
         for name in (*plan.tables, LINKS, RUNS):
             (new / name).mkdir(parents=True)
-        write(new / MANIFEST, plan.to_json().encode())
+        write(new / MANIFEST, plan.to_json())
         new.rename(self.unfinished)
         sync(self.path)
 
@@ -127,8 +129,8 @@ class Folder:
 def _read(folder: Path) -> Plan:
     path = folder / MANIFEST
     try:
-        return Plan.from_json(path.read_text())
-    except (OSError, ValueError, TypeError, KeyError) as e:
+        return Plan.from_json(path.read_bytes())
+    except (OSError, DecodeError) as e:
         raise ExportError(
             f"{str(path)!r} is no manifest of an export ({e}); choose an empty folder"
         ) from None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct, json
 
 from neo.client import NEOStorage
 from neo.client.scan import Scanner
@@ -39,8 +39,7 @@ class PackedError(ExportError):
     """A pack removed revisions that the export had not read yet, so it cannot continue."""
 
 
-@dataclass(frozen=True)
-class Boundary:
+class Boundary(Struct, frozen=True, forbid_unknown_fields=True):
     """An exported transaction, which identifies the source later.
 
     ``packed``: whether a pack had passed it.
@@ -50,8 +49,7 @@ class Boundary:
     packed: bool
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     """The parameters of one snapshot.
 
     ``number``: of the snapshot. ``first``, ``last``: tids to read, both included. ``since``: the tid
@@ -96,18 +94,13 @@ class Plan:
         """Return the name of the file that a group adds to a table. It is never reused."""
         return f"{self.name}-{group:03}.parquet"
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1)
+    def to_json(self) -> bytes:
+        return json.format(json.encode(self), indent=1)
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
-        """Raise ValueError, TypeError or KeyError for another text."""
-        found: dict[str, Any] = json.loads(text)
-        boundary = found.pop("boundary")
-        columns = tuple(found.pop("columns"))
-        return cls(
-            **found, columns=columns, boundary=None if boundary is None else Boundary(**boundary)
-        )
+    def from_json(cls, text: bytes) -> Plan:
+        """Raise DecodeError for another text."""
+        return json.decode(text, type=cls)
 
 
 def checked_columns(text: str) -> tuple[str, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, json
 
 from neo.client.scan import Revision
 from neo.export.folder import RUNS, sync, write
@@ -29,8 +29,7 @@ from neo.protocol.packets import AnswerTransactionInformation
 PROGRESS = "progress.json"
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(Struct, frozen=True, forbid_unknown_fields=True):
     """The durable progress of a reader.
 
     Revisions up to ``boundary`` are in ``runs`` and in ``parts`` files of transactions. ``written``: the
@@ -46,12 +45,7 @@ class Progress:
 
 def load_progress(runs: Path) -> Progress:
     path = runs / PROGRESS
-    if not path.exists():
-        return Progress()
-    found = json.loads(path.read_text())
-    boundary = found.pop("boundary")
-    made = tuple(Run(run["name"], tuple(run["places"])) for run in found.pop("runs"))
-    return Progress(None if boundary is None else Boundary(**boundary), made, **found)
+    return json.decode(path.read_bytes(), type=Progress) if path.exists() else Progress()
 
 
 def revisions(folder: Path, group: int) -> Iterator[tuple[int, list[Revision]]]:
@@ -150,7 +144,7 @@ class Reader:
         sync(self._runs)
         sync(self._folder / "transactions")
         self._progress = Progress(boundary, tuple(runs), parts, self._written, complete)
-        write(self._runs / PROGRESS, json.dumps(asdict(self._progress)).encode())
+        write(self._runs / PROGRESS, json.format(json.encode(self._progress), indent=0))
         for run in merged:
             (self._runs / run.name).unlink()
         self._pending = []
