@@ -72,7 +72,7 @@ async def find_primary(
             assert isinstance(accepted, AcceptIdentification)
             if accepted.node_type is NodeType.MASTER and accepted.your_nid is not None:
                 peer.handler = handler
-                _Alive(core, masters, peer).look()
+                _watch(core, masters, Pulse(peer))
                 return peer, accepted
             reason = "it is not a master"
             peer.close()
@@ -111,21 +111,14 @@ def _give_up(masters: MasterCandidates, address: Address, peer: Peer) -> None:
     peer.lost("it does not answer")
 
 
-class _Alive:
-    """Failure detector of the connection with the primary, if another master can take over."""
-
-    def __init__(self, core: Core, masters: MasterCandidates, peer: Peer) -> None:
-        self._core = core
-        self._masters = masters
-        self._pulse = Pulse(peer)
-
-    def look(self) -> None:
-        peer = self._pulse.peer
-        if peer.closed:
-            return
-        if len(self._masters.addresses) > 1 and self._pulse.look() > SILENCE_SECONDS:
-            assert peer.address is not None
-            self._masters.silent(peer.address)
-            peer.lost("it does not answer, and another master may be primary")
-            return
-        self._core.call_later(LOOK_SECONDS, self.look)
+def _watch(core: Core, masters: MasterCandidates, pulse: Pulse) -> None:
+    """Give up a primary that falls silent, if another master can take over. Reschedules itself."""
+    peer = pulse.peer
+    if peer.closed:
+        return
+    if len(masters.addresses) > 1 and pulse.look() > SILENCE_SECONDS:
+        assert peer.address is not None
+        masters.silent(peer.address)
+        peer.lost("it does not answer, and another master may be primary")
+        return
+    core.call_later(LOOK_SECONDS, partial(_watch, core, masters, pulse))
