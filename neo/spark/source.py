@@ -20,7 +20,7 @@ from neo.spark.plan import Pinned, check_packed, deal, pin
 from neo.spark.pushdown import Wanted, push
 from neo.spark.reading import Query, read_task
 from neo.spark.stream import ChangeReader
-from neo.spark.tables import Column, columns_of
+from neo.spark.tables import columns_of
 
 logger = logging.getLogger("neo.spark")
 # The root logger of Spark's Python workers has the level WARNING. Log loads nevertheless, because a
@@ -36,11 +36,6 @@ _DDL = {
     pa.list_(pa.int64()): "ARRAY<BIGINT>",
     pa.timestamp("us", tz="UTC"): "TIMESTAMP",
 }
-
-
-def ddl(columns: Iterable[Column]) -> str:
-    """Return the schema as DDL for Spark."""
-    return ", ".join(f"`{column.name}` {_DDL[column.type]}" for column in columns)
 
 
 class NEODataSource(DataSource):
@@ -62,7 +57,8 @@ class NEODataSource(DataSource):
         return "neo"
 
     def schema(self) -> str:
-        return ddl(self.parsed.query.columns)
+        columns = self.parsed.query.columns
+        return ", ".join(f"`{column.name}` {_DDL[column.type]}" for column in columns)
 
     def reader(self, schema: StructType) -> NEOReader:
         return NEOReader(self.chosen(schema), self.pinned)

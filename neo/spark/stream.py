@@ -34,10 +34,6 @@ def offset(tid: int) -> Offset:
     return {"tid": f"{tid:016x}"}
 
 
-def first_offset(tid: int, packed: int) -> Offset:
-    return {**offset(tid), "packed": f"{packed:016x}"}
-
-
 def tid_of(at: Offset) -> int:
     return int(at["tid"], 16)
 
@@ -81,7 +77,9 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end = _limited(scanner, first, end, limit.max_rows)
         finally:
             storage.close()
-        return offset(end) if first else first_offset(max(end, min(packed, last)), packed)
+        if first:
+            return offset(end)
+        return {**offset(max(end, min(packed, last))), "packed": f"{packed:016x}"}
 
     def reportLatestOffset(self) -> Offset | None:
         return offset(self._last())
