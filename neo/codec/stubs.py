@@ -206,9 +206,7 @@ def _collection(make: Callable[[Any], object]) -> Callable[..., object]:
 
 def _reconstruct(cls: object, base: object, state: object) -> object:
     """Make an instance as protocols 0 and 1 do (``copyreg._reconstructor``)."""
-    if not (isinstance(cls, type) and issubclass(cls, Stub)):
-        raise MalformedPickle("an instance is made of a value that is no class")
-    return cls() if state is None else cls(state)
+    return _newobj(cls) if state is None else _newobj(cls, state)
 
 
 def _newobj(cls: object, *args: object) -> object:
