@@ -39,8 +39,8 @@ from neo.protocol.packets import ANSWERS, Answer, Error, Message, Request
 MAGIC = b"\x92\xa3NEO"
 VERSION = b"\x01"
 HANDSHAKE = MAGIC + VERSION
-#: First byte of an alert and of a hello.
-_TLS_RECORDS = (0x15, 0x16)
+#: First byte of an alert and of a hello of TLS.
+TLS_RECORDS = (0x15, 0x16)
 
 #: A stranger's bytes are decoded in portions, so that requests that follow the identification at once are
 #: not taken for one oversized message.
@@ -72,7 +72,7 @@ def check_handshake(received: bytes) -> None:
     """Raise HandshakeError as soon as the beginning cannot become this version's handshake."""
     if HANDSHAKE.startswith(received):
         return
-    if received[0] in _TLS_RECORDS:
+    if received[0] in TLS_RECORDS:
         raise HandshakeError(
             "the peer uses TLS and this node does not: give all nodes ca, cert and key, or none"
         )

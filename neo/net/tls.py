@@ -10,13 +10,12 @@ from __future__ import annotations
 import ssl
 from threading import Lock
 
+from neo.net.connection import TLS_RECORDS
+from neo.net.sockets import READ_SIZE
 from neo.protocol.errors import HandshakeError
 
-#: First byte of an alert and of a hello.
-_TLS_RECORDS = (0x15, 0x16)
 #: Fatal alert *protocol_version*, for a peer without TLS: it tells that peer that this node uses TLS.
 _ALERT = bytes.fromhex("15030300020246")
-_READ = 256 * 1024
 
 
 def tls_context(ca: str, cert: str, key: str, server: bool) -> ssl.SSLContext:
@@ -99,7 +98,7 @@ class TlsLink:
         with self._lock:
             if self._first and raw:
                 self._first = False
-                if raw[0] not in _TLS_RECORDS:
+                if raw[0] not in TLS_RECORDS:
                     self._outgoing.write(_ALERT)
                     raise HandshakeError(
                         "this node uses TLS and the peer does not: give all nodes ca, cert and "
@@ -111,7 +110,7 @@ class TlsLink:
             portions = []
             try:
                 while self._established:
-                    portion = self._ssl.read(_READ)
+                    portion = self._ssl.read(READ_SIZE)
                     if not portion:
                         break
                     portions.append(portion)
