@@ -6,7 +6,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any
 
 #: Bound of the kept lines, because damage may be logged once per record.
 KEPT = 20
@@ -60,15 +60,10 @@ def watched() -> Iterator[Warned]:
             show = warnings.showwarning
 
             def shown(
-                message: Warning | str,
-                category: type[Warning],
-                filename: str,
-                lineno: int,
-                file: TextIO | None = None,
-                line: str | None = None,
+                message: Warning | str, category: type[Warning], *where: Any, **options: Any
             ) -> None:
                 if issubclass(category, _ABOUT_CODE):
-                    show(message, category, filename, lineno, file, line)
+                    show(message, category, *where, **options)
                 else:
                     warned.add(f"{category.__name__}: {message}")
 
