@@ -93,7 +93,7 @@ def tids(storage: Any, stop: bytes) -> Generator[tuple[bytes, bool], None, None]
 def _incomplete(storage: Any, read: bytes, why: str) -> MigrateError:
     where = f"transaction 0x{read.hex()}" if read != ZERO_TID else "the beginning"
     return MigrateError(
-        f"{storage_name(storage)} cannot be read behind {where}: {why}; it is damaged, or was packed or "
+        f"{storage_name(storage)} cannot be read after {where}: {why}; it is damaged, or was packed or "
         "truncated meanwhile"
     )
 

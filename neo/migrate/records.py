@@ -88,7 +88,7 @@ class Records:
         tid, length, status, *lengths = TRANSACTION.unpack(header)
         begin, end = position + TRANSACTION.size + sum(lengths), position + length
         if end + _NUMBER > self.size:
-            raise Damage("it reaches behind the end of the file")
+            raise Damage("it reaches beyond the end of the file")
         if self.number(end) != length:
             raise Damage("its length is not repeated at its end")
         if begin > end:

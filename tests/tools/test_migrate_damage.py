@@ -292,10 +292,10 @@ def test_a_source_that_ends_early_is_not_copied_in_silence(tmp_path: Path) -> No
         with db.transaction() as connection:
             connection.root()["number"] = number
     with closing(FileStorage(str(tmp_path / "copy.fs"))) as copy:
-        with pytest.raises(MigrateError, match="cannot be read behind transaction 0x.* its last"):
+        with pytest.raises(MigrateError, match="cannot be read after transaction 0x.* its last"):
             list(copy_from(ZERO_TID, short, copy))
         assert len(list(copy.iterator())) == 3
-        with pytest.raises(MigrateError, match="cannot be read behind"):
+        with pytest.raises(MigrateError, match="cannot be read after"):
             list(compare(short, copy))
     db.close()
 
