@@ -12,6 +12,16 @@ from neo.storage.backend.sql import SET_VALUE_TID, Engine, Row, bound, to_bytes
 from neo.storage.backend.tables import Tables
 from neo.storage.backend.values import Values
 
+_DATA_IDS = "SELECT data_id FROM obj WHERE `partition`=? AND tid>? AND data_id IS NOT NULL"
+_OIDS = "SELECT DISTINCT oid FROM obj WHERE `partition`=? AND oid>=? ORDER BY oid LIMIT ?"
+_REVISIONS = (
+    "SELECT oid, tid, data_id, value_tid FROM obj"
+    " WHERE `partition`=? AND oid>=? AND oid<=? ORDER BY oid, tid"
+)
+_FIRST_REVISIONS = "SELECT oid, tid, data_id FROM obj WHERE `partition`=? ORDER BY oid, tid LIMIT ?"
+_FIRST_TIDS = "SELECT tid FROM trans WHERE `partition`=? ORDER BY tid LIMIT ?"
+_DELETE_REVISIONS = "DELETE FROM obj WHERE `partition`=? AND oid=? AND tid<=?"
+
 
 class Maintenance:
     def __init__(self, engine: Engine, tables: Tables, values: Values) -> None:
@@ -25,11 +35,7 @@ class Maintenance:
         self._engine.drain()
         last = bound(tid)
         for partition in partitions:
-            ids = self._read(
-                "SELECT data_id FROM obj WHERE `partition`=? AND tid>? AND data_id IS NOT NULL",
-                partition,
-                last,
-            )
+            ids = self._read(_DATA_IDS, partition, last)
             self._write("DELETE FROM obj WHERE `partition`=? AND tid>?", partition, last)
             self._write("DELETE FROM trans WHERE `partition`=? AND tid>?", partition, last)
             self._values.collect(data_id for (data_id,) in ids)
@@ -39,21 +45,9 @@ class Maintenance:
         self._engine.drain()
         limit = bound(tid)
         self._tables.packed(limit)
-        oids = self._read(
-            "SELECT DISTINCT oid FROM obj WHERE `partition`=? AND oid>=? ORDER BY oid LIMIT ?",
-            partition,
-            bound(min_oid),
-            length + 1,
-        )
+        oids = self._read(_OIDS, partition, bound(min_oid), length + 1)
         if oids:
-            last = oids[:length][-1][0]
-            rows = self._read(
-                "SELECT oid, tid, data_id, value_tid FROM obj"
-                " WHERE `partition`=? AND oid>=? AND oid<=? ORDER BY oid, tid",
-                partition,
-                oids[0][0],
-                last,
-            )
+            rows = self._read(_REVISIONS, partition, oids[0][0], oids[:length][-1][0])
             self._pack_rows(rows, limit, partition)
         return to_bytes(oids[length][0]) if len(oids) > length else None
 
@@ -65,12 +59,7 @@ class Maintenance:
             is_last = partial(self._is_last, partition, last, tid) if oid == last else revisions.never
             removed, changed = revisions.pack(known, tid, is_last)
             if removed:
-                self._write(
-                    "DELETE FROM obj WHERE `partition`=? AND oid=? AND tid<=?",
-                    partition,
-                    oid,
-                    removed[-1].tid,
-                )
+                self._write(_DELETE_REVISIONS, partition, oid, removed[-1].tid)
                 released += [r.data_id for r in removed if r.data_id is not None]
             for serial, value_tid in changed:
                 self._write(SET_VALUE_TID, value_tid, partition, oid, serial)
@@ -100,26 +89,17 @@ class Maintenance:
 
     def drop_partition(self, partition: int, length: int) -> bool:
         self._engine.drain()
-        rows = self._read(
-            "SELECT oid, tid, data_id FROM obj WHERE `partition`=? ORDER BY oid, tid LIMIT ?",
-            partition,
-            length,
-        )
+        rows = self._read(_FIRST_REVISIONS, partition, length)
         if rows:
             oid, tid, _ = rows[-1]
             self._write("DELETE FROM obj WHERE `partition`=? AND oid<?", partition, oid)
-            self._write(
-                "DELETE FROM obj WHERE `partition`=? AND oid=? AND tid<=?", partition, oid, tid
-            )
+            self._write(_DELETE_REVISIONS, partition, oid, tid)
             self._values.collect(data_id for _, _, data_id in rows if data_id is not None)
         left = length - len(rows)
         if left > 0:
-            rows = self._read(
-                "SELECT tid FROM trans WHERE `partition`=? ORDER BY tid LIMIT ?", partition, left
-            )
+            rows = self._read(_FIRST_TIDS, partition, left)
             if rows:
-                self._write(
-                    "DELETE FROM trans WHERE `partition`=? AND tid<=?", partition, rows[-1][0]
-                )
+                last = rows[-1][0]
+                self._write("DELETE FROM trans WHERE `partition`=? AND tid<=?", partition, last)
             left -= len(rows)
         return left == 0

@@ -16,6 +16,11 @@ from neo.storage.backend.sql import MAX_TID, Engine, bound, optional_bytes, to_b
 from neo.storage.backend.tables import Tables
 from neo.storage.backend.values import Values
 
+_REVISION = "SELECT data_id, value_tid FROM obj WHERE `partition`=? AND oid=? AND tid=?"
+
+_REVISIONS = (
+    "SELECT tid, data_id, value_tid FROM obj WHERE `partition`=? AND oid=? AND tid<? ORDER BY tid"
+)
 _LAST_SERIAL = "SELECT tid FROM obj WHERE `partition`=? AND oid=? ORDER BY tid DESC LIMIT 1"
 
 _OIDS = (
@@ -23,6 +28,13 @@ _OIDS = (
     "(SELECT MAX(tid) FROM obj n WHERE n.`partition`=o.`partition` AND n.oid=o.oid)"
     " ORDER BY oid LIMIT ?"
 )
+
+_TRANSACTION = (
+    "SELECT user, description, ext, packed, oids, ttid FROM trans WHERE `partition`=? AND tid=?"
+)
+_TIDS = "SELECT tid FROM trans WHERE `partition`=? AND tid>=? AND tid<=? ORDER BY tid LIMIT ?"
+
+_TIDS_DESCENDING = "SELECT tid FROM trans WHERE `partition`=? ORDER BY tid DESC LIMIT ?"
 
 _LAST_TRANSACTIONS = (
     "SELECT tid FROM trans WHERE `partition`=? AND tid<=? ORDER BY tid DESC LIMIT ?"
@@ -150,12 +162,7 @@ class Reads:
     def value_at(self, oid: bytes, serial: bytes) -> tuple[int | None, bytes | None] | None:
         self._engine.drain()  # specification 12.22
         o = to_int(oid)
-        rows = self._read(
-            "SELECT data_id, value_tid FROM obj WHERE `partition`=? AND oid=? AND tid=?",
-            o % self._tables.modulo,
-            o,
-            to_int(serial),
-        )
+        rows = self._read(_REVISION, o % self._tables.modulo, o, to_int(serial))
         if not rows:
             return None
         data_id, value_tid = rows[0]
@@ -167,15 +174,12 @@ class Reads:
         self, oid: bytes, first: int, last: int, since: bytes = ZERO_TID
     ) -> list[tuple[bytes, int]]:
         o = to_int(oid)
-        rows = self._read(
+        sql = (
             f"SELECT o.tid, {self._dialect.value_length} FROM obj o LEFT JOIN data d ON d.id=o.data_id"
-            " WHERE o.`partition`=? AND o.oid=? AND o.tid>=? ORDER BY o.tid DESC LIMIT ? OFFSET ?",
-            o % self._tables.modulo,
-            o,
-            bound(since),
-            max(0, last - first),
-            first,
+            " WHERE o.`partition`=? AND o.oid=? AND o.tid>=? ORDER BY o.tid DESC LIMIT ? OFFSET ?"
         )
+        length = max(0, last - first)
+        rows = self._read(sql, o % self._tables.modulo, o, bound(since), length, first)
         return [(to_bytes(tid), int(size or 0)) for tid, size in rows]
 
     def oids(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
@@ -202,13 +206,7 @@ class Reads:
 
     def revisions_of(self, o: int, before: int = MAX_TID) -> list[Revision]:
         """Return the revisions of an object that are older than ``before``, ascending."""
-        rows = self._read(
-            "SELECT tid, data_id, value_tid FROM obj WHERE `partition`=? AND oid=? AND tid<?"
-            " ORDER BY tid",
-            o % self._tables.modulo,
-            o,
-            before,
-        )
+        rows = self._read(_REVISIONS, o % self._tables.modulo, o, before)
         return [Revision(*row) for row in rows]
 
     def packed_value(self, oid: bytes, serial: bytes, tid: bytes) -> bytes | None:
@@ -248,49 +246,28 @@ class Reads:
 
     def transaction(self, tid: bytes) -> Transaction | None:
         t = to_int(tid)
-        rows = self._read(
-            "SELECT user, description, ext, packed, oids, ttid FROM trans"
-            " WHERE `partition`=? AND tid=?",
-            t % self._tables.modulo,
-            t,
-        )
+        rows = self._read(_TRANSACTION, t % self._tables.modulo, t)
         if not rows:
             return None
         user, description, extension, packed, oids, ttid = rows[0]
-        return Transaction(
-            tid,
-            user,
-            description,
-            extension,
-            # NEO leaves the column at 0 (specification 14.9).
-            bool(packed) or t <= (self._tables.config_tid("_pack_tid") or 0),
-            [oids[i : i + 8] for i in range(0, len(oids), 8)],
-            to_bytes(ttid),
-        )
+        # NEO leaves the column at 0 (specification 14.9).
+        packed = bool(packed) or t <= (self._tables.config_tid("_pack_tid") or 0)
+        oids = [oids[i : i + 8] for i in range(0, len(oids), 8)]
+        return Transaction(tid, user, description, extension, packed, oids, to_bytes(ttid))
 
     def tids_descending(self, first: int, last: int, partitions: Sequence[int]) -> list[bytes]:
         # Merge sorted partitions, because one query over all of them would sort all rows.
+        first, last = max(0, first), max(0, last)
         sorted_tids: Iterable[Iterable[Any]] = [
-            self._read(
-                "SELECT tid FROM trans WHERE `partition`=? ORDER BY tid DESC LIMIT ?",
-                partition,
-                max(0, last),
-            )
-            for partition in partitions
+            self._read(_TIDS_DESCENDING, partition, last) for partition in partitions
         ]
         merged = merge(*sorted_tids, reverse=True)
-        return [to_bytes(tid) for (tid,) in islice(merged, max(0, first), max(0, last))]
+        return [to_bytes(tid) for (tid,) in islice(merged, first, last)]
 
     def tids_ascending(
         self, min_tid: bytes, max_tid: bytes, length: int, partition: int
     ) -> list[bytes]:
-        rows = self._read(
-            "SELECT tid FROM trans WHERE `partition`=? AND tid>=? AND tid<=? ORDER BY tid LIMIT ?",
-            partition,
-            bound(min_tid),
-            bound(max_tid),
-            length,
-        )
+        rows = self._read(_TIDS, partition, bound(min_tid), bound(max_tid), length)
         return [to_bytes(tid) for (tid,) in rows]
 
     def last_ids(self, partitions: Sequence[int]) -> tuple[bytes | None, bytes | None]:

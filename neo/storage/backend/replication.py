@@ -20,6 +20,7 @@ _ADD_TRANSACTION = (
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _ADD_OBJECT = "REPLACE INTO obj (`partition`, oid, tid, data_id, value_tid) VALUES (?, ?, ?, ?, ?)"
+_DATA_ID = "SELECT data_id FROM obj WHERE `partition`=? AND oid=? AND tid=?"
 _SET_DATA = "UPDATE obj SET data_id=? WHERE `partition`=? AND oid=? AND tid=?"
 # Rows of lockless undos. The undo of a creation has NULL in ``value_tid`` too.
 _UNLINKED = (
@@ -48,17 +49,8 @@ class Replication:
         tid, user, description, extension, packed, oids, ttid = transaction
         self._engine.dialect.check_metadata(user, description, extension, oids)
         t = storable(tid, "tid")
-        self._engine.write_row(
-            _ADD_TRANSACTION,
-            t % self._tables.modulo,
-            t,
-            int(packed),
-            b"".join(oids),
-            user,
-            description,
-            extension,
-            storable(ttid, "ttid"),
-        )
+        row = int(packed), b"".join(oids), user, description, extension, storable(ttid, "ttid")
+        self._engine.write_row(_ADD_TRANSACTION, t % self._tables.modulo, t, *row)
 
     def add_object(self, oid: bytes, record: Record) -> None:
         serial, _, compression, checksum, data, data_serial = record
@@ -90,9 +82,8 @@ class Replication:
         for tid, oid in objects:
             o = to_int(oid)
             key = o % self._tables.modulo, o, to_int(tid)
-            where = "FROM obj WHERE `partition`=? AND oid=? AND tid=?"
-            ids += [data_id for (data_id,) in self._read(f"SELECT data_id {where}", *key)]
-            self._write(f"DELETE {where}", *key)
+            ids += [data_id for (data_id,) in self._read(_DATA_ID, *key)]
+            self._write("DELETE FROM obj WHERE `partition`=? AND oid=? AND tid=?", *key)
         self._values.collect(data_id for data_id in ids if data_id is not None)
 
     def _repoint(self, objects: list[tuple[bytes, bytes]]) -> None:
@@ -119,12 +110,7 @@ class Replication:
         for oid, tid, value_tid in self._read(_UNLINKED, partition):
             data_id = linked.get((oid, value_tid))
             if data_id is None:
-                rows = self._read(
-                    "SELECT data_id FROM obj WHERE `partition`=? AND oid=? AND tid=?",
-                    partition,
-                    oid,
-                    value_tid,
-                )
+                rows = self._read(_DATA_ID, partition, oid, value_tid)
                 data_id = rows[0][0] if rows else None
             if data_id is None:
                 lacking.append((to_bytes(tid), to_bytes(oid)))

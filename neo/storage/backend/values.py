@@ -59,21 +59,16 @@ class Values:
 
     def _first_free(self, partition: int) -> int:
         start = partition << COUNTER_BITS
-        rows = self._read(
-            "SELECT MAX(id) FROM data WHERE id>=? AND id<=?", start, start + (1 << COUNTER_BITS) - 1
-        )
+        end = start + (1 << COUNTER_BITS) - 1
+        rows = self._read("SELECT MAX(id) FROM data WHERE id>=? AND id<=?", start, end)
         last: int | None = rows[0][0]
         return start if last is None else last + 1
 
     def _find_same(self, checksum: bytes, compression: int, data: bytes) -> int | None:
         """Return the row of ``data`` with the same content, or None. Drain earlier writes first."""
         self._engine.drain()
-        rows = self._read(
-            "SELECT id FROM data WHERE hash=? AND compression IN (?, ?)",
-            checksum,
-            compression,
-            compression | 0x80,
-        )
+        sql = "SELECT id FROM data WHERE hash=? AND compression IN (?, ?)"
+        rows = self._read(sql, checksum, compression, compression | 0x80)
         if not rows:
             return None
         data_id: int = rows[0][0]
