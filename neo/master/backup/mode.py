@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from neo.master.backup.following import Backup, Known
-from neo.master.backup.memory import Memory
 from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
 from neo.master.denial import denied
@@ -15,6 +14,7 @@ from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
 from neo.master.maintenance.truncation import check_all_there
 from neo.master.parts import Operation
+from neo.master.phases.recovery import Memory
 from neo.master.phases.service import begin_service
 from neo.master.settings import MasterSettings
 from neo.master.states import Event

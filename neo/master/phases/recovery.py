@@ -10,8 +10,8 @@ awaited.
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
-from neo.master.backup.memory import Memory, unaware_cells
 from neo.master.cluster import Cluster
 from neo.master.phases.comparison import Comparison
 from neo.master.phases.empty_database import turn_out
@@ -50,6 +50,21 @@ GIVEN_UP_TABLES = 1000 * UNKNOWN_TABLES
 #: Time that a new primary waits for all nodes with readable cells. They notice the loss of the old
 #: primary within three seconds; nodes that come later copy what they miss.
 STORAGES_SECONDS = 6.0
+
+
+class Memory(NamedTuple):
+    """What storage nodes remember of a backup when the cluster starts again."""
+
+    #: ``backup_tid`` of each node: up to which tid the cells are complete that it knows to be readable.
+    tids: dict[int, bytes | None]
+    #: (partition, nid) of readable cells whose nodes were lost when the cells became readable: the master
+    #: knew that they were complete up to some tid, but the nodes did not know that they can be read.
+    unaware: frozenset[tuple[int, int]]
+
+    @property
+    def least(self) -> bytes | None:
+        """The tid up to which the cells of all nodes that remember one are complete."""
+        return min((tid for tid in self.tids.values() if tid is not None), default=None)
 
 
 class Recovery:
@@ -98,9 +113,6 @@ class Recovery:
         self._cluster.truncate_tid = self._truncate_tid()
         self.backup = self._backup()
         self._prepare()
-
-    def _ended(self) -> bool:
-        return self._done.done
 
     # -- answers of storage nodes ------------------------------------------------------------------------
 
@@ -156,13 +168,10 @@ class Recovery:
                 table = await self._ask_table(peer, nid)
             finally:
                 self._asking = None
-            if table is None:
-                continue
-            if self._ended():
-                return
-            self._cluster.partitions.load(table.ptid, table.num_replicas, table.row_list)
-            turn_out(self._cluster)
-            self._show_admins(self._absent_nodes())
+            if table is not None and not self._done.done:
+                self._cluster.partitions.load(table.ptid, table.num_replicas, table.row_list)
+                turn_out(self._cluster)
+                self._show_admins()
 
     async def _ask_table(self, peer: Peer, nid: int) -> AnswerPartitionTable | None:
         """Return the table of a node. None if it does not answer; its other answer is removed then."""
@@ -174,17 +183,14 @@ class Recovery:
             return None
         return table
 
-    def _absent_nodes(self) -> list[Node]:
-        """Add nodes with cells that are not known yet to the node table, so that operators see them."""
+    def _show_admins(self) -> None:
+        """Show operators the table, and nodes with cells that were not known yet."""
         nodes = self._cluster.nodes
-        return [
-            nodes.add(Node(NodeType.STORAGE, nid, state=NodeState.DOWN))
+        rows = [
+            nodes.add(Node(NodeType.STORAGE, nid, state=NodeState.DOWN)).row()
             for nid in sorted(self._cluster.partitions.nodes())
             if nodes.get(nid) is None
         ]
-
-    def _show_admins(self, absent: list[Node]) -> None:
-        rows = [node.row() for node in absent]
         for peer in self._cluster.of_type(NodeType.ADMIN):
             peer.send(NotifyNodeInformation(self._cluster.stamp(), rows))
             peer.send(self._cluster.table())
@@ -329,10 +335,15 @@ class Recovery:
         readable = self._cluster.partitions.nodes(readable_only=True)
         if not any(self._answers[nid].backup_tid for nid in readable & self._answers.keys()):
             return None
-        older = {nid: table for nid, table in self._older.items() if table is not None}
         return Memory(
             {nid: answer.backup_tid for nid, answer in self._answers.items()},
-            unaware_cells(self._cluster.partitions, older),
+            frozenset(
+                (partition, nid)
+                for nid, own in self._older.items()
+                if own is not None
+                for partition in set(self._cluster.partitions.readable_by(nid))
+                - set(own.readable_by(nid))
+            ),
         )
 
     def _obstacle_to_backup(self, readable: set[int]) -> str | None:
@@ -394,7 +405,12 @@ class Recovery:
         nodes = [node for nid in serving if (node := cluster.nodes.get(nid)) is not None]
         cluster.set_node_states(nodes, NodeState.RUNNING)
         unaware = self.backup.unaware if self.backup is not None else ()
-        changes = self._forgotten_cells(identified) or cluster.lost_cells(unaware)
+        changes: list[CellChange] = []
+        if cluster.truncate_tid is not None:
+            # Nodes that are absent from a truncation must not come back with what the others delete.
+            absent = cluster.partitions.nodes() - identified
+            changes = without(cluster.partitions, absent)
+        changes = changes or cluster.lost_cells(unaware)
         assert cluster.partitions.ptid is not None
         if changes:
             ptid = cluster.partitions.ptid + 1
@@ -422,14 +438,6 @@ class Recovery:
             older = self._answers[nid].ptid
             if older is not None and older < ptid:
                 self._cluster.published.remembered(nid, older)
-
-    def _forgotten_cells(self, identified: set[int]) -> list[CellChange]:
-        """Return changes that take the cells of nodes that are absent from a truncation, which must not
-        come back with what the others delete."""
-        table = self._cluster.partitions
-        if self._cluster.truncate_tid is None:
-            return []
-        return without(table, table.nodes() - identified)
 
 
 def _names(nids: set[int]) -> str:
