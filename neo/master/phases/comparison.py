@@ -24,12 +24,7 @@ from neo.master.phases.tails import Lack, Tail, Verdict, judge, make_tail
 from neo.master.phases.verification import ask_each
 from neo.node.task import Checkpoint
 from neo.protocol.ids import format_nid, format_nids
-from neo.protocol.packets import (
-    FEATURE_TAILS,
-    TAIL_LENGTH,
-    AskTails,
-    CellChange,
-)
+from neo.protocol.packets import FEATURE_TAILS, TAIL_LENGTH, AskTails, CellChange
 
 logger = logging.getLogger("neo.master")
 
@@ -99,7 +94,8 @@ class Comparison:
             if verdict.undecided and not (forced and _incomplete(verdict))
         }
         if undecided:
-            lost = {nid for p in undecided for nid in found[p].nodes.difference(here[p])}
+            asked = {p: found[p].references | found[p].lacks.keys() for p in undecided}
+            lost = {nid for p, nids in asked.items() for nid in nids.difference(here[p])}
             self.disagreement = _disagreement(undecided, lost)
             self._checks.compared({p: _choice(v) for p, v in undecided.items()}, decided=False)
             self._operation.back_to_recovery(self.disagreement.text)

@@ -75,11 +75,6 @@ class Verdict(NamedTuple):
     lacks: dict[int, Lack]
 
     @property
-    def nodes(self) -> frozenset[int]:
-        """All nodes that were compared."""
-        return self.references.union(self.lacks)
-
-    @property
     def equal(self) -> bool:
         return not self.lacks
 
