@@ -315,32 +315,33 @@ class Checks:
     def _differ(self, row: Row, partition: int, wrong: list[int], others: bool) -> None:
         """Take wrong cells out of service if ``others`` can be read; else leave it to the operator."""
         names = format_nids(wrong)
-        if not others:
+        if not others and row.upstream:
             row.finding = Finding.UNDECIDED
-            if row.upstream:
-                row.text = (
-                    f"{names} differ from the upstream cluster: check that one, too; if it is right:"
-                    f" neoctl repair {partition}:{format_nid(wrong[0])}"
-                )
-                logger.error(
-                    "partition %s: %s differ from the upstream cluster: check that one, too; if it is"
-                    " right: neoctl repair %s:%s",
-                    *(partition, names, partition, format_nid(wrong[0])),
-                )
-                return
-            row.text = f"{names} differ: name the one to believe: neoctl check {partition}:NODE"
-            row.text = "; ".join([row.text, *row.behind.values()])
+            row.text = (
+                f"{names} differ from the upstream cluster: check that one, too; if it is right:"
+                f" neoctl repair {partition}:{format_nid(wrong[0])}"
+            )
+            logger.error(
+                "partition %s: %s differ from the upstream cluster: check that one, too; if it is"
+                " right: neoctl repair %s:%s",
+                *(partition, names, partition, format_nid(wrong[0])),
+            )
+            return
+        if others:
+            logger.error("partition %s is corrupted on %s: neoctl repair", partition, names)
+            row.finding = Finding.CORRUPTED
+            text = f"wrong on {names}: neoctl repair {partition}:"
+            changes = [(partition, bad, CellState.CORRUPTED) for bad in wrong]
+            self._cluster.change_partitions(changes)
+        else:
             logger.error(
                 "partition %s: %s differ, and it is not known which is right: name the one to"
                 " believe: neoctl check %s:NODE",
                 *(partition, names, partition),
             )
-            return
-        logger.error("partition %s is corrupted on %s: neoctl repair", partition, names)
-        row.finding = Finding.CORRUPTED
-        row.text = f"wrong on {names}: neoctl repair {partition}:"
-        row.text = "; ".join([row.text, *row.behind.values()])
-        self._cluster.change_partitions([(partition, bad, CellState.CORRUPTED) for bad in wrong])
+            row.finding = Finding.UNDECIDED
+            text = f"{names} differ: name the one to believe: neoctl check {partition}:NODE"
+        row.text = "; ".join([text, *row.behind.values()])
 
     def behind(self, nid: int, m: NotifyCellsBehind) -> None:
         """Note in which way cells are behind that will be reported (NotifyCellsBehind)."""

@@ -12,11 +12,7 @@ from neo.node.peer import Peer
 from neo.protocol.enums import CellState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import format_nid
-from neo.protocol.packets import (
-    AcceptIdentification,
-    NotifyNodeInformation,
-    RequestIdentification,
-)
+from neo.protocol.packets import AcceptIdentification, NotifyNodeInformation, RequestIdentification
 from neo.topology.nodes import Node
 from neo.topology.tweak import without
 

@@ -17,13 +17,7 @@ from neo.node.task import Future
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_TID
-from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
-    FEATURE_PACK,
-    AnswerPack,
-    AskPack,
-    NotifyPack,
-)
+from neo.protocol.packets import FEATURE_MAINTENANCE, FEATURE_PACK, AnswerPack, AskPack, NotifyPack
 
 logger = logging.getLogger("neo.master")
 
