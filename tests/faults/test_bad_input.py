@@ -314,6 +314,7 @@ def fresh() -> Iterator[Patient]:
 
 @pytest.mark.parametrize("tid", [b"\xff" * 8, MAX_TID])
 def test_a_tid_of_the_end_of_time_does_not_use_up_all_tids(fresh: Patient, tid: bytes) -> None:
+    """Specification 7.5."""
     bad = BadClient(fresh)
     answer = bad.master.ask(AskBeginTransaction(tid))
     assert isinstance(answer, Error)
@@ -322,6 +323,7 @@ def test_a_tid_of_the_end_of_time_does_not_use_up_all_tids(fresh: Patient, tid: 
 
 @pytest.mark.parametrize("oid", [b"\xff" * 8, LAST_OID])
 def test_the_last_oid_does_not_use_up_all_oids(fresh: Patient, oid: bytes) -> None:
+    """Specification 7.27."""
     bad = BadClient(fresh)
     ttid = bad.master.ask(AskBeginTransaction(None)).ttid
     answer = bad.master.ask(AskFinishTransaction(ttid, [oid], []))

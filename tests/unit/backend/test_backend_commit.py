@@ -16,6 +16,7 @@ from tests.unit.backend.records import ABOVE_ALL, record
 
 
 def test_nothing_of_a_transaction_is_visible_before_it_is_unlocked(node: Harness) -> None:
+    """Specification 7.35."""
     backend = node.ready()
     node.vote(backend, 10, {4: b"x"})
     node.wait(backend.stored)
@@ -35,6 +36,7 @@ def test_nothing_of_a_transaction_is_visible_before_it_is_unlocked(node: Harness
 
 
 def test_a_vote_without_metadata_is_known_by_its_objects(node: Harness) -> None:
+    """Specification 7.20."""
     backend = node.ready()
     node.vote(backend, 10, {4: b"x"}, meta=False)
     backend.lock(p64(10), p64(13))

@@ -264,6 +264,7 @@ def test_a_full_disk_is_reported_and_nothing_is_half_stored() -> None:
 
 
 def test_metadata_longer_than_its_column_is_refused(mariadb: Harness) -> None:
+    """Specification 7.21."""
     backend = mariadb.ready()
     long = bytes(65536)
     for what, meta in (

@@ -34,6 +34,7 @@ from tests.unit.client.scripted import scripted
 
 
 def test_a_transaction_is_sent_as_specified() -> None:
+    """Specification 7.11, 7.19, 7.25."""
     with scripted([1], [2], [3]) as (cluster, storage):
         t = begin(storage, user="u", description="d", extension=b"e")
         storage.store(OID, p64(7), b"one", "", t)
@@ -78,6 +79,7 @@ def test_a_commit_of_one_object_takes_two_messages_to_the_master_and_two_to_its_
 
 
 def test_data_is_stored_on_every_writable_cell_and_kept_in_the_cache() -> None:
+    """Specification 7.8."""
     with scripted([1, 2]) as (cluster, storage):
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)
@@ -100,6 +102,7 @@ def test_compression_is_used_when_it_gains() -> None:
 
 
 def test_tpc_begin_does_not_wait_for_the_master() -> None:
+    """Specification 7.1."""
     with scripted([1]) as (cluster, storage):
         cluster.master.answers[AskBeginTransaction] = lambda m: None
         t = begin(storage)
@@ -110,7 +113,8 @@ def test_tpc_begin_does_not_wait_for_the_master() -> None:
 
 
 def test_metadata_goes_to_who_keeps_it_when_the_master_has_answered() -> None:
-    """While the client waits in the vote, the partition of the ttid gets another copy."""
+    """While the client waits in the vote, the partition of the ttid gets another copy
+    (specification 7.19)."""
     with scripted([2], [2], [1]) as (cluster, storage):
         cluster.master.answers[AskBeginTransaction] = lambda m: None
         t = begin(storage)
@@ -127,6 +131,7 @@ def test_metadata_goes_to_who_keeps_it_when_the_master_has_answered() -> None:
 
 
 def test_many_stores_are_throttled_by_their_size() -> None:
+    """Specification 7.10."""
     with scripted([1], cache_size=0, compress=0) as (cluster, storage):
         waiting: list[Any] = []
         cluster.storages[1].answers[AskStoreObject] = lambda m: waiting.append(m)

@@ -79,6 +79,7 @@ def test_the_end_of_a_lost_transaction_takes_nothing_from_a_new_one_with_its_tti
 
 
 def test_a_lost_replica_is_reported_and_the_transaction_goes_on() -> None:
+    """Specification 7.23."""
     with scripted([1, 2]) as (cluster, storage):
         cluster.master.answers[FailedVote] = lambda m: Error(ErrorCode.ACK.value, "")
         t = begin(storage)
@@ -92,6 +93,7 @@ def test_a_lost_replica_is_reported_and_the_transaction_goes_on() -> None:
 
 
 def test_the_master_may_refuse_to_go_on_without_a_node() -> None:
+    """Specification 7.23, 7.41."""
     with scripted([1, 2]) as (cluster, storage):
         cluster.master.answers[FailedVote] = refusing(ErrorCode.INCOMPLETE_TRANSACTION)
         cluster.storages[1].answers[AskStoreObject] = lambda m: cluster.storages[1].peer.close()
@@ -106,6 +108,7 @@ def test_the_master_may_refuse_to_go_on_without_a_node() -> None:
 
 
 def test_an_object_that_only_a_lost_node_had_locked_fails_the_vote() -> None:
+    """Specification 7.22."""
     with scripted([1], [2]) as (cluster, storage):
         cluster.storages[2].answers[AskStoreObject] = lambda m: cluster.storages[2].peer.close()
         t = begin(storage)
@@ -117,7 +120,8 @@ def test_an_object_that_only_a_lost_node_had_locked_fails_the_vote() -> None:
 
 
 def test_nobody_waits_for_a_node_that_was_lost_between_two_stores() -> None:
-    """The node takes no further part in the transaction, however long the client waits."""
+    """The node takes no further part in the transaction, however long the client waits
+    (specification 7.9)."""
     with scripted([1]) as (_, storage):
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)
@@ -130,6 +134,7 @@ def test_nobody_waits_for_a_node_that_was_lost_between_two_stores() -> None:
 
 @pytest.mark.parametrize("replica_lost", [False, True])
 def test_stores_without_locks_count_only_beside_a_node_that_locked(replica_lost: bool) -> None:
+    """Specification 7.22."""
     with scripted([1, 2]) as (cluster, storage):
         cluster.master.answers[FailedVote] = lambda m: Error(ErrorCode.ACK.value, "")
         cluster.storages[1].answers[AskStoreObject] = lambda m: AnswerStoreObject(ZERO_TID)
@@ -194,6 +199,7 @@ def refuse_late(peer: Peer, received: Received) -> None:
 
 
 def test_a_partition_without_writable_cell_is_a_transient_error() -> None:
+    """Specification 7.8."""
     with scripted([1], [], wait_timeout=0.2) as (_, storage):
         t = begin(storage)
         with pytest.raises(UnavailableError, match="writable cell"):
@@ -225,6 +231,7 @@ def test_a_transaction_that_stored_nothing_yet_begins_again() -> None:
 
 @pytest.mark.parametrize("known_by", ["master", "storage", "nobody"])
 def test_the_outcome_is_asked_for_when_the_master_is_lost_in_tpc_finish(known_by: str) -> None:
+    """Specification 7.37, 7.39."""
     with scripted([1]) as (cluster, storage):
         tid = p64(3000)
 
@@ -252,7 +259,7 @@ def test_the_outcome_is_asked_for_when_the_master_is_lost_in_tpc_finish(known_by
 
 @pytest.mark.parametrize("who", ["master", "storage", "nobody"])
 def test_an_outcome_that_nobody_tells_is_not_to_be_tried_again(who: str) -> None:
-    """Frameworks would repeat a transient error, and so commit twice."""
+    """Frameworks would repeat a transient error, and so commit twice (specification 7.40)."""
     with scripted([1], wait_timeout=0.2) as (cluster, storage):
         refuse = refusing(ErrorCode.PROTOCOL_ERROR)
         cluster.master.answers[AskFinalTID] = lambda m: AnswerFinalTID(MAX_TID)

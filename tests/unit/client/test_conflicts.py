@@ -148,6 +148,7 @@ def test_what_is_restored_follows_what_is_current_at_each_node() -> None:
 
 
 def test_a_deletion_is_a_store_of_nothing() -> None:
+    """Specification 7.11."""
     with scripted([1]) as (cluster, storage):
         t = begin(storage)
         storage.deleteObject(OID, p64(7), t)

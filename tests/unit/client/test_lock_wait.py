@@ -65,6 +65,7 @@ def knows(node: Node, holders: Holders = lambda m: AnswerLockHolders(31.0, [HOLD
 
 
 def test_a_store_that_waits_for_too_long_is_a_conflict_that_names_the_holder() -> None:
+    """Specification 7.41."""
     with scripted([1], wait_timeout=SHORT) as (cluster, storage):
         node = cluster.storages[1]
         node.answers[AskStoreObject] = lambda m: None

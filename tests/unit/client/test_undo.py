@@ -38,6 +38,7 @@ def undo_script(cluster: Scripted, serials: dict[bytes, Any], packed: bool = Fal
 
 
 def test_undo_makes_earlier_data_current_or_removes_a_creation() -> None:
+    """Specification 7.11."""
     with scripted([1]) as (cluster, storage):
         undo_script(cluster, {OID: (p64(50), p64(40), True), OTHER: (p64(50), None, True)})
         t = begin(storage)

@@ -30,6 +30,7 @@ from tests.unit.master.committing import begin, lock, oid_of
 
 
 def test_ttids_and_tids_increase_and_share_their_partition(world: MasterWorld) -> None:
+    """Specification 7.4, 7.28."""
     storages = world.running(2)
     client = world.client()
     last = bytes(8)
@@ -54,6 +55,7 @@ def test_time_going_back_does_not_repeat_tids(world: MasterWorld) -> None:
 
 
 def test_only_storages_of_the_touched_partitions_are_locked(world: MasterWorld) -> None:
+    """Specification 7.26."""
     first, second = world.running(2)
     client = world.client()
     ttid = begin(client)
@@ -82,6 +84,7 @@ def test_order_of_the_end_of_a_commit(world: MasterWorld) -> None:
 
 
 def test_transactions_finish_in_the_order_of_their_tids(world: MasterWorld) -> None:
+    """Specification 7.28, 7.32."""
     first, second = world.running(2)
     client = world.client()
     ttids = [begin(client) for _ in range(8)]
@@ -98,6 +101,7 @@ def test_transactions_finish_in_the_order_of_their_tids(world: MasterWorld) -> N
 
 
 def test_imposed_tid_is_used(world: MasterWorld) -> None:
+    """Specification 7.4, 7.28."""
     (storage,) = world.running(1)
     client = world.client()
     imposed = tid(12345)
@@ -111,7 +115,8 @@ def test_imposed_tid_is_used(world: MasterWorld) -> None:
 def test_a_tid_is_not_imposed_again_before_storages_heard_the_end_of_the_first_attempt(
     lost: str,
 ) -> None:
-    """The abort of the first attempt could reach a storage after the votes of the second."""
+    """The abort of the first attempt could reach a storage after the votes of the second
+    (specification 7.6)."""
     world = MasterWorld(replicas=1)
     world.extra = {"features": ["oids"]}
     storage, other = world.running(2)
@@ -136,7 +141,8 @@ def test_a_tid_is_not_imposed_again_before_storages_heard_the_end_of_the_first_a
 def test_an_imposed_tid_that_is_not_later_than_what_is_committed_is_refused(
     world: MasterWorld,
 ) -> None:
-    """Snapshots that were read would change, and nodes that were away would miss it."""
+    """Snapshots that were read would change, and nodes that were away would miss it
+    (specification 7.5)."""
     (storage,) = world.running(1)
     client = world.client()
     answer = client.ask(AskFinishTransaction(begin(client, tid(12345)), [], []))
@@ -149,7 +155,8 @@ def test_an_imposed_tid_that_is_not_later_than_what_is_committed_is_refused(
 
 
 def test_an_imposed_tid_that_is_overtaken_is_aborted(world: MasterWorld) -> None:
-    """Another transaction got a later tid meanwhile, whether it is finished already or not."""
+    """Another transaction got a later tid meanwhile, whether it is finished already or not
+    (specification 7.5)."""
     (storage,) = world.running(1)
     restorer, other = world.client(), world.client()
     imposed = begin(restorer, tid(12345))
@@ -161,6 +168,7 @@ def test_an_imposed_tid_that_is_overtaken_is_aborted(world: MasterWorld) -> None
 
 
 def test_begin_waits_for_storages_that_are_starting(world: MasterWorld) -> None:
+    """Specification 7.2."""
     (storage,) = world.running(1)
     spare = world.join(NodeType.STORAGE, port=9102)
     world.admin().ask(AddPendingNodes([2])).result()
@@ -173,6 +181,7 @@ def test_begin_waits_for_storages_that_are_starting(world: MasterWorld) -> None:
 
 
 def test_abort_is_forwarded_to_the_involved_storages(world: MasterWorld) -> None:
+    """Specification 7.42."""
     first, second = world.running(2)
     client = world.client()
     ttid = begin(client)
@@ -182,6 +191,7 @@ def test_abort_is_forwarded_to_the_involved_storages(world: MasterWorld) -> None
 
 
 def test_abort_of_an_unknown_transaction_disconnects(world: MasterWorld) -> None:
+    """Specification 7.42."""
     world.running(1)
     client = world.client()
     client.send(AbortTransaction(tid(1), []))
@@ -203,6 +213,7 @@ def test_deadlock_gives_a_new_locking_tid_once(world: MasterWorld) -> None:
 
 
 def test_oids_continue_after_a_foreign_one(world: MasterWorld) -> None:
+    """Specification 7.7, 7.28."""
     (storage,) = world.running(1)
     client = world.client()
     assert client.ask(AskNewOIDs(2)).result().oid_list == [tid(1), tid(2)]
@@ -212,6 +223,7 @@ def test_oids_continue_after_a_foreign_one(world: MasterWorld) -> None:
 
 
 def test_unreasonable_number_of_oids_is_refused(world: MasterWorld) -> None:
+    """Specification 7.7."""
     world.running(1)
     error = error_of(world.client().ask(AskNewOIDs(10**9)))
     assert error.code is ErrorCode.PROTOCOL_ERROR
@@ -241,6 +253,7 @@ def test_a_storage_that_is_lost_during_a_pack_is_packed_later() -> None:
 
 
 def test_stopping_waits_for_transactions_and_begins_no_other(world: MasterWorld) -> None:
+    """Specification 7.2."""
     (storage,) = world.running(1)
     client = world.client()
     ttid = begin(client)

@@ -25,6 +25,7 @@ from tests.unit.master.committing import begin, lock, oid_of
 
 
 def test_client_lost_before_finish_is_forgotten(world: MasterWorld) -> None:
+    """Specification 7.46."""
     world.running(1)
     client = world.client()
     begin(client)
@@ -33,6 +34,7 @@ def test_client_lost_before_finish_is_forgotten(world: MasterWorld) -> None:
 
 
 def test_client_lost_during_finish_is_committed(world: MasterWorld) -> None:
+    """Specification 7.33, 7.38."""
     (storage,) = world.running(1)
     client, other = world.client(), world.client()
     other.received.clear()
@@ -60,7 +62,8 @@ def test_final_tid_of_what_the_master_does_not_know(world: MasterWorld) -> None:
 def test_finish_that_comes_after_its_client_was_told_that_nothing_is_committed_is_refused(
     world: MasterWorld,
 ) -> None:
-    """The request is under way on a connection that the client has replaced by another one."""
+    """The request is under way on a connection that the client has replaced by another one
+    (specification 7.38)."""
     (storage,) = world.running(1)
     old = world.client()
     ttid = begin(old)
@@ -73,6 +76,7 @@ def test_finish_that_comes_after_its_client_was_told_that_nothing_is_committed_i
 
 
 def test_finish_without_the_needed_storage_is_incomplete(world: MasterWorld) -> None:
+    """Specification 7.27."""
     first, second = world.running(2)
     client = world.client()
     ttid = begin(client)
@@ -84,6 +88,7 @@ def test_finish_without_the_needed_storage_is_incomplete(world: MasterWorld) -> 
 
 
 def test_failed_vote_without_replica_is_incomplete(world: MasterWorld) -> None:
+    """Specification 7.23."""
     world.running(2)
     client = world.client()
     error = error_of(client.ask(FailedVote(begin(client), [1])))
@@ -91,6 +96,7 @@ def test_failed_vote_without_replica_is_incomplete(world: MasterWorld) -> None:
 
 
 def test_failed_vote_with_replica_disconnects_at_finish() -> None:
+    """Specification 7.23, 7.28."""
     world = MasterWorld(replicas=1)
     first, second = world.running(2)
     client = world.client()
@@ -126,6 +132,7 @@ def test_a_failed_vote_waits_for_one_that_excludes_it_and_is_refused_when_that_f
 
 
 def test_a_failed_vote_that_waited_is_accepted_when_the_other_one_aborts() -> None:
+    """Specification 7.24."""
     world, storages, client, ttids, second = excluding_votes()
     client.send(AbortTransaction(ttids[0], []))
     assert second.done and second.result().code == ErrorCode.ACK.value
@@ -159,7 +166,7 @@ def test_a_failed_vote_that_waits_is_over_with_its_transaction() -> None:
 
 
 def test_a_failed_vote_is_looked_at_again_at_the_end() -> None:
-    """The node that was to stay was lost between vote and finish."""
+    """The node that was to stay was lost between vote and finish (specification 7.27)."""
     world = MasterWorld(replicas=2)
     _, second, third = world.running(3)
     client = world.client()
@@ -173,7 +180,7 @@ def test_a_failed_vote_is_looked_at_again_at_the_end() -> None:
 
 
 def test_a_node_that_came_after_the_beginning_is_not_disconnected() -> None:
-    """The node need not have all of the transaction: replication copies it."""
+    """The node need not have all of the transaction: replication copies it (specification 7.3, 7.28)."""
     world = MasterWorld(replicas=1)
     first, second = world.running(2)
     client = world.client()
@@ -192,7 +199,7 @@ def test_a_node_that_came_after_the_beginning_is_not_disconnected() -> None:
 
 
 def test_a_check_must_have_been_kept_by_a_node_that_is_still_there() -> None:
-    """Otherwise other transactions may have changed the object meanwhile."""
+    """Otherwise other transactions may have changed the object meanwhile (specification 7.25, 7.27)."""
     world = MasterWorld()
     first, second = world.running(2)
     client = world.client()
@@ -209,6 +216,7 @@ def test_a_check_must_have_been_kept_by_a_node_that_is_still_there() -> None:
 
 
 def test_loss_of_a_replica_during_finish_goes_on_with_the_other() -> None:
+    """Specification 7.32, 7.36, 7.47."""
     world = MasterWorld(replicas=1)
     first, second = world.running(2)
     client = world.client()
@@ -237,6 +245,7 @@ def test_a_replica_that_hangs_during_finish_is_given_up() -> None:
 
 
 def test_storage_that_cannot_lock_is_disconnected() -> None:
+    """Specification 7.31."""
     world = MasterWorld(replicas=1)
     first, second = world.running(2)
     client = world.client()

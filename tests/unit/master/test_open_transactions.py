@@ -161,6 +161,7 @@ def test_admin_and_storage_nodes_learn_that_the_master_knows_it(world: MasterWor
 def test_the_operator_ends_a_transaction_everywhere(
     world: MasterWorld, storages: list[Remote]
 ) -> None:
+    """Specification 7.49, 7.50."""
     client, other = knowing(world), knowing(world)
     ttid = begin(client)
     answer = world.admin().ask(EndTransaction(ttid)).result()
@@ -175,6 +176,7 @@ def test_the_operator_ends_a_transaction_everywhere(
 def test_a_client_without_the_feature_is_not_told_but_refused_cleanly(
     world: MasterWorld, storages: list[Remote]
 ) -> None:
+    """Specification 7.50."""
     client = world.client()
     ttid = begin(client)
     world.admin().ask(EndTransaction(ttid)).result()
@@ -207,6 +209,7 @@ def test_what_was_stored_after_the_end_is_released_at_the_finish(
 def test_the_client_aborts_what_was_ended_and_goes_on(
     world: MasterWorld, storages: list[Remote]
 ) -> None:
+    """Specification 7.50."""
     client = world.client()
     ttid = begin(client)
     world.admin().ask(EndTransaction(ttid)).result()
@@ -220,6 +223,7 @@ def test_the_client_aborts_what_was_ended_and_goes_on(
 
 
 def test_what_is_being_finished_cannot_be_ended(world: MasterWorld, storages: list[Remote]) -> None:
+    """Specification 7.49."""
     client = world.client()
     ttid = begin(client)
     answer = client.ask(AskFinishTransaction(ttid, [], []))
@@ -236,6 +240,7 @@ def test_what_is_being_finished_cannot_be_ended(world: MasterWorld, storages: li
 
 
 def test_an_unknown_transaction_cannot_be_ended(world: MasterWorld, storages: list[Remote]) -> None:
+    """Specification 7.49."""
     error = error_of(world.admin().ask(EndTransaction(p64(7))))
     assert error.code is ErrorCode.DENIED and "neoctl print transactions" in error.message
 
@@ -243,6 +248,7 @@ def test_an_unknown_transaction_cannot_be_ended(world: MasterWorld, storages: li
 def test_ending_twice_releases_what_came_in_between(
     world: MasterWorld, storages: list[Remote]
 ) -> None:
+    """Specification 7.49."""
     client = knowing(world)
     ttid = begin(client)
     world.admin().ask(EndTransaction(ttid)).result()

@@ -193,6 +193,7 @@ def test_a_new_copy_serves_alone_when_the_old_one_knew_of_it() -> None:
 
 
 def test_nothing_is_acknowledged_before_the_table_is_confirmed() -> None:
+    """Specification 7.32."""
     world, first, second = with_a_new_copy()
     client = world.client()
     answer = client.ask(AskFinishTransaction(begin(client), [], []))

@@ -109,6 +109,7 @@ def test_unfinished_transactions_are_told_with_the_last_one_that_is_committed(
 
 
 def test_the_end_of_a_transaction_follows_its_unlock(world: MasterWorld) -> None:
+    """Specification 7.33."""
     first, second = grown(world)
     client = world.client()
     ttid = begin(client)
@@ -134,7 +135,8 @@ def test_the_end_of_an_aborted_transaction_is_told_once(world: MasterWorld) -> N
 
 
 def test_a_node_that_came_back_is_not_taken_for_the_one_that_has_the_data() -> None:
-    """The node was ready when the transaction began, lost, and ready again: it lost the data."""
+    """The node was ready when the transaction began, lost, and ready again: it lost the data
+    (specification 7.3, 7.26)."""
     world = MasterWorld(replicas=1)
     first, second = world.running(2)
     client = world.client()
@@ -153,7 +155,8 @@ def test_a_node_that_came_meanwhile_drops_its_votes_before_it_asks_for_unfinishe
     ready: bool,
 ) -> None:
     """Clients may use a node before the master knows that it is ready: it may have voted by then.
-    NotifyTransactionFinished is about an answer to AskUnfinishedTransactions, which was not asked."""
+    NotifyTransactionFinished is about an answer to AskUnfinishedTransactions, which was not asked
+    (specification 7.34, 7.42)."""
     world = MasterWorld(replicas=1)
     first, second = world.running(2)
     client, other = world.client(), world.client()
@@ -174,6 +177,7 @@ def test_a_node_that_came_meanwhile_drops_its_votes_before_it_asks_for_unfinishe
 
 
 def test_a_node_that_came_meanwhile_hears_of_the_transactions_that_its_answer_listed() -> None:
+    """Specification 7.33, 7.34."""
     world = MasterWorld(replicas=1)
     first, second = world.running(2)
     client = world.client()
@@ -189,6 +193,7 @@ def test_a_node_that_came_meanwhile_hears_of_the_transactions_that_its_answer_li
 
 
 def test_who_lost_its_cells_meanwhile_drops_what_it_voted() -> None:
+    """Specification 7.29."""
     world = MasterWorld(replicas=1)
     first, second = world.running(2)
     client = world.client()

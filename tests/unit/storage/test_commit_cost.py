@@ -38,6 +38,7 @@ def syncs(monkeypatch: pytest.MonkeyPatch, world: World, client: End) -> list[in
 def test_a_commit_with_metadata_syncs_twice(
     world: World, master: End, client: End, syncs: list[int]
 ) -> None:
+    """Specification 7.12, 7.20, 7.30."""
     store(client, 10, 1)
     assert not syncs, "a store promises nothing"
     client.ask(METADATA)
@@ -49,6 +50,7 @@ def test_a_commit_with_metadata_syncs_twice(
 def test_a_commit_without_metadata_syncs_once(
     world: World, master: End, client: End, other: End, syncs: list[int]
 ) -> None:
+    """Specification 7.30."""
     store(client, 10, 1)
     client.ask(AskVoteTransaction(p64(10)))
     store(other, 11, 2)  # something is written that a sync would cover
@@ -59,6 +61,7 @@ def test_a_commit_without_metadata_syncs_once(
 def test_a_lock_waits_for_the_vote_to_be_durable_whatever_the_client_does(
     world: World, master: End, client: End
 ) -> None:
+    """Specification 7.30."""
     store(client, 10, 1)
     client.ask_later(AskVoteTransaction(p64(10)))  # the client does not wait
     locked = master.ask_later(AskLockInformation(p64(10), p64(12)))
@@ -69,6 +72,7 @@ def test_a_lock_waits_for_the_vote_to_be_durable_whatever_the_client_does(
 def test_a_lock_waits_for_the_partition_table_to_be_durable(
     world: World, master: End, client: End
 ) -> None:
+    """Specification 7.30."""
     store(client, 10, 1)
     client.ask(AskVoteTransaction(p64(10)))
     master.send(NotifyPartitionChanges(2, 0, [(0, 2, OUT)]))

@@ -109,7 +109,7 @@ def test_a_check_does_not_hide_a_store_of_the_same_transaction(node: LockNode) -
 def test_the_first_of_two_stores_of_an_object_conflicts_the_second_is_locked(
     node: LockNode,
 ) -> None:
-    """The client resolved the conflict that another replica reported first."""
+    """The client resolved the conflict that another replica reported first (specification 7.17)."""
     node.do("A1", "A2")
     node.do("A2", serial=tid(20))
     node.locks.vote(tid(1), node.client(1), metadata=False)
@@ -124,12 +124,14 @@ def test_the_first_of_two_stores_of_an_object_conflicts_the_second_is_locked(
 
 
 def test_vote_is_refused_while_a_store_waits(node: LockNode) -> None:
+    """Specification 7.21."""
     node.do("A1", "A2")
     with pytest.raises(TransactionRefused, match="1 requests wait"):
         node.locks.vote(tid(2), node.client(2), metadata=True)
 
 
 def test_vote_is_refused_while_an_object_is_to_be_rebased(node: LockNode) -> None:
+    """Specification 7.21."""
     node.do("A1", "B2", "A3", "B1")
     assert node.rebase(1, 10) == "A"
     node.abort(2)
@@ -138,6 +140,7 @@ def test_vote_is_refused_while_an_object_is_to_be_rebased(node: LockNode) -> Non
 
 
 def test_vote_of_an_unknown_transaction_needs_metadata(node: LockNode) -> None:
+    """Specification 7.21."""
     with pytest.raises(TransactionRefused, match="unknown here"):
         node.locks.vote(tid(1), node.client(1), metadata=False)
     assert node.locks.vote(tid(1), node.client(1), metadata=True) == []
@@ -146,6 +149,7 @@ def test_vote_of_an_unknown_transaction_needs_metadata(node: LockNode) -> None:
 
 
 def test_a_transaction_cannot_change_connection(node: LockNode) -> None:
+    """Specification 7.9."""
     node.do("A1")
     with pytest.raises(TransactionRefused, match="another connection"):
         node.locks.vote(tid(1), Client(1, 2), metadata=True)
@@ -159,6 +163,7 @@ def test_lock_needs_a_vote_and_ignores_strangers(node: LockNode) -> None:
 
 
 def test_abort_answers_what_waits_and_ignores_what_is_unknown(node: LockNode) -> None:
+    """Specification 7.43."""
     assert not node.locks.abort(tid(1), None)
     node.do("A1", "A2", "B2")
     assert node.abort(2) == {"A2": ZERO_TID}
@@ -173,6 +178,7 @@ def test_abort_releases_a_pending_rebase_of_an_object(node: LockNode) -> None:
 
 
 def test_stores_that_come_after_the_masters_abort_are_lockless(node: LockNode) -> None:
+    """Specification 7.44."""
     node.do("A1")
     assert not node.locks.abort(tid(1), None)
     assert node.do("B1") == {"B1": ZERO_TID}
@@ -187,6 +193,7 @@ def test_stores_that_come_after_the_masters_abort_are_lockless(node: LockNode) -
 
 
 def test_a_locked_transaction_cannot_be_aborted(node: LockNode) -> None:
+    """Specification 7.43."""
     node.do("A1", "A2")
     node.locks.vote(tid(1), node.client(1), metadata=True)
     node.locks.lock(tid(1), tid(20))
@@ -228,6 +235,7 @@ def test_clear_forgets_everything_and_answers_nobody(node: LockNode) -> None:
 
 
 def test_reads_wait_from_lock_to_unlock_for_stored_objects_only(node: LockNode) -> None:
+    """Specification 7.30, 7.35."""
     reads: list[str] = []
 
     def read(name: str) -> None:

@@ -91,7 +91,7 @@ def test_stores_are_accepted_blindly_and_held_together_when_the_cell_is_complete
 def test_a_blind_undo_of_what_the_source_has_packed_away_is_fetched_with_its_data(
     world: World, packed: bool
 ) -> None:
-    """``packed``: the source has packed the undo itself, too (specification 10.24)."""
+    """``packed``: the source has packed the undo itself, too (specification 7.13, 10.24)."""
     node = Destination(world)
     node.unfinished(12)
     client = world.client(node.master)

@@ -45,6 +45,7 @@ from tests.unit.storage.world import C1, C2, DISCARDED, OUT, UP, End, MakeWorld,
 
 
 def test_a_wrong_checksum_is_answered_and_not_stored(world: World, client: End) -> None:
+    """Specification 7.12."""
     request = replace(store_request(10, 1), data=b"damaged")
     code, text = refused(client.ask(request))
     assert code == ErrorCode.PROTOCOL_ERROR.value and "does not match its checksum" in text
@@ -54,6 +55,7 @@ def test_a_wrong_checksum_is_answered_and_not_stored(world: World, client: End) 
 
 
 def test_an_unknown_compression_is_refused(client: End) -> None:
+    """Specification 7.12."""
     code, text = refused(client.ask(replace(store_request(10, 1), compression=2)))
     assert code == ErrorCode.PROTOCOL_ERROR.value and "compression 2" in text
 
@@ -65,6 +67,7 @@ def test_conflicts_leave_no_data_behind(world: World, master: End, client: End) 
 
 
 def test_an_absent_cell_answers_lockless_and_keeps_nothing(world: World) -> None:
+    """Specification 7.14."""
     master = world.operate([[(2, UP)], [(1, UP)]])
     client = world.client(master)
     assert store(client, 10, 0) == ZERO_TID
@@ -83,6 +86,7 @@ def test_an_out_of_date_cell_accepts_blindly(world: World) -> None:
 
 
 def test_checks_are_answered_like_stores(master: End, client: End, other: End) -> None:
+    """Specification 7.14, 7.16."""
     commit(master, client, 10, 12, 1)
     assert client.ask(AskCheckCurrentSerial(p64(14), p64(1), p64(11))).locked == p64(12)
     assert client.ask(AskCheckCurrentSerial(p64(14), p64(1), p64(12))).locked is None
@@ -93,6 +97,7 @@ def test_checks_are_answered_like_stores(master: End, client: End, other: End) -
 
 
 def test_a_vote_is_durable_before_it_is_answered(make_world: MakeWorld) -> None:
+    """Specification 7.20."""
     world = make_world()
     client = world.client(world.operate())
     store(client, 10, 1)
@@ -120,6 +125,7 @@ def test_that_nothing_was_committed_is_said_when_the_vote_is_dropped_durably(
 
 
 def test_votes_that_cannot_be_complete_are_refused(client: End, other: End) -> None:
+    """Specification 7.21."""
     code, text = refused(client.ask(AskVoteTransaction(p64(10))))
     assert code == ErrorCode.PROTOCOL_ERROR.value and "unknown here" in text
     store(client, 10, 1)
@@ -131,6 +137,7 @@ def test_votes_that_cannot_be_complete_are_refused(client: End, other: End) -> N
 def test_undo_brings_back_the_data_of_an_older_serial(
     world: World, master: End, client: End
 ) -> None:
+    """Specification 7.13."""
     commit(master, client, 10, 12, 1)
     commit(master, client, 14, 16, 1, serial=12)
     answer = client.ask(AskObjectUndoSerial(p64(20), p64(17), p64(16), [p64(1), p64(3)]))
@@ -177,6 +184,7 @@ def test_deadlock_and_rebase_on_the_wire(
 def test_a_lost_connection_drops_the_transaction_unless_it_voted(
     world: World, master: End, client: End, other: End
 ) -> None:
+    """Specification 7.46."""
     store(client, 10, 1)
     store(client, 12, 3)
     vote(client, 12, 3)
@@ -209,6 +217,7 @@ def test_the_master_aborts_a_voted_transaction(world: World, master: End, client
 
 
 def test_locking_a_transaction_that_did_not_vote_is_refused(master: End, client: End) -> None:
+    """Specification 7.30."""
     store(client, 10, 1)
     code, text = refused(master.ask(AskLockInformation(p64(10), p64(12))))
     assert code == ErrorCode.PROTOCOL_ERROR.value and "before it voted" in text
@@ -227,6 +236,7 @@ def test_losing_a_cell_answers_the_stores_that_wait_for_it(
 
 
 def test_unlocked_transactions_are_committed_soon(make_world: MakeWorld) -> None:
+    """Specification 7.35."""
     world = make_world()
     master = world.operate()
     client = world.client(master)
@@ -268,6 +278,7 @@ def test_orphans_are_counted_or_deleted(world: World, master: End, dry_run: bool
 
 
 def test_a_backup_cluster_refuses_writes(world: World) -> None:
+    """Specification 7.15."""
     master = world.join()
     world.send_table(master)
     master.send(StartOperation(True))

@@ -89,7 +89,7 @@ def test_the_ttid_of_a_vote_that_was_dropped_is_never_forgotten(
     make_world: MakeWorld, how: str
 ) -> None:
     """Else a master whose clock is behind may give it again, and the client that asks for its end hears
-    of somebody else's commit."""
+    of somebody else's commit (specification 7.48)."""
     world = make_world()
     master = world.operate()
     client = world.client(master)
