@@ -200,6 +200,7 @@ def test_a_restored_undo_refers_to_the_data_if_it_is_the_same(same: bool) -> Non
 
 
 def test_a_deadlock_is_solved_by_rebasing_on_every_node() -> None:
+    """Specification 8.16, 8.21."""
     with scripted([1], [2]) as (cluster, storage):
         # Node 2 grants oid 1; node 1 delays oid 2.
         granted, waiting = cluster.storages[2], cluster.storages[1]
@@ -255,6 +256,7 @@ def test_what_is_restored_is_rebased_upon_what_is_current_at_that_node() -> None
 
 
 def test_a_node_that_comes_in_after_a_deadlock_is_rebased_before_its_first_store() -> None:
+    """Specification 8.16."""
     with scripted([1], [2]) as (cluster, storage):
         for node in cluster.storages.values():
             node.answers[AskRebaseTransaction] = lambda m: AnswerRebaseTransaction([])

@@ -65,7 +65,7 @@ def knows(node: Node, holders: Holders = lambda m: AnswerLockHolders(31.0, [HOLD
 
 
 def test_a_store_that_waits_for_too_long_is_a_conflict_that_names_the_holder() -> None:
-    """Specification 7.41."""
+    """Specification 7.41, 8.25."""
     with scripted([1], wait_timeout=SHORT) as (cluster, storage):
         node = cluster.storages[1]
         node.answers[AskStoreObject] = lambda m: None
@@ -120,6 +120,7 @@ def test_a_rebase_that_waits_is_a_conflict() -> None:
 
 
 def test_a_node_without_the_feature_cannot_name_the_holder() -> None:
+    """Specification 8.28."""
     with scripted([1], wait_timeout=SHORT) as (cluster, storage):
         node = cluster.storages[1]
         node.answers[AskStoreObject] = lambda m: None
@@ -133,7 +134,8 @@ def test_a_node_without_the_feature_cannot_name_the_holder() -> None:
 
 @pytest.mark.parametrize("feature", [False, True])
 def test_an_answer_that_came_while_the_client_stood_still_is_taken(feature: bool) -> None:
-    """A process that was stopped finds its deadline over and its answers in the socket."""
+    """A process that was stopped finds its deadline over and its answers in the socket
+    (specification 8.28)."""
     with scripted([1], wait_timeout=SHORT) as (cluster, storage):
         node = cluster.storages[1]
         storage._session.storages.channel(1)
@@ -154,6 +156,7 @@ def test_an_answer_that_came_while_the_client_stood_still_is_taken(feature: bool
 
 
 def test_a_node_whose_disk_is_slow_is_no_conflict() -> None:
+    """Specification 8.25."""
     with scripted([1], wait_timeout=SHORT) as (cluster, storage):
         node = cluster.storages[1]
         node.answers[AskStoreObject] = lambda m: None
@@ -195,7 +198,8 @@ def test_a_vote_waits_as_long_as_it_takes() -> None:
 
 
 def test_a_request_that_waits_only_since_a_moment_gets_its_time() -> None:
-    """The node's count decides: a request may be delayed only after the one before it was answered."""
+    """The node's count decides: a request may be delayed only after the one before it was answered
+    (specification 8.25)."""
     with scripted([1], wait_timeout=SHORT) as (cluster, storage):
         node = cluster.storages[1]
         node.answers[AskStoreObject] = lambda m: None

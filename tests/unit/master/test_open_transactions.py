@@ -71,6 +71,7 @@ def storages(world: MasterWorld) -> list[Remote]:
 def test_transactions_are_shown_with_client_age_phase_and_who_waits(
     world: MasterWorld, storages: list[Remote]
 ) -> None:
+    """Specification 8.27, 8.30."""
     first, second = world.client(), world.client()
     held = begin(first)
     world.host.advance(90)
@@ -102,6 +103,7 @@ def test_a_transaction_has_voted_when_all_nodes_have_its_vote(
 def test_what_is_being_finished_is_shown_so_and_without_a_client_that_left(
     world: MasterWorld, storages: list[Remote]
 ) -> None:
+    """Specification 8.27, 8.30."""
     client = world.client()
     ttid = begin(client)
     client.ask(AskFinishTransaction(ttid, [], []))
@@ -113,6 +115,7 @@ def test_what_is_being_finished_is_shown_so_and_without_a_client_that_left(
 def test_a_node_that_does_not_answer_is_left_out(
     world: MasterWorld, storages: list[Remote]
 ) -> None:
+    """Specification 8.30."""
     ttid = begin(world.client())
     for storage in storages:
         knows(storage)
@@ -131,6 +134,7 @@ def test_a_node_that_does_not_answer_is_left_out(
 def test_storage_nodes_without_the_feature_are_not_asked(
     world: MasterWorld, storages: list[Remote]
 ) -> None:
+    """Specification 8.30."""
     ttid = begin(world.client())
     answer = world.admin().ask(AskTransactions())
     assert answer.result().row_list == [(ttid, C1, HERE, 0.0, "begun", 0, 0.0)]
@@ -248,7 +252,7 @@ def test_an_unknown_transaction_cannot_be_ended(world: MasterWorld, storages: li
 def test_ending_twice_releases_what_came_in_between(
     world: MasterWorld, storages: list[Remote]
 ) -> None:
-    """Specification 7.49."""
+    """Specification 7.49, 8.27, 8.30."""
     client = knowing(world)
     ttid = begin(client)
     world.admin().ask(EndTransaction(ttid)).result()
@@ -263,6 +267,7 @@ def test_ending_twice_releases_what_came_in_between(
 def test_what_only_storage_nodes_know_is_shown_if_it_makes_others_wait(
     world: MasterWorld, storages: list[Remote]
 ) -> None:
+    """Specification 8.30."""
     old = tid_from_time(world.host.time() - 50)
     rows = tell(
         world, storages, [(old, C1, "locked", [p64(9)], 6.0), (p64(3), C2, "locked", [], 0.0)], []

@@ -28,7 +28,8 @@ def test_deadlock_on_two_objects_of_one_node(node: LockNode) -> None:
 
 
 def test_deadlock_between_two_nodes() -> None:
-    """Second diagram: each transaction holds the replica of oid1 that the other wants."""
+    """Second diagram: each transaction holds the replica of oid1 that the other wants
+    (specification 8.1, 8.3)."""
     s1, s2 = LockNode(), LockNode()
     assert s1.do("A1") == {"A1": None}
     assert s2.do("A2") == {"A2": None}
@@ -48,6 +49,7 @@ def test_deadlock_between_two_nodes() -> None:
 
 
 def test_a_voted_transaction_never_causes_a_deadlock(node: LockNode) -> None:
+    """Specification 8.3, 8.23."""
     node.do("A2")
     node.locks.vote(tid(2), node.client(2), metadata=True)
     assert node.do("A1") == {}
@@ -57,6 +59,7 @@ def test_a_voted_transaction_never_causes_a_deadlock(node: LockNode) -> None:
 
 
 def test_a_rebased_transaction_takes_again_what_is_free(node: LockNode) -> None:
+    """Specification 8.17."""
     node.do("A1", "B1", "C2")
     assert node.do("C1") == {}
     node.do("B3")
@@ -66,7 +69,8 @@ def test_a_rebased_transaction_takes_again_what_is_free(node: LockNode) -> None:
 
 
 def test_a_rebased_transaction_in_deadlock_again_waits_for_an_answer(node: LockNode) -> None:
-    """Its store is answered; without a question its client would vote before it hears of this."""
+    """Its store is answered; without a question its client would vote before it hears of this
+    (specification 8.19)."""
     node.do("B2", "A1", "B1", "A4")
     node.abort(2)
     assert node.rebase(1, 3) == "A"
@@ -81,6 +85,7 @@ def test_a_rebased_transaction_in_deadlock_again_waits_for_an_answer(node: LockN
 
 
 def test_one_deadlock_is_notified_once_however_many_stores_follow(node: LockNode) -> None:
+    """Specification 8.14."""
     node.do("A2", "B2", "A1", "B1", "C1")
     assert node.take_deadlocks() == [(tid(1), tid(1))]
     assert node.abort(2) == {}  # all wait for the rebase
@@ -89,6 +94,7 @@ def test_one_deadlock_is_notified_once_however_many_stores_follow(node: LockNode
 
 
 def test_rebase_before_the_first_store_sets_the_locking_tid(node: LockNode) -> None:
+    """Specification 8.2."""
     assert node.rebase(1, 10) == ""
     node.do("A2")
     assert node.do("A1") == {}
@@ -184,7 +190,7 @@ def test_a_rebased_transaction_is_served_before_those_with_a_greater_locking_tid
 def test_a_rebased_transaction_has_its_place_before_its_client_asks_for_each_object(
     node: LockNode,
 ) -> None:
-    """Else two transactions could take their objects from each other for ever."""
+    """Else two transactions could take their objects from each other for ever (specification 8.18)."""
     node.do("A1", "B1", "C2")
     assert node.do("C1", "A2", "B2") == {"A2": None, "B2": None}
     assert node.take_deadlocks() == [(tid(1), tid(1))]
@@ -199,6 +205,7 @@ def test_a_rebased_transaction_has_its_place_before_its_client_asks_for_each_obj
 
 
 def test_who_keeps_a_place_hears_of_a_conflict_when_its_client_asks(node: LockNode) -> None:
+    """Specification 8.22."""
     node.do("A1", "B2", "B1", "A2")
     assert node.rebase(1, 10) == "A"
     node.take_answers()
@@ -209,6 +216,7 @@ def test_who_keeps_a_place_hears_of_a_conflict_when_its_client_asks(node: LockNo
 
 
 def test_a_rebase_cannot_go_back(node: LockNode) -> None:
+    """Specification 8.20."""
     node.rebase(1, 10)
     with pytest.raises(TransactionRefused, match="cannot be rebased back"):
         node.locks.rebase(tid(1), node.client(1), tid(9))

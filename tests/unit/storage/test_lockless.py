@@ -11,6 +11,7 @@ from tests.unit.storage.lock_node import LockNode, oid, tid
 
 
 def test_out_of_date_cells_accept_blindly(node: LockNode) -> None:
+    """Specification 8.10."""
     node.modes[oid("A")] = CellMode.LOCKLESS
     node.serials[oid("A")] = tid(5)
     assert node.do("A10", "A11", "a12") == {"A10": ZERO_TID, "A11": ZERO_TID, "a12": ZERO_TID}
@@ -20,6 +21,7 @@ def test_out_of_date_cells_accept_blindly(node: LockNode) -> None:
 
 
 def test_absent_cells_ignore_stores(node: LockNode) -> None:
+    """Specification 8.11."""
     node.modes[oid("A")] = CellMode.ABSENT
     assert node.do("A1", "a1") == {"A1": ZERO_TID, "a1": ZERO_TID}
     assert node.discarded == [1]
@@ -42,7 +44,8 @@ def overtaken(node: LockNode) -> None:
 
 
 def test_a_rebase_of_what_was_taken_from_the_node_is_refused(node: LockNode) -> None:
-    """The node that has the partition now could not check it, and relies on the check here."""
+    """The node that has the partition now could not check it, and relies on the check here
+    (specification 8.24)."""
     overtaken(node)
     lost(node, "A")
     node.rebase_object(1, "A")
@@ -80,7 +83,8 @@ def test_a_rebase_that_waits_for_what_is_taken_from_the_node_is_refused(node: Lo
 
 
 def test_a_deadlock_over_what_is_taken_from_the_node_is_not_voted(node: LockNode) -> None:
-    """The question that waits is answered, and the client may vote before it hears of the deadlock."""
+    """The question that waits is answered, and the client may vote before it hears of the deadlock
+    (specification 8.24)."""
     node.do("A3", "A1")
     node.do("B2", "B1")
     assert node.take_deadlocks() == [(tid(1), tid(1))]
@@ -103,6 +107,7 @@ def replicated(node: LockNode, name: str) -> None:
 
 
 def test_lockless_writes_become_a_shared_lock_then_a_normal_one(node: LockNode) -> None:
+    """Specification 8.12."""
     node.modes[oid("A")] = CellMode.LOCKLESS
     node.do("A1", "A2", "A3")
     replicated(node, "A")

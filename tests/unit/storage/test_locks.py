@@ -11,12 +11,14 @@ from tests.unit.storage.lock_node import LockNode, oid, tid
 
 
 def test_disjoint_objects_are_locked_at_once(node: LockNode) -> None:
+    """Specification 8.1."""
     assert node.do("A1", "B2", "c1", "d2") == {"A1": None, "B2": None, "c1": None, "d2": None}
     assert node.finish(2, 20) == {}
     assert node.finish(1, 21) == {}
 
 
 def test_a_store_based_on_an_old_serial_is_a_conflict(node: LockNode) -> None:
+    """Specification 8.7, 8.9."""
     node.serials[oid("A")] = tid(9)
     assert node.do("A10") == {"A10": tid(9)}
     assert node.discarded == [1]
@@ -24,12 +26,14 @@ def test_a_store_based_on_an_old_serial_is_a_conflict(node: LockNode) -> None:
 
 
 def test_a_check_of_an_old_serial_is_a_conflict_and_holds_nothing(node: LockNode) -> None:
+    """Specification 8.8."""
     node.serials[oid("A")] = tid(9)
     assert node.do("a10") == {"a10": tid(9)}
     assert node.do("A11", serial=tid(9)) == {"A11": None}
 
 
 def test_who_has_to_resolve_a_conflict_is_not_overtaken(node: LockNode) -> None:
+    """Specification 8.8."""
     assert node.do("A1", "A2", "A3") == {"A1": None}
     assert node.finish(1, 20) == {"A2": tid(20)}
     assert node.do("A4", "a5", serial=tid(20)) == {}
@@ -61,18 +65,21 @@ def test_a_rebase_gives_up_the_right_to_be_the_next(node: LockNode) -> None:
 
 
 def test_a_younger_transaction_waits_then_sees_the_conflict(node: LockNode) -> None:
+    """Specification 8.4, 8.7."""
     assert node.do("A1", "A2") == {"A1": None}
     assert node.finish(1, 20) == {"A2": tid(20)}
     assert node.do("A2", serial=tid(20)) == {"A2": None}
 
 
 def test_a_younger_transaction_gets_the_lock_when_the_holder_aborts(node: LockNode) -> None:
+    """Specification 8.4."""
     assert node.do("A1", "A2") == {"A1": None}
     assert node.abort(1) == {"A2": None}
     assert node.discarded == [1]
 
 
 def test_delayed_requests_are_executed_by_locking_tid_not_by_arrival(node: LockNode) -> None:
+    """Specification 8.5."""
     assert node.do("A1", "A4", "A2", "A3") == {"A1": None}
     assert node.abort(1) == {"A2": None}
     assert node.abort(2) == {"A3": None}
@@ -89,12 +96,14 @@ def test_checks_conflict_with_stores_and_with_checks(node: LockNode) -> None:
 def test_what_was_deleted_and_packed_away_or_truncated_is_a_conflict(
     node: LockNode, action: str
 ) -> None:
-    """Else garbage that is collected could come back into use, or what was truncated."""
+    """Else garbage that is collected could come back into use, or what was truncated
+    (specification 8.7)."""
     assert node.do(action, serial=tid(5)) == {action: MAX_TID}
     assert node.do("b1", "B1") == {"b1": None, "B1": None}  # new, as far as the client knows
 
 
 def test_storing_again_replaces_the_data(node: LockNode) -> None:
+    """Specification 8.6."""
     assert node.do("A1") == {"A1": None}
     assert node.do("A1") == {"A1": None}
     assert node.discarded == [1]
@@ -102,6 +111,7 @@ def test_storing_again_replaces_the_data(node: LockNode) -> None:
 
 
 def test_a_check_does_not_hide_a_store_of_the_same_transaction(node: LockNode) -> None:
+    """Specification 8.6."""
     node.do("A1", "a1")
     assert node.locks.vote(tid(1), node.client(1), metadata=False) == [Stored(oid("A"), 1, None)]
 

@@ -56,6 +56,7 @@ def run(cluster: Cluster, crashes: bool) -> None:
 def test_every_transaction_ends_and_no_update_is_lost(
     seed: int, storages: int, objects: int, clients: int, late: bool, moves: bool, crashes: bool
 ) -> None:
+    """Specification 8.3."""
     late = late and storages > 1
     run(Cluster(seed, storages, objects, clients, late, moves and late), crashes)
 

@@ -73,7 +73,7 @@ def test_a_transaction_with_an_imposed_tid_is_not_passed(world: World) -> None:
 def test_stores_are_accepted_blindly_and_held_together_when_the_cell_is_complete(
     world: World,
 ) -> None:
-    """Specification 10.25, 10.26."""
+    """Specification 8.12, 8.13, 10.25, 10.26."""
     node = Destination(world)
     one, two = world.client(node.master), world.client(node.master, C2)
     assert store(one, 20, 0, 5) == ZERO_TID

@@ -61,6 +61,7 @@ def test_an_unknown_compression_is_refused(client: End) -> None:
 
 
 def test_conflicts_leave_no_data_behind(world: World, master: End, client: End) -> None:
+    """Specification 8.9."""
     commit(master, client, 10, 12, 1)
     assert store(client, 14, 1) == p64(12)
     assert world.backend.values.pending == {}
@@ -163,6 +164,7 @@ def test_undo_of_a_creation(master: End, client: End) -> None:
 def test_deadlock_and_rebase_on_the_wire(
     world: World, master: End, client: End, other: End
 ) -> None:
+    """Specification 8.14, 8.21, 8.22."""
     assert store(client, 10, 1) is None
     assert store(other, 12, 3) is None
     late = other.ask_later(store_request(12, 1))

@@ -40,6 +40,7 @@ def test_who_waits_is_told_since_when_and_for_whom(node: LockNode) -> None:
 
 
 def test_phases_tell_who_is_to_blame(node: LockNode) -> None:
+    """Specification 8.27."""
     node.do("A1", "A2", "B2", "B3")
     phases = {t.ttid: t.phase for t, _ in node.locks.waiting()}
     assert phases == {tid(1): "storing", tid(2): "waiting", tid(3): "waiting"}
@@ -61,7 +62,7 @@ def test_the_wait_begins_again_when_nothing_was_delayed_meanwhile(node: LockNode
 
 
 def test_the_wait_goes_on_through_deadlocks(node: LockNode) -> None:
-    """Else a transaction that is rebased again and again would wait for ever."""
+    """Else a transaction that is rebased again and again would wait for ever (specification 8.26)."""
     node.do("A2")
     node.now = 5.0
     assert node.do("A1") == {}  # would wait for a greater locking tid
@@ -99,6 +100,7 @@ def test_an_abort_after_waiting_leaves_nothing_behind(node: LockNode) -> None:
 def test_a_client_is_told_who_holds_what_it_waits_for(
     world: World, client: End, other: End
 ) -> None:
+    """Specification 8.26."""
     store(client, 10, 1)
     world.host.advance(50)
     answer = other.ask_later(store_request(12, 1))
@@ -114,6 +116,7 @@ def test_a_client_is_told_who_holds_what_it_waits_for(
 def test_the_address_of_a_holder_whose_connection_is_lost_is_not_known(
     world: World, client: End, other: End
 ) -> None:
+    """Specification 8.26."""
     store(client, 10, 1)
     vote(client, 10, 1)
     client.disconnect()
@@ -125,6 +128,7 @@ def test_the_address_of_a_holder_whose_connection_is_lost_is_not_known(
 def test_the_master_is_told_of_all_transactions(
     world: World, master: End, client: End, other: End
 ) -> None:
+    """Specification 8.29."""
     assert FEATURE_LOCKS in world.request.extra[FEATURES]
     assert master.ask(AskLocks()) == AnswerLocks([])
     store(client, 10, 1)
