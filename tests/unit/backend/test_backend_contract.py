@@ -266,6 +266,7 @@ def test_the_size_is_that_of_tables_and_indexes(node: Harness) -> None:
 
 
 def test_last_ids_are_those_of_the_given_partitions(node: Harness) -> None:
+    """Specification 5.9."""
     backend = node.ready()
     node.commit(backend, 10, {4: b"x"})
     node.commit(backend, 12, {3: b"x"})

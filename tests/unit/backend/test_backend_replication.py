@@ -42,7 +42,7 @@ def test_objects_are_listed_by_tid_then_oid_from_both(node: Harness) -> None:
 
 
 def test_the_tail_of_a_partition_is_its_last_rows(node: Harness) -> None:
-    """Transactions of partition 0 are 12 and 21, objects 3, 6 and 9."""
+    """Transactions of partition 0 are 12 and 21, objects 3, 6 and 9 (specification 5.14)."""
     backend = node.ready()
     for tid, oids in ((10, (3, 1)), (12, (6, 3)), (21, (9, 6, 2)), (22, (3,))):
         node.commit(backend, tid, dict.fromkeys(oids, b"x"))

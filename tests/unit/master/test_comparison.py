@@ -99,6 +99,7 @@ def world() -> Compared:
 
 
 def test_equal_copies_serve(world: Compared) -> None:
+    """Specification 5.13."""
     world.start(1, 2)
     assert world.master.cluster.state is VERIFYING
     assert world.tails(1, row(ALL)) == AskTails([0], None, 100)
@@ -112,6 +113,7 @@ def test_equal_copies_serve(world: Compared) -> None:
 def test_who_is_behind_is_out_of_date_before_anybody_serves(
     world: Compared, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Specification 5.17, 5.18."""
     caplog.set_level(logging.ERROR)
     world.start(1, 2)
     world.tails(1, row([1, 2, 3]))
@@ -148,6 +150,7 @@ def test_a_gap_before_the_last_transaction_is_found(world: Compared) -> None:
 
 
 def test_a_feeding_cell_that_is_behind_goes() -> None:
+    """Specification 5.17."""
     world = Compared([[(1, UP), (2, FEEDING)]])
     world.start(1, 2)
     world.tails(1, row(ALL))
@@ -166,7 +169,8 @@ def conflict(world: Compared) -> None:
 
 
 def test_where_nobody_can_be_believed_the_operator_decides(world: Compared) -> None:
-    """The operator stops one node, starts the cluster, and starts that node again: it becomes a copy."""
+    """The operator stops one node, starts the cluster, and starts that node again: it becomes a copy
+    (specification 5.19)."""
     conflict(world)
     problem = (
         "the copies of partitions 0 on S1, S2 differ from 0000000000000004 on, and none has all that the"
@@ -194,7 +198,7 @@ def test_where_nobody_can_be_believed_the_operator_decides(world: Compared) -> N
 
 
 def test_a_node_that_comes_back_is_compared_again(world: Compared) -> None:
-    """The node may have got the right disk meanwhile."""
+    """The node may have got the right disk meanwhile (specification 5.19)."""
     conflict(world)
     world.leave(2)
     assert world.master.cluster.state is RECOVERING
@@ -228,7 +232,7 @@ def test_a_master_that_served_does_not_go_on_with_one_of_them(world: Compared) -
 
 
 def test_an_old_copy_may_have_what_the_others_never_had(world: Compared) -> None:
-    """The cell is far behind, and its node was alone for a while before that."""
+    """The cell is far behind, and its node was alone for a while before that (specification 5.18)."""
     world.start(1, 2)
     world.tails(1, row([*range(1, 50), 60]))
     world.tails(2, row(range(101, 201)))
@@ -250,6 +254,7 @@ def test_a_cell_that_was_never_complete_is_replicated(
 
 
 def test_the_only_copy_that_was_never_complete_waits_for_the_operator() -> None:
+    """Specification 5.20."""
     world = Compared([[(1, UP)]])
     world.start(1)
     world.tails(1, row(ALL, proven=False))
@@ -267,6 +272,7 @@ def test_the_only_copy_that_was_never_complete_waits_for_the_operator() -> None:
 
 
 def test_a_node_without_the_feature_is_believed(world: Compared) -> None:
+    """Specification 5.13."""
     world.start(1, 2, foreign=1)
     world.tails(2, row([1]))
     assert world.master.cluster.state is RUNNING and world.states() == {1: UP, 2: UP}
@@ -287,7 +293,7 @@ def test_a_node_that_is_lost_meanwhile_decides_nothing(world: Compared) -> None:
 
 
 def test_a_node_that_had_more_and_is_lost_meanwhile_is_not_forgotten(world: Compared) -> None:
-    """The operator is told before an old copy is read."""
+    """The operator is told before an old copy is read (specification 5.20)."""
     world.start(1, 2)
     world.tails(1, row([1, 2, 3]))
     world.tails(2, row(ALL))
@@ -310,6 +316,7 @@ def test_a_node_that_had_more_and_is_lost_meanwhile_is_not_forgotten(world: Comp
 
 
 def test_partitions_are_asked_in_portions() -> None:
+    """Specification 5.13."""
     world = Compared([[(1, UP), (2, UP)]] * 100)
     world.start(1, 2)
     for nid in (1, 2):

@@ -164,7 +164,7 @@ AHEAD = tid(2**62)
 @pytest.mark.parametrize("state", [CellState.UP_TO_DATE, CellState.OUT_OF_DATE])
 def test_tids_that_absent_nodes_may_have_are_left_out(world: MasterWorld, state: CellState) -> None:
     """A node that was given up must not take another transaction for its own when it comes back. Once a
-    table was published, it does not show any more which nodes were given up."""
+    table was published, it does not show any more which nodes were given up (specification 5.12)."""
     storage = world.storage(1, 5, [[(1, CellState.UP_TO_DATE), (2, state)]] * 4, nid=1)
     if world.master.cluster.state is RECOVERING:
         world.admin().ask(SetClusterState(VERIFYING)).result()
@@ -191,6 +191,7 @@ def test_two_masters_that_leave_out_tids_do_not_go_on_with_the_same_ones() -> No
 
 
 def test_no_tids_are_left_out_when_every_copy_is_there(world: MasterWorld) -> None:
+    """Specification 5.12."""
     first, second = world.storage(1, 5, spread(1, 2), nid=1), world.storage(2, 5, nid=2)
     world.verify(first, second, ltid=AHEAD)
     assert begin(world.client()) == add64(AHEAD, 1)
@@ -230,6 +231,7 @@ def test_forced_start_is_denied_when_a_partition_cannot_be_read(world: MasterWor
 
 
 def test_verification_finishes_locked_transactions_on_all_who_voted(world: MasterWorld) -> None:
+    """Specification 5.1, 5.7."""
     rows = spread(1, 2)
     first, second = world.storage(1, 5, rows, nid=1), world.storage(2, 5, nid=2)
     ttid, final = tid(100), tid(108)
@@ -241,6 +243,7 @@ def test_verification_finishes_locked_transactions_on_all_who_voted(world: Maste
 
 
 def test_verification_asks_the_tid_of_those_who_already_unlocked(world: MasterWorld) -> None:
+    """Specification 5.4, 5.5."""
     first, second = world.storage(1, 5, spread(1, 2), nid=1), world.storage(2, 5, nid=2)
     ttid, final = tid(100), tid(108)  # partition 0 of 4, on S1
     first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({}))
@@ -251,7 +254,8 @@ def test_verification_asks_the_tid_of_those_who_already_unlocked(world: MasterWo
 
 
 def test_verification_asks_the_tid_of_those_whose_cells_are_behind_too(world: MasterWorld) -> None:
-    """Only that node had locked; the nodes with readable cells failed in the verification before."""
+    """Only that node had locked; the nodes with readable cells failed in the verification before
+    (specification 5.5)."""
     rows = [[(1, CellState.OUT_OF_DATE), (2, CellState.UP_TO_DATE)], *spread(1, 2)[1:]]
     first, second = world.storage(1, 5, rows, nid=1), world.storage(2, 5, nid=2)
     ttid, final = tid(100), tid(108)  # partition 0 of 4
@@ -263,6 +267,7 @@ def test_verification_asks_the_tid_of_those_whose_cells_are_behind_too(world: Ma
 
 
 def test_verification_leaves_transactions_that_nobody_locked(world: MasterWorld) -> None:
+    """Specification 5.1, 5.5."""
     first, second = world.storage(1, 5, spread(1, 2), nid=1), world.storage(2, 5, nid=2)
     first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({}))
     second.answer(second.take(AskLockedTransactions), AnswerLockedTransactions({tid(100): None}))
@@ -271,7 +276,8 @@ def test_verification_leaves_transactions_that_nobody_locked(world: MasterWorld)
 
 
 def test_ttids_that_an_earlier_master_gave_are_not_given_again(world: MasterWorld) -> None:
-    """The clock of the earlier master may have been ahead. A client may still ask for an outcome."""
+    """The clock of the earlier master may have been ahead. A client may still ask for an outcome
+    (specification 5.11)."""
     ahead = tid(2**62)
     first = world.storage(1, 5, spread(1), nid=1)
     first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({ahead: None}))
@@ -338,6 +344,7 @@ def test_a_table_that_nobody_committed_with_is_not_missed() -> None:
 
 
 def test_loss_during_verification_starts_recovery_again(world: MasterWorld) -> None:
+    """Specification 5.8."""
     world.storage(1, 5, spread(1, 2), nid=1)
     second = world.storage(2, 5, nid=2)
     assert world.master.cluster.state is VERIFYING
@@ -346,6 +353,7 @@ def test_loss_during_verification_starts_recovery_again(world: MasterWorld) -> N
 
 
 def test_a_storage_that_refuses_verification_starts_recovery_again(world: MasterWorld) -> None:
+    """Specification 5.8."""
     first, second = world.storage(1, 5, spread(1, 2), nid=1), world.storage(2, 5, nid=2)
     first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({}))
     question = second.take(AskLockedTransactions)
@@ -387,6 +395,7 @@ def test_state_changes_are_told_to_everybody(world: MasterWorld) -> None:
 
 
 def test_last_ids_continue_after_the_greatest_of_all_storages(world: MasterWorld) -> None:
+    """Specification 5.11."""
     first, second = world.storage(1, 5, spread(1, 2), nid=1), world.storage(2, 5, nid=2)
     for storage in (first, second):
         storage.answer(storage.take(AskLockedTransactions), AnswerLockedTransactions({}))

@@ -72,11 +72,12 @@ def test_a_gap_before_equal_last_transactions_is_found() -> None:
 
 
 def test_what_is_before_the_tails_is_not_seen() -> None:
-    """Only neoctl check finds it."""
+    """Only neoctl check finds it (specification 5.15)."""
     assert judged(copy_of(SIX, ALL - {1}), copy_of(SIX, ALL), length=3) == ({0, 1}, {})
 
 
 def test_revisions_are_compared_where_the_metadata_is_elsewhere() -> None:
+    """Specification 5.15."""
     whole, old = copy_of(SIX, ALL), copy_of(SIX, {1, 2, 3})
     assert judged(([], whole[1]), ([], old[1])) == ({0}, {1: Lack(p64(4), 3)})
     assert judged((whole[0], set()), (old[0], set())) == ({0}, {1: Lack(p64(4), 3)})
@@ -93,6 +94,7 @@ def test_a_third_copy_that_has_all_decides() -> None:
 
 
 def test_a_copy_that_was_never_complete_is_no_reference() -> None:
+    """Specification 5.16."""
     whole, old = tail_of(copy_of(SIX, ALL)), tail_of(copy_of(SIX, {1}))
     unproven, nothing = tail_of(copy_of(SIX, ALL), proven=False), Lack(ZERO_TID, 0)
     assert judged_tails(unproven) == (set(), {0: nothing})
@@ -110,7 +112,7 @@ def test_a_pack_that_one_node_has_not_done_makes_no_difference() -> None:
 
 
 def test_an_object_that_is_packed_away_is_not_missed_by_an_old_copy() -> None:
-    """The old copy has it, and not its deletion."""
+    """The old copy has it, and not its deletion (specification 5.16)."""
     history: Transactions = [{0: False}, {0: True}, {1: False}]
     packed = tail_of(([], copy_of(history, {1, 2, 3}, 2)[1]), packed=2)
     old = tail_of(([], copy_of(history, {1})[1]))

@@ -348,7 +348,8 @@ def test_what_was_deleted_and_packed_away_before_it_was_fetched_is_deleted(world
 
 
 def test_the_tid_of_a_pack_is_not_that_of_the_last_transaction(world: World) -> None:
-    """It is unknown upstream: a node that is lost before it has the next tid could not continue."""
+    """It is unknown upstream: a node that is lost before it has the next tid could not continue
+    (specification 5.10)."""
     master, source = behind(world)
     master.send(Replicate(p64(16), "up", {0: SOURCE}))
     pack_state(source, 16)

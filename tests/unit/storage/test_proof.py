@@ -48,6 +48,7 @@ def proven(master: End) -> list[bool]:
 
 
 def test_the_tail_is_what_is_committed(world: World) -> None:
+    """Specification 5.14."""
     master = world.operate()
     full(world, master)
     client = world.client(master)
@@ -74,7 +75,8 @@ def test_a_cell_that_was_complete_is_proven(world: World) -> None:
 def test_a_cell_that_was_out_of_date_here_is_not_proven_by_a_table(
     world: World, make_world: MakeWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also after a restart, until the master has it copied: all that is here is compared then."""
+    """Also after a restart, until the master has it copied: all that is here is compared then
+    (specification 5.22)."""
     node = Destination(world)
     node.unfinished(12)
     node.serve(node.source(), 0, 12, {(12, 0): b"a"})
@@ -99,7 +101,7 @@ def test_a_cell_that_was_out_of_date_here_is_not_proven_by_a_table(
 
 
 def test_a_cell_that_was_announced_is_proven(world: World) -> None:
-    """The node was lost before it knew that its cell is readable (specification 10.26)."""
+    """The node was lost before it knew that its cell is readable (specification 5.22, 10.26)."""
     node = Destination(world)
     node.unfinished(12)
     node.serve(node.source(), 0, 12, {(12, 0): b"a"})
@@ -124,6 +126,7 @@ def test_it_is_not_when_it_replicates_again(world: World) -> None:
 def test_what_the_master_starts_nevertheless_is_served(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Specification 5.22."""
     Destination(world).master.disconnect()
     master = again(world, COMPLETE, 2)
     caplog.set_level(logging.ERROR)

@@ -72,6 +72,7 @@ def test_cells_that_are_not_readable_are_not_read(world: World) -> None:
 def test_reads_wait_for_the_unlock_of_a_locked_transaction(
     world: World, master: End, client: End, other: End
 ) -> None:
+    """Specification 5.6."""
     commit(master, client, 10, 12, 1)
     commit(master, client, 20, 22, 2)
     store(client, 30, 1, serial=12)

@@ -28,6 +28,7 @@ from tests.unit.storage.world import C1, DISCARDED, OUT, UP, MakeWorld, World
 
 
 def test_truncates_when_asked_for_the_last_ids(world: World) -> None:
+    """Specification 5.9."""
     master = world.operate()
     client = world.client(master)
     commit(master, client, 10, 12, 1)
@@ -77,6 +78,7 @@ def test_truncation_reaches_data_that_is_still_to_be_erased(world: World) -> Non
 
 
 def test_last_ids_of_an_empty_database(world: World) -> None:
+    """Specification 5.9."""
     master = world.join()
     world.send_table(master)
     assert master.ask(AskLastIDs()) == AnswerLastIDs(None, None)
@@ -89,7 +91,7 @@ def test_the_ttid_of_a_vote_that_was_dropped_is_never_forgotten(
     make_world: MakeWorld, how: str
 ) -> None:
     """Else a master whose clock is behind may give it again, and the client that asks for its end hears
-    of somebody else's commit (specification 7.48)."""
+    of somebody else's commit (specification 5.3, 7.48)."""
     world = make_world()
     master = world.operate()
     client = world.client(master)
@@ -116,6 +118,7 @@ def test_the_ttid_of_a_vote_that_was_dropped_is_never_forgotten(
 
 
 def test_interrupted_transactions_are_reported_and_validated(make_world: MakeWorld) -> None:
+    """Specification 5.1, 5.2, 5.6, 5.7."""
     world = make_world()
     master = world.operate()
     client = world.client(master)
