@@ -82,6 +82,7 @@ def refusal(world: MasterWorld, message: Request[Any]) -> str:
     ],
 )
 def test_refused_while_running(message: Request[Any], text: str) -> None:
+    """Specification 9.5, 9.19."""
     world = MasterWorld()
     world.running(2)
     assert text in refusal(world, message)
@@ -132,12 +133,14 @@ def test_added_node_must_be_ready_before_transactions_begin(world: MasterWorld) 
 
 
 def test_number_of_replicas_is_an_empty_change_of_the_table(world: MasterWorld) -> None:
+    """Specification 9.4, 9.5."""
     (storage,) = world.running(1)
     ack(world, SetNumReplicas(1))
     assert storage.take(NotifyPartitionChanges) == NotifyPartitionChanges(2, 1, [])
 
 
 def test_tweak_of_a_balanced_table_changes_nothing(world: MasterWorld) -> None:
+    """Specification 9.25."""
     world.running(2)
     answer = ack(world, TweakPartitionTable(True, []))
     assert answer == AnswerTweakPartitionTable(False, world.master.partitions.row_list())
@@ -165,6 +168,7 @@ def test_drop_of_a_spare_node_tells_it_to_erase(world: MasterWorld) -> None:
 
 
 def test_drop_of_a_dead_replica_discards_its_cells() -> None:
+    """Specification 9.12."""
     world = MasterWorld(replicas=1)
     first, _ = world.running(2)
     first.lose()

@@ -174,8 +174,9 @@ class Logged:
 
 
 def test_readers_see_nothing_by_a_table_that_no_storage_node_could_prove() -> None:
-    """S2 is behind and lost. If S1 is lost before it has this table on its disk, and both come back,
-    the log of the masters waits for no other node, and S2 can be read again (decision 6)."""
+    """S2 is behind and lost. If S1 is lost before it has this table on its disk, and both come back, the
+    log of the masters waits for no other node, and S2 can be read again (decision 6)
+    (specification 9.15)."""
     world = BackupWorld(replicas=1)
     upstream, (first, second) = world.backingup(2)
     world.master.cluster._log = Logged()

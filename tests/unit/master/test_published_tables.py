@@ -35,6 +35,7 @@ OUT, UP, FEEDING = CellState.OUT_OF_DATE, CellState.UP_TO_DATE, CellState.FEEDIN
 
 
 def test_a_table_is_replaced_when_a_node_that_is_readable_in_it_has_a_later_one() -> None:
+    """Specification 9.13."""
     told = PublishedTables()
     told.publish(1, {2})
     assert told.complete
@@ -88,6 +89,7 @@ def test_a_number_is_never_told_twice() -> None:
 
 
 def test_a_log_that_remembers_the_last_table_replaces_all_others() -> None:
+    """Specification 9.13."""
     told = PublishedTables()
     told.publish(1, {1})
     told.publish(2, {2})
@@ -138,7 +140,8 @@ def confirm(world: MasterWorld, storage: Remote) -> None:
 def test_a_new_copy_does_not_serve_alone_before_the_old_one_knows_of_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Otherwise its commits would be lost when the old node returns to another master."""
+    """Otherwise its commits would be lost when the old node returns to another master
+    (specification 9.16)."""
     caplog.set_level(logging.INFO)
     world, first, second = with_a_new_copy()
     newest = world.master.cluster.published.ptid
@@ -154,6 +157,7 @@ def test_a_new_copy_does_not_serve_alone_before_the_old_one_knows_of_it(
 
 
 def test_a_cell_that_has_moved_is_taken_from_its_node_when_this_one_knows_the_new_place() -> None:
+    """Specification 9.11."""
     world, first, second = with_a_new_copy(instead=True)
     confirm(world, first)
     assert world.master.partitions.rows == [{2: UP}] * 4
@@ -163,6 +167,7 @@ def test_a_cell_that_has_moved_is_taken_from_its_node_when_this_one_knows_the_ne
 
 
 def test_a_tweak_does_not_take_it_sooner() -> None:
+    """Specification 9.24."""
     world, first, _ = with_a_new_copy()
     admin = world.admin()
     admin.ask(SetNumReplicas(0)).result()
@@ -173,6 +178,7 @@ def test_a_tweak_does_not_take_it_sooner() -> None:
 
 
 def test_the_operator_decides_that_the_old_copy_is_lost() -> None:
+    """Specification 9.16."""
     world, first, second = with_a_new_copy()
     first.lose()
     second.received = [m for m in second.received if type(m) is AskRecovery][-1:]
@@ -185,6 +191,7 @@ def test_the_operator_decides_that_the_old_copy_is_lost() -> None:
 
 
 def test_a_new_copy_serves_alone_when_the_old_one_knew_of_it() -> None:
+    """Specification 9.9."""
     world, first, _ = with_a_new_copy()
     confirm(world, first)
     first.lose()
@@ -193,7 +200,7 @@ def test_a_new_copy_serves_alone_when_the_old_one_knew_of_it() -> None:
 
 
 def test_nothing_is_acknowledged_before_the_table_is_confirmed() -> None:
-    """Specification 7.32."""
+    """Specification 7.32, 9.14, 9.15."""
     world, first, second = with_a_new_copy()
     client = world.client()
     answer = client.ask(AskFinishTransaction(begin(client), [], []))
@@ -219,6 +226,7 @@ def test_a_table_in_which_another_node_was_alone_is_not_passed_over() -> None:
 
 
 def test_an_older_table_that_a_node_remembers_is_replaced_before_others_go_on_without_it() -> None:
+    """Specification 9.17."""
     world = OwnStorages(replicas=1)
     world.storage(1, 7, BOTH, nid=1)
     second = world.storage(2, 6, nid=2)
@@ -228,6 +236,7 @@ def test_an_older_table_that_a_node_remembers_is_replaced_before_others_go_on_wi
 
 
 def test_storages_of_other_implementations_are_believed() -> None:
+    """Specification 9.14."""
     world = MasterWorld(replicas=1)
     first, second = world.running()
     first.lose()

@@ -204,6 +204,7 @@ class Cluster:
 
 @pytest.mark.parametrize("seed", range(100))
 def test_no_acknowledged_commit_is_passed_over(seed: int) -> None:
+    """Specification 9.15."""
     cluster = Cluster(seed)
     for _ in range(300):
         cluster.step()

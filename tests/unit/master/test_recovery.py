@@ -138,7 +138,7 @@ def test_what_was_given_up_has_older_tables_whatever_its_masters_did(
 ) -> None:
     """S2 went on alone, and its master was restarted again and again; then the operator starts with S1
     alone. Else S2 could not come back: its table would be newer, or another one of that number. And if
-    S2 was started so, too, the start that was later counts."""
+    S2 was started so, too, the start that was later counts (specification 9.18)."""
     rows = [[(1, CellState.UP_TO_DATE), (2, CellState.UP_TO_DATE)] for _ in range(4)]
     world.host.now = clock
     world.storage(1, 5, rows, nid=1)
@@ -151,7 +151,7 @@ def test_a_restarted_master_leaves_out_numbers_of_tables_that_others_may_have(
     world: MasterWorld,
 ) -> None:
     """With two tables of one version, the next master could take the wrong one for the last. The
-    connected nodes may not know the nodes that have one."""
+    connected nodes may not know the nodes that have one (specification 9.18)."""
     world.storage(1, 5, spread(1), nid=1)
     assert world.master.cluster.state is VERIFYING
     assert world.master.partitions.ptid == 5 + UNKNOWN_TABLES

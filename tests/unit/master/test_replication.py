@@ -56,6 +56,7 @@ def test_tweak_gives_new_cells_out_of_date_and_tells_everybody(world: MasterWorl
 
 
 def test_a_dry_run_shows_what_would_become_of_the_table(world: MasterWorld) -> None:
+    """Specification 9.25."""
     first, _ = world.running(2)
     answer = world.admin().ask(TweakPartitionTable(True, [2])).result()
     assert answer.changed
@@ -65,6 +66,7 @@ def test_a_dry_run_shows_what_would_become_of_the_table(world: MasterWorld) -> N
 
 
 def test_a_node_that_is_down_must_be_named_to_be_replaced() -> None:
+    """Specification 9.19."""
     world = MasterWorld(replicas=1)
     _, second = world.running(2)
     second.lose()
@@ -75,6 +77,7 @@ def test_a_node_that_is_down_must_be_named_to_be_replaced() -> None:
 
 
 def test_a_complete_cell_becomes_readable_for_all(world: MasterWorld) -> None:
+    """Specification 9.10."""
     first, second = grown(world)
     second.ask(AskUnfinishedTransactions([0, 1, 2, 3]))
     second.send(NotifyReplicationDone(2, tid(5)))

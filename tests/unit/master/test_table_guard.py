@@ -80,6 +80,7 @@ def test_another_primary_takes_no_older_table(database: Database) -> None:
 
 
 def test_an_operator_can_give_up_a_table_by_its_number(database: Database) -> None:
+    """Specification 9.18."""
     first, _ = database.create()
     first.lose()
     database.run(1)

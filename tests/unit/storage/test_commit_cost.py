@@ -72,7 +72,7 @@ def test_a_lock_waits_for_the_vote_to_be_durable_whatever_the_client_does(
 def test_a_lock_waits_for_the_partition_table_to_be_durable(
     world: World, master: End, client: End
 ) -> None:
-    """Specification 7.30."""
+    """Specification 7.30, 9.6."""
     store(client, 10, 1)
     client.ask(AskVoteTransaction(p64(10)))
     master.send(NotifyPartitionChanges(2, 0, [(0, 2, OUT)]))

@@ -95,7 +95,8 @@ def test_a_database_of_another_cluster_is_refused(make_world: MakeWorld) -> None
 def test_a_table_of_another_database_changes_nothing(
     make_world: MakeWorld, caplog: pytest.LogCaptureFixture, ptid: int
 ) -> None:
-    """Each table of a database has a greater id than those before. Else the cells would be erased."""
+    """Each table of a database has a greater id than those before. Else the cells would be erased
+    (specification 9.7)."""
     world = make_world()
     master = world.operate()
     master.send(NotifyPartitionChanges(2, 0, [(0, 2, OUT)]))
@@ -112,7 +113,8 @@ def test_a_table_of_another_database_changes_nothing(
 
 
 def test_who_has_no_complete_cell_takes_every_table(make_world: MakeWorld) -> None:
-    """A table with cells of this node may be lost with the nodes that knew it; no data is lost."""
+    """A table with cells of this node may be lost with the nodes that knew it; no data is lost
+    (specification 9.7)."""
     world = make_world()
     rows = [[(1, OUT), (2, UP)]] * 2
     world.send_table(world.join(), rows, 7)
@@ -157,6 +159,7 @@ def test_recovery_of_an_empty_database(world: World) -> None:
 
 
 def test_the_partition_table_survives_a_restart(make_world: MakeWorld) -> None:
+    """Specification 9.6."""
     world = make_world()
     master = world.join()
     rows = [[(1, UP), (2, OUT)], [(1, CellState.FEEDING)], [(2, CellState.CORRUPTED)]]
@@ -219,6 +222,7 @@ def test_stop_operation_disconnects_clients_and_forgets_their_transactions(world
 
 @pytest.mark.parametrize("ptid", [1, 3])
 def test_a_gap_in_partition_table_ids_is_a_protocol_error(world: World, ptid: int) -> None:
+    """Specification 9.4."""
     master = world.operate()
     master.send(NotifyPartitionChanges(ptid, 0, []))
     assert master.closed
@@ -232,12 +236,14 @@ def test_a_change_of_an_unknown_partition_is_a_protocol_error(world: World) -> N
 
 
 def test_a_table_with_another_number_of_partitions_stops_the_node(world: World) -> None:
+    """Specification 9.7."""
     master = world.operate()
     world.send_table(master, [[(1, UP)]], ptid=2)
     assert world.host.exit_code == 1
 
 
 def test_the_data_of_lost_partitions_is_deleted(world: World) -> None:
+    """Specification 9.8."""
     master = world.operate()
     client = world.client(master)
     commit(master, client, 10, 12, 1)

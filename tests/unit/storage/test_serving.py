@@ -231,6 +231,7 @@ def test_locking_a_transaction_that_did_not_vote_is_refused(master: End, client:
 def test_losing_a_cell_answers_the_stores_that_wait_for_it(
     world: World, master: End, client: End, other: End
 ) -> None:
+    """Specification 9.8."""
     store(client, 10, 1)
     waiting = other.ask_later(store_request(12, 1))
     master.send(NotifyPartitionChanges(2, 0, [(1, 1, DISCARDED)]))

@@ -41,6 +41,7 @@ def test_messages_are_applied_in_order(mirror: Mirror) -> None:
 def test_impossible_messages_change_nothing(
     mirror: Mirror, message: TableMessage, reason: str
 ) -> None:
+    """Specification 9.4."""
     before = mirror.partitions.ptid, mirror.partitions.changes()
     with pytest.raises(PeerError, match=reason):
         mirror.apply(message)

@@ -36,6 +36,7 @@ def loaded(rows: list[list[CellRow]]) -> PartitionTable:
 
 @given(TABLES)
 def test_a_table_is_told_as_it_was_loaded(rows: list[list[CellRow]]) -> None:
+    """Specification 9.1."""
     table = loaded(rows)
     assert len(table) == len(rows)
     assert table.row_list() == [sorted(row) for row in rows]
@@ -47,6 +48,7 @@ def test_a_table_is_told_as_it_was_loaded(rows: list[list[CellRow]]) -> None:
 
 @given(TABLES, st.data())
 def test_changes(rows: list[list[CellRow]], data: st.DataObject) -> None:
+    """Specification 9.2."""
     table = loaded(rows)
     model = {(p, nid): state for p, row in enumerate(rows) for nid, state in row}
     cells = st.tuples(st.integers(0, len(rows) - 1), NIDS, STATES | st.just(DISCARDED))
@@ -75,6 +77,7 @@ def test_operational_when_each_partition_has_a_readable_cell_that_runs(
 
 @given(TABLES)
 def test_cells_by_what_can_be_done_with_them(rows: list[list[CellRow]]) -> None:
+    """Specification 9.2."""
     table = loaded(rows)
     for p, row in enumerate(rows):
         assert set(table.readable(p)) == {nid for nid, s in row if s in (UP, FEEDING)}
@@ -94,6 +97,7 @@ def test_cells_by_what_can_be_done_with_them(rows: list[list[CellRow]]) -> None:
 def test_a_first_table_is_whole_and_balanced(
     partitions: int, replicas: int, nids: set[int]
 ) -> None:
+    """Specification 9.3."""
     table = PartitionTable()
     table.create(partitions, replicas, list(nids))
     assert (table.ptid, table.replicas, len(table)) == (1, replicas, partitions)

@@ -101,6 +101,7 @@ def test_a_free_device_counts_more_than_rooms() -> None:
 
 
 def test_topology_is_stronger_than_balance() -> None:
+    """Specification 9.20."""
     nodes = {1: ("a",), 2: ("b", "2"), 3: ("b", "3"), 4: ("b", "4")}
     table = tweaked([{1: UP}] * 6, nodes, 1)
     assert loads(table, nodes) == {1: 6, 2: 2, 3: 2, 4: 2}
@@ -110,7 +111,7 @@ def test_topology_is_stronger_than_balance() -> None:
 
 
 def test_a_node_that_joins_gets_outdated_cells() -> None:
-    """As another implementation does: one replica more, one node more."""
+    """As another implementation does: one replica more, one node more (specification 9.3)."""
     table = loaded([{1: UP}] * 4, 1)
     assert tweak(table, {1: ("host", "1"), 2: ("host", "2")}, 1) == [
         (partition, 2, OUT) for partition in range(4)
@@ -124,10 +125,12 @@ def test_cells_of_kept_nodes_stay_when_no_replica_is_wanted() -> None:
 
 
 def test_cells_of_kept_nodes_are_not_counted_as_replicas() -> None:
+    """Specification 9.19."""
     assert tweak(loaded([{1: UP, 2: UP}], 1), {2: (), 3: ()}, 1, keep={1}) == [(0, 3, OUT)]
 
 
 def test_a_node_to_be_emptied_feeds_until_it_is_replaced() -> None:
+    """Specification 9.10, 9.11."""
     table = loaded([{1: UP, 2: UP}], 1)
     apply(table, tweak(table, {2: (), 3: ()}, 1))
     assert table.rows == [{1: FEEDING, 2: UP, 3: OUT}]
@@ -139,6 +142,7 @@ def test_a_node_to_be_emptied_feeds_until_it_is_replaced() -> None:
 
 
 def test_cells_in_excess_are_discarded_at_once() -> None:
+    """Specification 9.21."""
     assert tweak(loaded([{1: UP, 2: UP, 3: OUT}], 0), {1: (), 2: (), 3: ()}, 0) == [
         (0, 2, DISCARDED),
         (0, 3, DISCARDED),
@@ -146,6 +150,7 @@ def test_cells_in_excess_are_discarded_at_once() -> None:
 
 
 def test_a_feeding_cell_that_is_needed_again_is_up_to_date() -> None:
+    """Specification 9.21."""
     assert tweak(loaded([{1: FEEDING, 2: OUT}], 0), {1: ()}, 0) == [
         (0, 1, UP),
         (0, 2, DISCARDED),
@@ -153,6 +158,7 @@ def test_a_feeding_cell_that_is_needed_again_is_up_to_date() -> None:
 
 
 def test_a_corrupted_cell_is_copied_anew_where_it_is_if_no_other_node_is_free() -> None:
+    """Specification 9.21."""
     assert tweak(loaded([{1: UP, 2: CORRUPTED}], 1), {1: (), 2: ()}, 1) == [(0, 2, OUT)]
 
 
@@ -179,6 +185,7 @@ def test_a_feeding_cell_is_not_needed_if_there_are_as_many_others_as_wanted() ->
 
 
 def test_only_feeding_cells_in_excess_are_discarded_while_others_are_incomplete() -> None:
+    """Specification 9.11."""
     table = loaded([{1: FEEDING, 2: FEEDING, 3: UP, 4: OUT}], 1)
     assert fed(table) == [(0, 1, DISCARDED)]
 
@@ -188,11 +195,12 @@ def test_only_feeding_cells_in_excess_are_discarded_while_others_are_incomplete(
 def test_the_last_cell_that_can_be_read_is_not_discarded(
     row: dict[int, CellState], replicas: int
 ) -> None:
-    """Whatever became of those that it fed."""
+    """Whatever became of those that it fed (specification 9.11)."""
     assert fed(loaded([row], replicas)) == []
 
 
 def test_a_feeding_cell_is_needed_again_when_the_node_that_it_waits_for_goes_for_ever() -> None:
+    """Specification 9.12."""
     table = loaded([{1: OUT, 2: FEEDING}, {2: UP}, {1: UP, 2: FEEDING, 3: OUT}], 0)
     changes = without(table, {1})
     assert changes == [(0, 1, DISCARDED), (0, 2, UP), (2, 1, DISCARDED)]
@@ -201,6 +209,7 @@ def test_a_feeding_cell_is_needed_again_when_the_node_that_it_waits_for_goes_for
 
 
 def test_no_more_feeding_cells_are_needed_again_than_copies_are_wanted() -> None:
+    """Specification 9.12."""
     table = loaded([{1: OUT, 2: FEEDING, 3: FEEDING, 4: UP}], 1)
     apply(table, without(table, {1}))
     assert table.rows == [{2: UP, 3: FEEDING, 4: UP}]
@@ -209,7 +218,8 @@ def test_no_more_feeding_cells_are_needed_again_than_copies_are_wanted() -> None
 
 
 def test_what_can_be_read_feeds_before_it_goes_if_not_everybody_knows_the_table() -> None:
-    """Decision 6: the operator commands a tweak while a new cell has just become readable."""
+    """Decision 6: the operator commands a tweak while a new cell has just become readable
+    (specification 9.24)."""
     table = loaded([{1: UP, 2: FEEDING, 3: OUT, 4: UP}], 0)
     changes = [(0, 1, DISCARDED), (0, 2, DISCARDED), (0, 3, DISCARDED), (0, 5, OUT)]
     assert gently(table, changes) == [(0, 1, FEEDING), (0, 3, DISCARDED), (0, 5, OUT)]

@@ -102,6 +102,7 @@ TINY_ROWS = st.lists(
 @example([{1: UP, 2: OUT}, {2: OUT, 3: UP}, {1: OUT, 3: UP}], {1: (), 2: (), 3: ()}, 0)
 @example([{2: UP}, {1: OUT, 2: UP}], {1: (), 2: ()}, 0)
 def test_no_other_table_is_better(rows: Rows, nodes: Nodes, replicas: int) -> None:
+    """Specification 9.20."""
     choice = [cells(row) for row in tweaked(rows, nodes, replicas).rows]
     assert {tuple(sharing(nids, nodes)) for nids in choice} == {
         tuple(
@@ -160,6 +161,7 @@ def test_a_balanced_table_of_the_same_nodes_does_not_change(
 def test_a_tweak_leaves_as_many_readable_cells_as_there_were_or_as_are_wanted(
     rows: Rows, nodes: Nodes, replicas: int, keep: set[int]
 ) -> None:
+    """Specification 9.22."""
     table = tweaked(rows, nodes, replicas, keep)
     copies = min(replicas + 1, len(nodes.keys() - keep))
     for old, new in zip(rows, table.rows, strict=True):
@@ -171,6 +173,7 @@ def test_a_tweak_leaves_as_many_readable_cells_as_there_were_or_as_are_wanted(
 def test_each_feeding_cell_waits_for_a_cell_that_is_incomplete(
     rows: Rows, nodes: Nodes, replicas: int
 ) -> None:
+    """Specification 9.22."""
     for row in tweaked(rows, nodes, replicas).rows:
         states = list(row.values())
         assert states.count(FEEDING) <= states.count(OUT)
@@ -192,6 +195,7 @@ LEGAL = {
 def test_cells_change_once_and_legally_and_never_on_kept_nodes(
     rows: Rows, nodes: Nodes, replicas: int, keep: set[int]
 ) -> None:
+    """Specification 9.21."""
     changes = tweak(loaded(rows, replicas), nodes, replicas, keep)
     assert changes == sorted(changes, key=lambda change: change[:2])
     assert len({change[:2] for change in changes}) == len(changes)
@@ -205,6 +209,7 @@ def test_cells_change_once_and_legally_and_never_on_kept_nodes(
 def test_a_partition_that_nobody_can_read_is_left_alone(
     rows: Rows, nodes: Nodes, replicas: int
 ) -> None:
+    """Specification 9.23."""
     for old, new in zip(rows, tweaked(rows, nodes, replicas).rows, strict=True):
         assert readable(old) or old == new
 
