@@ -276,6 +276,7 @@ def test_a_master_that_ends_because_its_cluster_stops_is_not_lost(
 
 
 def test_reconnects_with_its_id_and_a_fresh_mirror(world: World) -> None:
+    """Specification 4.41."""
     world.accept().lose()
     master = world.master
     assert master is not world.host.dialed[0]

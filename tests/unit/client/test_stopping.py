@@ -33,7 +33,7 @@ def aborts(cluster: Scripted) -> list[Message]:
 
 
 def test_a_transaction_in_its_first_phase_is_aborted_without_the_application() -> None:
-    """The application may compute for a long time before its next call."""
+    """The application may compute for a long time before its next call (specification 4.33)."""
     with scripted([1], [2]) as (cluster, storage):
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)

@@ -113,7 +113,7 @@ def test_questions_about_the_cluster(world: MasterWorld) -> None:
 
 
 def test_add_starts_the_node_first_and_then_tells_all(world: MasterWorld) -> None:
-    """Specification 17.12."""
+    """Specification 4.27, 17.12."""
     world.running(1)
     spare = world.join(NodeType.STORAGE, port=9102)
     spare.received.clear()
@@ -255,6 +255,7 @@ def test_stopping_waits_for_no_client_that_aborts(world: MasterWorld) -> None:
 
 
 def test_stopping_is_possible_during_recovery(world: MasterWorld) -> None:
+    """Specification 4.32."""
     world.storage(1)
     ack(world, SetClusterState(ClusterState.STOPPING))
     assert world.host.exit_code == 0

@@ -71,7 +71,8 @@ def test_what_is_complete_counts_for_cells_that_the_node_knows_to_be_readable() 
 def test_a_cell_whose_node_does_not_know_that_it_is_readable_is_replicated_again(
     known: CellState | None,
 ) -> None:
-    """The node was lost when its cell became readable. What it remembers is about another cell."""
+    """The node was lost when its cell became readable. What it remembers is about another cell
+    (specification 4.24)."""
     both: list[Any] = [(1, UP), (2, UP)]
     own = [both[:1] if known is None else [(1, UP), (2, known)], both]
     restart = Restart([both, both], own, 17)
@@ -143,6 +144,7 @@ def test_the_operator_can_start_without_a_node_that_was_lost_while_it_was_asked(
 
 
 def test_a_node_that_does_not_tell_its_table_is_waited_for() -> None:
+    """Specification 4.18, 4.24."""
     both = [[(1, UP), (2, UP)]] * 2
     restart = Restart(both, both, 12)
     restart.two.answer(restart.two.take(AskPartitionTable), Error(0, "damaged"))

@@ -125,6 +125,7 @@ COMMANDS: list[tuple[Request[Any], set[Make]]] = [
 
 @pytest.mark.parametrize("make", WORLDS, ids=lambda make: make.__name__)
 def test_commands_are_obeyed_or_refused_as_the_state_of_the_cluster_is(make: Make) -> None:
+    """Specification 4.9."""
     unchanged = make()
     assert unchanged.master.cluster.state is WORLDS[make]
     for message, obeyed in COMMANDS:

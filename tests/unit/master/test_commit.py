@@ -253,7 +253,7 @@ def test_a_storage_that_is_lost_during_a_pack_is_packed_later() -> None:
 
 
 def test_stopping_waits_for_transactions_and_begins_no_other(world: MasterWorld) -> None:
-    """Specification 7.2."""
+    """Specification 4.32, 4.33, 7.2."""
     (storage,) = world.running(1)
     client = world.client()
     ttid = begin(client)
@@ -267,6 +267,7 @@ def test_stopping_waits_for_transactions_and_begins_no_other(world: MasterWorld)
 
 
 def test_stopping_does_not_wait_for_ever(world: MasterWorld) -> None:
+    """Specification 4.33."""
     world.running(1)
     begin(world.client())
     world.admin().ask(SetClusterState(ClusterState.STOPPING)).result()
@@ -275,7 +276,8 @@ def test_stopping_does_not_wait_for_ever(world: MasterWorld) -> None:
 
 
 def test_stopping_ends_when_what_is_being_finished_cannot_be(world: MasterWorld) -> None:
-    """The storage that must lock is lost. The next start decides about the transaction."""
+    """The storage that must lock is lost. The next start decides about the transaction
+    (specification 4.13)."""
     (storage,) = world.running(1)
     client = world.client()
     client.ask(AskFinishTransaction(begin(client), [], []))

@@ -79,6 +79,7 @@ def test_who_waits_to_join_is_logged_once_a_minute(
 
 
 def test_client_learns_masters_and_storages_but_no_other_client(world: MasterWorld) -> None:
+    """Specification 4.4."""
     world.running(1)
     world.client()
     rows = world.client().take(NotifyNodeInformation).node_list
@@ -95,6 +96,7 @@ def test_others_hear_of_the_newcomer_before_it_is_accepted(world: MasterWorld) -
 
 
 def test_loss_of_a_client_is_told_as_unknown(world: MasterWorld) -> None:
+    """Specification 4.6."""
     (storage,) = world.running(1)
     client = world.client()
     storage.received.clear()

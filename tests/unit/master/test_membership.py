@@ -42,6 +42,7 @@ def election(masters: Masters) -> AnswerElection:
 
 
 def test_strangers_are_sent_to_the_primary(three: Masters) -> None:
+    """Specification 4.36."""
     first = three.serving()[0]
     for other in {0, 1, 2} - {first}:
         remote = Remote.connect(three.core(other))

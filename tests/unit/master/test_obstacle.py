@@ -75,7 +75,7 @@ def test_a_cluster_that_serves_waits_for_nothing(world: MasterWorld) -> None:
 
 
 def test_nodes_that_go_one_after_the_other_are_all_missed(world: MasterWorld) -> None:
-    """The table is dropped when the first node is lost."""
+    """The table is dropped when the first node is lost (specification 4.6)."""
     first, second = world.running(2)
     third = world.join_storage(3)
     for storage in (first, second, third):

@@ -141,7 +141,7 @@ def test_a_new_copy_does_not_serve_alone_before_the_old_one_knows_of_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Otherwise its commits would be lost when the old node returns to another master
-    (specification 9.16)."""
+    (specification 4.11, 9.16)."""
     caplog.set_level(logging.INFO)
     world, first, second = with_a_new_copy()
     newest = world.master.cluster.published.ptid
@@ -178,7 +178,7 @@ def test_a_tweak_does_not_take_it_sooner() -> None:
 
 
 def test_the_operator_decides_that_the_old_copy_is_lost() -> None:
-    """Specification 9.16."""
+    """Specification 4.19, 9.16."""
     world, first, second = with_a_new_copy()
     first.lose()
     second.received = [m for m in second.received if type(m) is AskRecovery][-1:]

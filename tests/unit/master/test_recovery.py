@@ -44,6 +44,7 @@ RECOVERING, VERIFYING, RUNNING = (
 
 
 def test_a_new_database_waits_for_the_operator(world: MasterWorld) -> None:
+    """Specification 4.17."""
     world.storage(1)
     assert world.master.cluster.state is RECOVERING
     world.admin().ask(SetClusterState(VERIFYING)).result()
@@ -52,6 +53,7 @@ def test_a_new_database_waits_for_the_operator(world: MasterWorld) -> None:
 
 
 def test_autostart_creates_the_database_when_enough_storages_are_there() -> None:
+    """Specification 4.17, 4.25."""
     world = MasterWorld(autostart=2)
     world.storage(1)
     assert world.master.cluster.state is RECOVERING
@@ -61,6 +63,7 @@ def test_autostart_creates_the_database_when_enough_storages_are_there() -> None
 
 
 def test_start_is_denied_without_storage(world: MasterWorld) -> None:
+    """Specification 4.26."""
     error = error_of(world.admin().ask(SetClusterState(VERIFYING)))
     assert error.code is ErrorCode.DENIED
     assert "no storage node" in error.message
@@ -69,6 +72,7 @@ def test_start_is_denied_without_storage(world: MasterWorld) -> None:
 def test_newcomer_gets_its_identity_first_and_storages_are_asked_what_they_know(
     world: MasterWorld,
 ) -> None:
+    """Specification 4.14."""
     storage = world.join(NodeType.STORAGE, port=9101)
     assert storage.names() == ["AcceptIdentification", "NotifyNodeInformation", "AskRecovery"]
 
@@ -84,6 +88,7 @@ def test_first_row_of_the_node_table_is_the_newcomer(world: MasterWorld) -> None
 
 
 def test_order_of_messages_at_start(world: MasterWorld) -> None:
+    """Specification 4.25."""
     storage = world.storage(1)
     storage.received.clear()
     world.admin().ask(SetClusterState(VERIFYING))
@@ -96,6 +101,7 @@ def test_order_of_messages_at_start(world: MasterWorld) -> None:
 
 
 def test_existing_database_starts_when_all_its_readable_nodes_are_back(world: MasterWorld) -> None:
+    """Specification 4.18."""
     rows = spread(1, 2)
     first = world.storage(1, 5, rows, nid=1)
     assert world.master.cluster.state is RECOVERING
@@ -107,6 +113,7 @@ def test_existing_database_starts_when_all_its_readable_nodes_are_back(world: Ma
 
 
 def test_table_is_asked_from_a_node_that_has_the_newest(world: MasterWorld) -> None:
+    """Specification 4.15."""
     old = world.storage(1, 5, spread(1, 3), nid=1)
     new = world.storage(2, 6, spread(2), nid=2)
     assert world.master.partitions.ptid == 6 + UNKNOWN_TABLES
@@ -116,6 +123,7 @@ def test_table_is_asked_from_a_node_that_has_the_newest(world: MasterWorld) -> N
 
 
 def test_another_node_is_asked_when_the_one_with_the_table_is_lost(world: MasterWorld) -> None:
+    """Specification 4.15."""
     first = world.storage(1, 5, nid=1)
     second = world.storage(2, 5, nid=2)
     assert first.has(AskPartitionTable) and not second.has(AskPartitionTable)
@@ -124,6 +132,7 @@ def test_another_node_is_asked_when_the_one_with_the_table_is_lost(world: Master
 
 
 def test_forced_start_without_a_replica_outdates_its_cells(world: MasterWorld) -> None:
+    """Specification 4.19, 4.25."""
     rows = [[(1, CellState.UP_TO_DATE), (2, CellState.UP_TO_DATE)] for _ in range(4)]
     world.storage(1, 5, rows, nid=1)
     assert world.master.cluster.state is RECOVERING
@@ -224,6 +233,7 @@ def test_a_clock_that_jumps_back_is_told_once_until_it_is_right_again(
 
 
 def test_forced_start_is_denied_when_a_partition_cannot_be_read(world: MasterWorld) -> None:
+    """Specification 4.18, 4.26."""
     world.storage(1, 5, spread(1, 2), nid=1)
     error = error_of(world.admin().ask(SetClusterState(VERIFYING)))
     assert error.code is ErrorCode.DENIED
@@ -289,6 +299,7 @@ def test_ttids_that_an_earlier_master_gave_are_not_given_again(world: MasterWorl
 
 
 def test_loss_of_a_needed_storage_stops_the_operation(world: MasterWorld) -> None:
+    """Specification 4.12, 4.13."""
     first, second = world.running()
     client = world.client()
     client.received.clear()
@@ -363,6 +374,7 @@ def test_a_storage_that_refuses_verification_starts_recovery_again(world: Master
 
 
 def test_truncation_is_remembered_by_all_before_any_is_truncated(world: MasterWorld) -> None:
+    """Specification 4.21."""
     first, second = world.running()
     rows = world.master.partitions.row_list()
     world.master.cluster.last_tid = tid(90)
@@ -388,6 +400,7 @@ def test_storage_without_cells_stays_pending_and_others_are_told(world: MasterWo
 
 
 def test_state_changes_are_told_to_everybody(world: MasterWorld) -> None:
+    """Specification 4.10."""
     admin = world.admin()
     world.storage(1)
     admin.ask(SetClusterState(VERIFYING))

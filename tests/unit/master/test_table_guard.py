@@ -63,6 +63,7 @@ def test_without_the_others_what_was_decided_is_never_told(database: Database) -
 
 
 def test_another_primary_takes_no_older_table(database: Database) -> None:
+    """Specification 4.16."""
     first, second = database.create()
     first.lose()  # the second goes on alone, with table 2
     database.run(1)
@@ -103,6 +104,7 @@ def test_an_operator_can_give_up_a_table_by_its_number(database: Database) -> No
 def test_a_new_primary_waits_for_storages_then_goes_on_without_those_that_are_lost(
     database: Database,
 ) -> None:
+    """Specification 4.20."""
     database.create()
     database.fail_over()
     second = database.storage(2, 1, BOTH)

@@ -111,6 +111,7 @@ def test_refused_before_the_last_pack() -> None:
 
 
 def test_a_node_that_is_lost_before_it_truncated_is_waited_for() -> None:
+    """Specification 4.13."""
     world, (first, second) = remembering()
     first.answer(first.take(AskLastIDs), AnswerLastIDs(None, tid(50)))
     second.lose()
@@ -175,6 +176,7 @@ def test_another_master_ends_a_backup_mode_that_some_nodes_have_left_already() -
 
 
 def test_another_master_waits_for_all_nodes_with_cells() -> None:
+    """Specification 4.18."""
     world = MasterWorld(replicas=1)
     first = world.join_storage(1)
     recovery(first, tid(50))
@@ -199,7 +201,8 @@ def test_what_a_node_with_an_older_history_remembers_is_of_no_concern() -> None:
 
 
 def test_a_forced_start_takes_the_cells_of_who_is_absent() -> None:
-    """The node may have data that the others delete, and must not come back with it."""
+    """The node may have data that the others delete, and must not come back with it
+    (specification 4.23)."""
     world = MasterWorld(replicas=1)
     first = world.join_storage(1)
     recovery(first, tid(50))

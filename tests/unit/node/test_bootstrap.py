@@ -132,6 +132,7 @@ def test_a_master_that_is_not_ready_is_asked_again(
 def test_a_master_that_does_not_answer_is_given_up(
     seeker: Seeker, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Specification 4.38."""
     seeker.host.advance(ANSWER_SECONDS_OF_SEVERAL)
     assert seeker.master().closed
     assert "ended: it does not answer" in caplog.text
@@ -140,6 +141,7 @@ def test_a_master_that_does_not_answer_is_given_up(
 
 
 def test_the_only_master_is_given_more_time() -> None:
+    """Specification 4.38."""
     seeker = Seeker(ONE)
     seeker.host.advance(ANSWER_SECONDS * 0.9)
     assert not seeker.master().closed
@@ -157,6 +159,7 @@ def test_who_does_not_insist_gives_more_time_also_to_one_of_several() -> None:
 
 
 def test_the_only_master_is_not_given_up_when_it_has_accepted() -> None:
+    """Specification 4.39."""
     seeker = Seeker(ONE)
     seeker.answer(ACCEPT)
     seeker.host.advance(10 * ANSWER_SECONDS)
@@ -164,6 +167,7 @@ def test_the_only_master_is_not_given_up_when_it_has_accepted() -> None:
 
 
 def test_a_primary_that_falls_silent_is_left_for_another(seeker: Seeker) -> None:
+    """Specification 4.39."""
     lost: list[str] = []
     seeker.handler.lost = lambda peer, reason: lost.append(reason)  # type: ignore[method-assign]
     seeker.answer(ACCEPT)
@@ -196,6 +200,7 @@ def test_nobody_is_dialed_before_the_pause_is_over(seeker: Seeker) -> None:
 
 
 def test_pauses_grow_until_each_master_is_dialed_once_a_second(seeker: Seeker) -> None:
+    """Specification 4.35."""
     for _ in range(10):
         seeker.master().lose("cannot connect: Connection refused")
         seeker.pause()

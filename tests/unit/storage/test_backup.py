@@ -207,6 +207,7 @@ def test_a_cell_that_is_readable_since_the_node_was_lost_is_complete_up_to_where
 
 
 def test_truncation_ends_the_backup(world: World) -> None:
+    """Specification 4.22."""
     master = backup(world)
     master.send(Replicate(p64(10), "", {0: None, 1: None}))
     master.send(StopOperation())

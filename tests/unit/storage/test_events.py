@@ -63,6 +63,7 @@ def test_all_parts_are_told_of_each_event_in_one_order(
 def test_the_end_of_the_master_is_the_end_of_the_operation(
     world: World, told: list[tuple[str, str]]
 ) -> None:
+    """Specification 4.31."""
     master = world.operate()
     told.clear()
     master.disconnect()

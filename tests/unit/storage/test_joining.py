@@ -126,6 +126,7 @@ def test_who_has_no_complete_cell_takes_every_table(make_world: MakeWorld) -> No
 
 
 def test_joins_again_after_the_loss_of_the_master(world: World) -> None:
+    """Specification 4.31, 4.41."""
     master = world.operate()
     client = world.client(master)
     world.host.advance(5)
@@ -144,6 +145,7 @@ def test_a_master_that_drops_us_at_once_is_not_dialed_in_a_loop(world: World) ->
 
 
 def test_masters_heard_of_are_remembered(world: World) -> None:
+    """Specification 4.40."""
     master = world.join()
     world.notify(master, (NodeType.MASTER, ("127.0.0.1", 1001), None, NodeState.DOWN, None))
     assert world.remembered == [[MASTER, ("127.0.0.1", 1001)]]
@@ -153,6 +155,7 @@ def test_masters_heard_of_are_remembered(world: World) -> None:
 
 
 def test_recovery_of_an_empty_database(world: World) -> None:
+    """Specification 4.14."""
     master = world.join(state=NodeState.PENDING)
     assert master.ask(AskRecovery()) == AnswerRecovery(None, None, None)
     assert master.ask(AskPartitionTable()) == AnswerPartitionTable(None, 0, [])
@@ -177,6 +180,7 @@ def test_the_partition_table_survives_a_restart(make_world: MakeWorld) -> None:
 
 
 def test_truncation_is_remembered_before_it_is_confirmed(make_world: MakeWorld) -> None:
+    """Specification 4.14, 4.22."""
     world = make_world()
     master = world.join()
     master.send(Truncate(p64(50)))
@@ -190,6 +194,7 @@ def test_truncation_is_remembered_before_it_is_confirmed(make_world: MakeWorld) 
 
 
 def test_ready_is_notified_once(world: World) -> None:
+    """Specification 4.27, 4.28."""
     master = world.join()
     world.send_table(master)
     master.send(StartOperation(False))
@@ -200,6 +205,7 @@ def test_ready_is_notified_once(world: World) -> None:
 
 
 def test_start_without_a_partition_table_is_a_protocol_error(world: World) -> None:
+    """Specification 4.29."""
     master = world.join()
     master.send(StartOperation(False))
     assert master.closed
@@ -207,6 +213,7 @@ def test_start_without_a_partition_table_is_a_protocol_error(world: World) -> No
 
 
 def test_stop_operation_disconnects_clients_and_forgets_their_transactions(world: World) -> None:
+    """Specification 4.31."""
     master = world.operate()
     client = world.client(master)
     store(client, 10, 1)
@@ -263,6 +270,7 @@ def test_logs_are_reopened_on_demand(world: World) -> None:
 
 
 def test_stops_when_told_to_be_down(world: World) -> None:
+    """Specification 4.7."""
     master = world.operate()
     world.notify(master, (NodeType.STORAGE, STORAGE, 1, NodeState.DOWN, None))
     assert world.host.exit_code == 0
@@ -270,6 +278,7 @@ def test_stops_when_told_to_be_down(world: World) -> None:
 
 
 def test_erases_its_database_when_dropped_for_ever(make_world: MakeWorld) -> None:
+    """Specification 4.7."""
     world = make_world()
     master = world.operate()
     commit(master, world.client(master), 10, 12, 1)

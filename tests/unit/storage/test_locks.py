@@ -233,6 +233,7 @@ def test_a_lost_connection_drops_what_did_not_vote(node: LockNode) -> None:
 
 
 def test_clear_forgets_everything_and_answers_nobody(node: LockNode) -> None:
+    """Specification 4.31."""
     node.do("A1", "A2", "B3")
     node.locks.vote(tid(3), node.client(3), metadata=True)
     node.locks.clear()

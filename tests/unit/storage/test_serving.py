@@ -186,7 +186,7 @@ def test_deadlock_and_rebase_on_the_wire(
 def test_a_lost_connection_drops_the_transaction_unless_it_voted(
     world: World, master: End, client: End, other: End
 ) -> None:
-    """Specification 7.46."""
+    """Specification 4.8, 7.46."""
     store(client, 10, 1)
     store(client, 12, 3)
     vote(client, 12, 3)
@@ -202,6 +202,7 @@ def test_a_lost_connection_drops_the_transaction_unless_it_voted(
 def test_a_client_that_the_master_lost_is_disconnected(
     world: World, master: End, client: End, other: End
 ) -> None:
+    """Specification 4.8."""
     store(client, 10, 1)
     world.notify(master, world.client_row(C1, NodeState.UNKNOWN))
     assert client.closed

@@ -46,7 +46,7 @@ def test_truncates_when_asked_for_the_last_ids(world: World) -> None:
 def test_a_truncation_without_this_node_is_made_up_for_before_it_is_replicated(
     world: World,
 ) -> None:
-    """It came back when the others had truncated, and had committed since."""
+    """It came back when the others had truncated, and had committed since (specification 4.28)."""
     master = world.operate()
     client = world.client(master)
     commit(master, client, 10, 12, 0)
@@ -118,7 +118,7 @@ def test_the_ttid_of_a_vote_that_was_dropped_is_never_forgotten(
 
 
 def test_interrupted_transactions_are_reported_and_validated(make_world: MakeWorld) -> None:
-    """Specification 5.1, 5.2, 5.6, 5.7."""
+    """Specification 4.28, 5.1, 5.2, 5.6, 5.7."""
     world = make_world()
     master = world.operate()
     client = world.client(master)

@@ -22,6 +22,7 @@ def hint(primary: int | None) -> NotPrimaryMaster:
 
 
 def test_one_master_is_tried_once_a_second() -> None:
+    """Specification 4.35."""
     one = search(A)
     assert not one.several
     for _ in range(3):
@@ -30,6 +31,7 @@ def test_one_master_is_tried_once_a_second() -> None:
 
 
 def test_pauses_among_several_masters_double_up_to_a_second_per_round() -> None:
+    """Specification 4.35."""
     several = search(*MASTERS)
     pauses = []
     for address in (*MASTERS, *MASTERS):
@@ -40,6 +42,7 @@ def test_pauses_among_several_masters_double_up_to_a_second_per_round() -> None:
 
 
 def test_a_hint_is_followed_at_once() -> None:
+    """Specification 4.37."""
     several = search(A)
     several.next()
     several.redirected(hint(2))
@@ -49,6 +52,7 @@ def test_a_hint_is_followed_at_once() -> None:
 
 
 def test_two_masters_that_point_to_each_other_are_not_dialed_in_a_tight_loop() -> None:
+    """Specification 4.37."""
     several = search(A, B)
     pauses = []
     for primary in (1, 0, 1, 0):

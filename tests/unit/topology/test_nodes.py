@@ -28,6 +28,7 @@ ROWS = st.builds(
 
 @given(st.lists(st.lists(ROWS, max_size=6), max_size=6))
 def test_the_table_is_what_was_last_said_of_each_node(updates: list[list[NodeRow]]) -> None:
+    """Specification 4.5."""
     table = NodeTable()
     model: dict[int, NodeRow] = {}
     for number, rows in enumerate(updates):
@@ -58,6 +59,7 @@ def test_free_ids_are_free_and_of_the_right_namespace(kinds: list[NodeType]) -> 
 
 
 def test_a_master_known_by_its_address_gets_its_id_later() -> None:
+    """Specification 4.1, 4.5."""
     table = NodeTable()
     master = table.add(Node(NodeType.MASTER, None, ONE))
     (changed,) = table.update(1.0, [(NodeType.MASTER, ONE, -5, NodeState.RUNNING, None)])
@@ -88,6 +90,7 @@ def test_two_nodes_never_have_one_id() -> None:
 
 
 def test_forgetting_a_node_that_was_never_known_is_nothing() -> None:
+    """Specification 4.5."""
     table = NodeTable()
     assert table.update(1.0, [(NodeType.STORAGE, ONE, 4, NodeState.UNKNOWN, None)]) == []
 
@@ -125,12 +128,14 @@ def test_the_master_that_a_secondary_points_to_is_next_and_once() -> None:
 
 @pytest.mark.parametrize("primary", [None, -1, 2, 2**31])
 def test_a_secondary_that_knows_no_primary_tells_of_other_masters(primary: int | None) -> None:
+    """Specification 4.36."""
     masters = MasterCandidates([ONE])
     assert not masters.learn(NotPrimaryMaster(primary, [ONE, TWO]))
     assert [masters.take() for _ in range(3)] == [ONE, TWO, ONE]
 
 
 def test_a_master_that_was_silent_is_passed_over_for_a_while() -> None:
+    """Specification 4.38."""
     masters = MasterCandidates([ONE, TWO, THREE])
     masters.silent(ONE)
     assert [masters.take() for _ in range(2 * PASSED_OVER)] == [TWO, THREE] * PASSED_OVER
@@ -156,6 +161,7 @@ def test_no_master_at_all() -> None:
 
 
 def test_master_list_file(tmp_path: Path) -> None:
+    """Specification 4.40."""
     path = tmp_path / "masters.json"
     file = MasterListFile(str(path))
     assert file.load() == []

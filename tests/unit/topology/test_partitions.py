@@ -65,6 +65,7 @@ def test_changes(rows: list[list[CellRow]], data: st.DataObject) -> None:
 def test_operational_when_each_partition_has_a_readable_cell_that_runs(
     rows: list[list[CellRow]], running: set[int]
 ) -> None:
+    """Specification 4.11."""
     table = loaded(rows)
     lacking = [
         p
