@@ -172,6 +172,7 @@ def test_a_backup_that_does_not_answer_does_not_silence_us(watch: Watch) -> None
 
 
 def test_others_may_not_report(watch: Watch) -> None:
+    """Specification 3.37."""
     remote = Remote.connect(watch.core)
     error = error_of(
         remote.ask(RequestIdentification(NodeType.ADMIN, None, None, "other", None, {}))
@@ -181,6 +182,7 @@ def test_others_may_not_report(watch: Watch) -> None:
 
 
 def test_another_connection_of_a_backup_replaces_the_first(watch: Watch) -> None:
+    """Specification 3.37."""
     first = watch.backup()
     second = watch.backup()
     assert first.closed and not second.closed

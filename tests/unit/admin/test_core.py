@@ -98,6 +98,7 @@ def world() -> Iterator[World]:
 
 
 def test_introduces_itself_with_its_address_and_the_backups_it_watches(world: World) -> None:
+    """Specification 3.3, 3.5."""
     assert world.master.peer.address == MASTER
     assert world.master.take(RequestIdentification) == RequestIdentification(
         *(NodeType.ADMIN, None, ADMIN, "test", None),

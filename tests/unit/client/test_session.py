@@ -205,6 +205,8 @@ def test_the_wrong_name_is_refused_at_once() -> None:
 
 
 def test_a_storage_node_in_the_place_of_a_master_is_not_accepted() -> None:
+    """Specification 3.8."""
+
     def accept(peer: Peer, received: Received) -> None:
         peer.answer(received.message_id, AcceptIdentification(NodeType.STORAGE, 1, None))
 

@@ -284,7 +284,7 @@ def test_admins_hear_where_the_one_of_the_upstream_is(world: BackupWorld) -> Non
 
 
 def test_an_upstream_introduces_its_admin_only_to_the_backup_that_it_watches() -> None:
-    """Specification 4.4."""
+    """Specification 3.23, 4.4."""
     world = MasterWorld()
     world.running(1)
     admin = Remote.connect(world.master)

@@ -180,7 +180,8 @@ def test_a_failed_vote_is_looked_at_again_at_the_end() -> None:
 
 
 def test_a_node_that_came_after_the_beginning_is_not_disconnected() -> None:
-    """The node need not have all of the transaction: replication copies it (specification 7.3, 7.28)."""
+    """The node need not have all of the transaction: replication copies it
+    (specification 3.22, 7.3, 7.28)."""
     world = MasterWorld(replicas=1)
     first, second = world.running(2)
     client = world.client()

@@ -31,6 +31,7 @@ def identify(world: MasterWorld, **changes: Any) -> tuple[Remote, object]:
 
 
 def test_ids_are_given_from_the_namespace_of_the_type(world: MasterWorld) -> None:
+    """Specification 3.7, 3.15."""
     world.running(1)
     given = {
         node_type: world.join(node_type, port=9500 + node_type.value)
@@ -53,6 +54,7 @@ def test_ids_are_given_from_the_namespace_of_the_type(world: MasterWorld) -> Non
 def test_conflicts_are_refused_and_disconnected(
     world: MasterWorld, changes: dict[str, object], text: str
 ) -> None:
+    """Specification 3.2, 3.9, 3.10, 3.14."""
     world.running(1)
     remote, answer = identify(world, **changes)
     error = error_of(answer)  # type: ignore[arg-type]
@@ -61,6 +63,7 @@ def test_conflicts_are_refused_and_disconnected(
 
 
 def test_clients_are_told_to_retry_until_the_cluster_runs(world: MasterWorld) -> None:
+    """Specification 3.12."""
     remote = world.client()
     assert remote.take(Error) == Error(ErrorCode.NOT_READY.value, "Retry Later")
     assert remote.closed
@@ -89,6 +92,7 @@ def test_client_learns_masters_and_storages_but_no_other_client(world: MasterWor
 
 
 def test_others_hear_of_the_newcomer_before_it_is_accepted(world: MasterWorld) -> None:
+    """Specification 3.19."""
     (storage,) = world.running(1)
     world.client()
     row = storage.take(NotifyNodeInformation).node_list[0]
@@ -106,6 +110,7 @@ def test_loss_of_a_client_is_told_as_unknown(world: MasterWorld) -> None:
 
 
 def test_identification_times_increase_when_the_clock_jumps_back(world: MasterWorld) -> None:
+    """Specification 3.18."""
     world.running(1)
     before = world.client().take(NotifyNodeInformation).node_list[0][4]
     world.host.now -= 3600
@@ -114,16 +119,19 @@ def test_identification_times_increase_when_the_clock_jumps_back(world: MasterWo
 
 
 def test_admin_gets_an_empty_table_during_recovery(world: MasterWorld) -> None:
+    """Specification 3.21."""
     table = world.join(NodeType.ADMIN, port=9000).take(SendPartitionTable)
     assert table == SendPartitionTable(None, 0, [[], [], [], []])
 
 
 def test_ping_is_answered_before_identification(world: MasterWorld) -> None:
+    """Specification 3.1."""
     remote = Remote.connect(world.master)
     assert remote.ask(Ping()).result() == Pong()
 
 
 def test_other_messages_before_identification_are_unexpected(world: MasterWorld) -> None:
+    """Specification 3.1."""
     remote = Remote.connect(world.master)
     error = error_of(remote.ask(AskPrimary()))
     assert error.code is ErrorCode.PROTOCOL_ERROR and "unexpected AskPrimary" in error.message
@@ -137,18 +145,21 @@ def test_strangers_are_disconnected_after_a_while(world: MasterWorld) -> None:
 
 
 def test_a_storage_that_moved_keeps_its_id(world: MasterWorld) -> None:
+    """Specification 3.13."""
     world.storage(1).lose()
     moved = world.join(NodeType.STORAGE, 1, port=9777)
     assert moved.take(AcceptIdentification).your_nid == 1
 
 
 def test_masters_are_refused_while_there_is_no_election(world: MasterWorld) -> None:
+    """Specification 3.11."""
     _, answer = identify(world, node_type=NodeType.MASTER, address=("127.0.0.1", 9800))
     assert error_of(answer).code is ErrorCode.NOT_READY  # type: ignore[arg-type]
 
 
 def test_a_newcomer_does_not_get_the_id_of_a_storage_node_that_was_dropped() -> None:
-    """The database with that id may come back, and the table would call its data up to date."""
+    """The database with that id may come back, and the table would call its data up to date
+    (specification 3.16)."""
     world = MasterWorld(replicas=1)
     first, _ = world.running()
     first.lose()

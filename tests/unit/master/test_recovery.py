@@ -72,12 +72,13 @@ def test_start_is_denied_without_storage(world: MasterWorld) -> None:
 def test_newcomer_gets_its_identity_first_and_storages_are_asked_what_they_know(
     world: MasterWorld,
 ) -> None:
-    """Specification 4.14."""
+    """Specification 3.19, 3.21, 4.14."""
     storage = world.join(NodeType.STORAGE, port=9101)
     assert storage.names() == ["AcceptIdentification", "NotifyNodeInformation", "AskRecovery"]
 
 
 def test_first_row_of_the_node_table_is_the_newcomer(world: MasterWorld) -> None:
+    """Specification 3.17, 3.20."""
     world.storage(1)
     storage = world.storage(2)
     accepted = storage.take(AcceptIdentification)
@@ -392,6 +393,7 @@ def test_truncation_is_remembered_by_all_before_any_is_truncated(world: MasterWo
 
 
 def test_storage_without_cells_stays_pending_and_others_are_told(world: MasterWorld) -> None:
+    """Specification 3.17, 3.21."""
     (first,) = world.running(1)
     spare = world.join(NodeType.STORAGE, port=9109)
     assert world.master.nodes.get(2).state is NodeState.PENDING  # type: ignore[union-attr]

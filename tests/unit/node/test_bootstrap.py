@@ -250,6 +250,7 @@ def test_an_address_that_stays_wrong_does_not_fill_the_log(
 def test_who_answers_something_else_is_no_master(
     seeker: Seeker, caplog: pytest.LogCaptureFixture, accept: Any, reason: str
 ) -> None:
+    """Specification 3.8."""
     seeker.answer(accept)
     assert seeker.master().closed
     assert reason in caplog.text

@@ -77,6 +77,7 @@ def accept(master: End, message_id: int) -> None:
 
 
 def test_asks_for_an_id_and_for_cells_of_what_it_has(clone: World) -> None:
+    """Specification 3.3."""
     _, _, request = ask(clone)
     assert request == RequestIdentification(
         NodeType.STORAGE, None, None, "test", None, request.extra

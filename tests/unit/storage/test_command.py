@@ -44,6 +44,7 @@ def test_starts_on_sqlite_by_default(tmp_path: Path) -> None:
 
 
 def test_where_the_node_is_can_be_told_by_file_and_command_line(tmp_path: Path) -> None:
+    """Specification 3.6."""
     core = start(*arguments(tmp_path, "--devpath", "room2 machine9,disk1"))
     assert core.settings.devpath == ("room2", "machine9", "disk1")
     core.stop(0)

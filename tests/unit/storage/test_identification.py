@@ -17,6 +17,7 @@ from tests.unit.storage.world import C1, C2, End, World, refused
 
 
 def test_features_are_told_to_who_announces_some(world: World, master: End) -> None:
+    """Specification 3.4."""
     world.notify(master, world.client_row(C1))
     end = world.stranger()
     assert isinstance(world.identify(end, extra={FEATURES: ["oids"]}), AcceptIdentification)
@@ -24,6 +25,7 @@ def test_features_are_told_to_who_announces_some(world: World, master: End) -> N
 
 
 def test_nobody_is_served_before_the_operation_starts(world: World) -> None:
+    """Specification 3.25."""
     world.join()
     end = world.stranger()
     assert refused(world.identify(end)) == (ErrorCode.NOT_READY.value, "Retry Later")
@@ -31,6 +33,7 @@ def test_nobody_is_served_before_the_operation_starts(world: World) -> None:
 
 
 def test_wrong_names_and_kinds_of_nodes_are_refused(world: World, master: End) -> None:
+    """Specification 3.9, 3.24."""
     code, text = refused(world.identify(world.stranger(), name="other"))
     assert code == ErrorCode.PROTOCOL_ERROR.value and "invalid cluster name" in text
     code, text = refused(world.identify(world.stranger(), node_type=NodeType.ADMIN))
@@ -38,6 +41,7 @@ def test_wrong_names_and_kinds_of_nodes_are_refused(world: World, master: End) -
 
 
 def test_clients_that_the_master_forgot_are_refused(world: World, master: End) -> None:
+    """Specification 3.26, 3.27."""
     world.notify(master, world.client_row(C1))
     for changes in {"id_timestamp": 0.5}, {"id_timestamp": None}, {"nid": C2, "id_timestamp": 1.0}:
         end = world.stranger()
@@ -46,6 +50,7 @@ def test_clients_that_the_master_forgot_are_refused(world: World, master: End) -
 
 
 def test_a_client_newer_than_the_node_table_waits_for_it(world: World, master: End) -> None:
+    """Specification 3.27."""
     end = world.stranger()
     answers = end.ask_later(RequestIdentification(NodeType.CLIENT, C1, None, "test", 99.0, {}))
     assert not answers and not end.closed
@@ -55,6 +60,7 @@ def test_a_client_newer_than_the_node_table_waits_for_it(world: World, master: E
 
 
 def test_who_is_vouched_for_by_the_master_may_send_long_messages(world: World, master: End) -> None:
+    """Specification 3.28."""
     client = world.client(master)
     assert client.peer.trusted
     assert client.peer not in world.core.strangers

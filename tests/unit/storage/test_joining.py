@@ -34,6 +34,7 @@ from tests.unit.storage.world import C1, DISCARDED, MASTER, OUT, STORAGE, UP, En
 
 
 def test_identifies_with_its_address_and_properties(world: World) -> None:
+    """Specification 3.3, 3.5."""
     world.join()
     assert world.request.node_type is NodeType.STORAGE
     assert (world.request.nid, world.request.address) == (None, STORAGE)
@@ -42,6 +43,7 @@ def test_identifies_with_its_address_and_properties(world: World) -> None:
 
 
 def test_remembers_its_node_id(make_world: MakeWorld) -> None:
+    """Specification 3.3."""
     world = make_world()
     world.join(nid=7)
     world.close()
@@ -213,7 +215,7 @@ def test_start_without_a_partition_table_is_a_protocol_error(world: World) -> No
 
 
 def test_stop_operation_disconnects_clients_and_forgets_their_transactions(world: World) -> None:
-    """Specification 4.31."""
+    """Specification 3.25, 4.31."""
     master = world.operate()
     client = world.client(master)
     store(client, 10, 1)

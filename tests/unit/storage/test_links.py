@@ -55,6 +55,7 @@ def test_who_has_the_smaller_id_accepts_a_crossed_connection(world: World) -> No
 
 
 def test_who_has_the_greater_id_refuses_a_crossed_connection(world: World) -> None:
+    """Specification 3.30."""
     master = world.join(nid=3)
     world.notify(master, storage_row(2))
     world.send_table(master, [[(3, OUT), (2, UP)], [(3, UP)]])
@@ -69,7 +70,7 @@ def test_who_has_the_greater_id_refuses_a_crossed_connection(world: World) -> No
 
 
 def test_who_is_refused_waits_for_the_others_connection(world: World) -> None:
-    """Specification 3.30: the other dials us, or it would not refuse."""
+    """Specification 3.30, 3.31: the other dials us, or it would not refuse."""
     node = Destination(world)
     node.unfinished(12)
     refuse(world.take_dial())
@@ -80,6 +81,7 @@ def test_who_is_refused_waits_for_the_others_connection(world: World) -> None:
 def test_who_is_refused_and_not_dialed_dials_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Specification 3.31."""
     node = Destination(world)
     node.unfinished(12)
     refuse(world.take_dial())
@@ -96,6 +98,7 @@ def test_who_is_refused_and_not_dialed_dials_again(
 
 
 def test_what_a_peer_dialed_before_it_accepted_ours_is_refused(world: World, master: End) -> None:
+    """Specification 3.34."""
     first = storage(world, master, 2)
     second, answers = dial_again(world)
     pong(first)
@@ -104,6 +107,7 @@ def test_what_a_peer_dialed_before_it_accepted_ours_is_refused(world: World, mas
 
 
 def test_another_connection_replaces_one_that_was_lost(world: World, master: End) -> None:
+    """Specification 3.34."""
     first = storage(world, master, 2)
     second, answers = dial_again(world)
     take_question(first, Ping)
@@ -113,6 +117,7 @@ def test_another_connection_replaces_one_that_was_lost(world: World, master: End
 
 
 def test_another_connection_replaces_one_that_is_silent(world: World, master: End) -> None:
+    """Specification 3.34."""
     first = storage(world, master, 2)
     second, answers = dial_again(world)
     world.host.advance(REPLACE_SECONDS / 2)
@@ -124,7 +129,7 @@ def test_another_connection_replaces_one_that_is_silent(world: World, master: En
 
 def test_who_was_accepted_elsewhere_meanwhile_is_not_accepted(world: World, master: End) -> None:
     """S2 dialed, accepted our connection and dropped its own; we finished, and it closed that, too. Else
-    we would ask something on what it dropped."""
+    we would ask something on what it dropped (specification 3.35)."""
     first = storage(world, master, 2)
     stale, answers = dial_again(world, waiting=False)
     first.send(CloseClient())
@@ -137,7 +142,8 @@ def test_who_was_accepted_elsewhere_meanwhile_is_not_accepted(world: World, mast
 
 
 def test_a_pong_of_before_another_connection_was_made_says_nothing(world: World, master: End) -> None:
-    """S2 dialed and said that it waits, then accepted what we had dialed, and dropped its own."""
+    """S2 dialed and said that it waits, then accepted what we had dialed, and dropped its own
+    (specification 3.35)."""
     world.notify(master, storage_row(2))
     stale, answers = dial_again(world, waiting=False)
     first = storage(world, master, 2)
@@ -175,6 +181,7 @@ def test_who_gave_up_meanwhile_is_not_accepted(world: World, master: End) -> Non
 
 
 def test_a_connection_is_used_again_when_the_peer_knows(world: World) -> None:
+    """Specification 3.33."""
     checked, other = finished(world)
     checked.check()
     pong(other)
@@ -185,6 +192,7 @@ def test_a_connection_is_used_again_when_the_peer_knows(world: World) -> None:
 
 
 def test_a_connection_that_the_peer_closes_is_dialed_again_at_once(world: World) -> None:
+    """Specification 3.33."""
     checked, other = finished(world)
     checked.check()
     take_question(other, Ping)
@@ -196,6 +204,7 @@ def test_a_connection_that_the_peer_closes_is_dialed_again_at_once(world: World)
 
 
 def test_a_peer_that_returned_is_not_disconnected(world: World) -> None:
+    """Specification 3.29, 3.33."""
     node = Destination(world)
     node.unfinished(12)
     source = node.source()
@@ -224,12 +233,14 @@ def test_nobody_is_kept_who_was_dialed_for_nothing(world: World) -> None:
 
 
 def test_a_storage_that_is_finished_with_us_is_disconnected(world: World, master: End) -> None:
+    """Specification 3.32."""
     peer = storage(world, master, 2)
     peer.send(CloseClient())
     assert peer.closed
 
 
 def test_a_connection_stays_while_we_use_it_ourselves(world: World) -> None:
+    """Specification 3.29, 3.32."""
     node = Destination(world)
     node.unfinished(12)
     source = node.source()
@@ -241,6 +252,7 @@ def test_a_connection_stays_while_we_use_it_ourselves(world: World) -> None:
 
 
 def test_a_storage_that_the_master_lost_is_disconnected(world: World, master: End) -> None:
+    """Specification 3.36."""
     peer = storage(world, master, 2)
     world.notify(master, storage_row(2, NodeState.DOWN))
     assert peer.closed

@@ -179,6 +179,7 @@ def test_a_broken_master_list_file_is_named(tmp_path: Path, content: str) -> Non
 
 
 def test_the_id_of_a_storage_node_that_was_dropped_is_not_given_again() -> None:
+    """Specification 3.16."""
     table = NodeTable()
     first = table.add(Node(NodeType.STORAGE, 1))
     last = table.add(Node(NodeType.STORAGE, 2))
