@@ -36,6 +36,7 @@ def test_the_record_is_whole() -> None:
 
 @pytest.mark.parametrize("packet", GOOD, ids=identify)
 def test_encoded_to_the_same_bytes(packet: bytes) -> None:
+    """Specification 2.7, 2.8."""
     (decoded,) = decode(packet)
     assert decoded.message_id is None or decoded.message_id >= 0
     assert encode(decoded.message_id, decoded.message) == packet
@@ -59,6 +60,7 @@ def test_decoded_with_trailing_data(packet: bytes) -> None:
 
 
 def test_the_whole_record_in_one_stream() -> None:
+    """Specification 2.4."""
     stream = b"".join(GOOD)
     expected = [packet for one in GOOD for packet in decode(one)]
     assert decode(stream) == expected
@@ -84,6 +86,7 @@ def test_captured_packets_have_their_names(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("row", [row for row in CAPTURED if "note" in row])
 def test_texts_as_str_are_accepted_and_sent_as_bin(row: dict[str, Any]) -> None:
+    """Specification 2.6."""
     packet = bytes.fromhex(row["hex"])
     (decoded,) = decode(packet)
     ours = encode(decoded.message_id, decoded.message)

@@ -65,6 +65,7 @@ def test_message(entry: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["name"])
 def test_answer(entry: dict[str, Any]) -> None:
+    """Specification 2.13."""
     cls = BY_CODE[entry["code"] or RESPONSE]
     if entry["answer"] is None:
         assert cls not in ANSWERS
@@ -84,6 +85,7 @@ def test_no_message_more_than_the_specification() -> None:
 
 
 def test_enumerations() -> None:
+    """Specification 2.8."""
     recorded = golden.GOLDEN["enums"]
     assert [f"{cls.__name__}s" for cls in EXTENSION_TYPES] == list(recorded)
     for cls in EXTENSION_TYPES:
@@ -92,4 +94,5 @@ def test_enumerations() -> None:
 
 
 def test_handshake() -> None:
+    """Specification 2.2."""
     assert HANDSHAKE == golden.HANDSHAKE

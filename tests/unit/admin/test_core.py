@@ -329,6 +329,7 @@ def test_flush_log_reopens_our_log_and_goes_on_to_the_master(world: World) -> No
 
 
 def test_neoctl_may_stay_without_identifying_itself(world: World) -> None:
+    """Specification 2.32."""
     world.accept()
     ctl = world.ctl()
     world.host.advance(STRANGER_SECONDS * 3)

@@ -335,6 +335,7 @@ def test_a_message_that_breaks_the_protocol_ends_the_connection_and_the_peer_is_
 
 
 def test_ping_is_answered() -> None:
+    """Specification 2.29."""
     with channel_to(nothing) as (channel, _, _, peer):
         message_id = peer.connection.ask(Ping(), None)
         peer.flush()

@@ -284,6 +284,7 @@ def test_the_history_of_an_object_that_never_was_is_a_key_error() -> None:
 def test_as_much_is_asked_ahead_as_fits_in_a_window(
     size: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Specification 2.46."""
     ahead: list[int] = []
     asked = 0
 

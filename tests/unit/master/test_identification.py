@@ -125,7 +125,7 @@ def test_admin_gets_an_empty_table_during_recovery(world: MasterWorld) -> None:
 
 
 def test_ping_is_answered_before_identification(world: MasterWorld) -> None:
-    """Specification 3.1."""
+    """Specification 2.29, 3.1."""
     remote = Remote.connect(world.master)
     assert remote.ask(Ping()).result() == Pong()
 
@@ -175,7 +175,8 @@ def test_a_newcomer_does_not_get_the_id_of_a_storage_node_that_was_dropped() -> 
 
 
 def test_a_storage_is_vouched_for_when_it_is_a_node_of_the_cluster(world: MasterWorld) -> None:
-    """Before that, any process that knows the name of the cluster could be the peer."""
+    """Before that, any process that knows the name of the cluster could be the peer
+    (specification 2.35)."""
     world.running(1)
     newcomer = world.join(NodeType.STORAGE, port=9300)
     client = world.client()

@@ -54,12 +54,14 @@ def receive(connection: Connection, data: bytes) -> list[Received]:
 
 @pytest.mark.parametrize("server", [True, False])
 def test_handshake_is_sent_before_anything_else(server: bool) -> None:
+    """Specification 2.2."""
     connection = Connection(server)
     connection.send(FlushLog())
     assert connection.take_outgoing() == b"\x92\xa3NEO\x01" + b"\x93\x00\x42\x90"
 
 
 def test_handshake_byte_by_byte() -> None:
+    """Specification 2.3."""
     connection = Connection(server=True)
     for i in range(len(HANDSHAKE)):
         assert receive(connection, HANDSHAKE[i : i + 1]) == []
@@ -68,6 +70,7 @@ def test_handshake_byte_by_byte() -> None:
 
 @pytest.mark.parametrize("cut", range(12))
 def test_messages_in_the_segment_of_the_handshake(cut: int) -> None:
+    """Specification 2.3."""
     stream = HANDSHAKE + encode(0, Ping()) + encode(1, FlushLog())
     connection = Connection(server=True)
     got = receive(connection, stream[:cut]) + receive(connection, stream[cut:])
@@ -105,6 +108,7 @@ def test_tls_to_a_node_without_tls(data: bytes) -> None:
 
 
 def test_nothing_is_answered_to_a_foreign_peer() -> None:
+    """Specification 2.3."""
     connection = Connection(server=True)
     connection.take_outgoing()
     with pytest.raises(HandshakeError) as caught:
@@ -118,6 +122,7 @@ def test_nothing_is_answered_to_a_foreign_peer() -> None:
 
 
 def test_requests_and_notifications_share_one_counter() -> None:
+    """Specification 2.18."""
     connection = opened()
     connection.ask(Ping(), None)
     connection.send(NotifyReady())
@@ -134,6 +139,7 @@ def test_requests_and_notifications_share_one_counter() -> None:
 
 
 def test_ids_wrap_at_32_bits() -> None:
+    """Specification 2.18."""
     connection = opened()
     connection._next_id = 0xFFFFFFFF
     assert [connection.ask(Ping(), None) for _ in range(2)] == [0xFFFFFFFF, 0]
@@ -141,6 +147,7 @@ def test_ids_wrap_at_32_bits() -> None:
 
 
 def test_both_directions_count_on_their_own() -> None:
+    """Specification 2.18."""
     dialer, server = pair()
     assert dialer.ask(Ping(), "a") == 0
     assert server.ask(AskClusterState(), "b") == 0
@@ -148,6 +155,7 @@ def test_both_directions_count_on_their_own() -> None:
 
 
 def test_the_peers_ids_are_not_checked() -> None:
+    """Specification 2.19."""
     connection = opened()
     data = encode(2**40, Ping()) + encode(3, Ping()) + encode(3, Ping())
     assert [received.message_id for received in receive(connection, data)] == [2**40, 3, 3]
@@ -157,6 +165,7 @@ def test_the_peers_ids_are_not_checked() -> None:
 
 
 def test_answers_come_in_any_order() -> None:
+    """Specification 2.20."""
     connection = opened()
     oids = connection.ask(AskNewOIDs(1), "oids")
     state = connection.ask(AskClusterState(), "state")
@@ -170,6 +179,7 @@ def test_answers_come_in_any_order() -> None:
 
 
 def test_an_error_answers_any_question() -> None:
+    """Specification 2.16."""
     connection = opened()
     first = connection.ask(AskNewOIDs(1), "oids")
     second = connection.ask(FailedVote(OID, [1]), "vote")
@@ -180,6 +190,7 @@ def test_an_error_answers_any_question() -> None:
 
 @pytest.mark.parametrize("message_id", [0, 1, 2**32])
 def test_an_answer_to_no_question(message_id: int) -> None:
+    """Specification 2.24."""
     connection = opened()
     with pytest.raises(PeerError, match="Pong answers no request of this node"):
         receive(connection, encode(message_id, Pong()))
@@ -194,6 +205,7 @@ def test_an_answer_that_comes_twice() -> None:
 
 
 def test_the_answer_of_another_question() -> None:
+    """Specification 2.25."""
     connection = opened()
     connection.ask(Ping(), "ping")
     with pytest.raises(PeerError, match="Pong expected, got AnswerNewOIDs"):
@@ -202,6 +214,7 @@ def test_the_answer_of_another_question() -> None:
 
 
 def test_an_error_of_the_peer_about_nothing_is_its_last_word() -> None:
+    """Specification 2.26."""
     connection = opened()
     for message_id in (None, 4):
         with pytest.raises(LastWords, match="the peer says: you are wrong") as raised:
@@ -215,6 +228,7 @@ def test_an_error_of_the_peer_about_nothing_is_its_last_word() -> None:
 
 
 def test_a_stranger_may_not_send_long_messages() -> None:
+    """Specification 2.34."""
     connection = opened(server=True)
     with pytest.raises(PeerError):
         receive(connection, encode(0, LONG))
@@ -250,6 +264,7 @@ def test_trust_while_a_message_is_half_received() -> None:
 
 
 def test_a_gigabyte_announced_by_a_trusted_peer() -> None:
+    """Specification 2.14, 2.36."""
     connection = opened()
     with pytest.raises(PeerError, match=f"{2**30} bytes are announced") as caught:
         receive(connection, b"\x93\x00\x1c\x97\xc6\x40\x00\x00\x00")
@@ -272,6 +287,7 @@ def test_a_truncated_message_waits_for_its_end() -> None:
 
 
 def test_failing_tells_the_peer_with_the_last_id_received() -> None:
+    """Specification 2.24."""
     connection = opened()
     receive(connection, encode(8, Ping()) + encode(9, FlushLog()))
     connection.fail(PeerError("you are wrong"))
@@ -299,6 +315,7 @@ def test_nothing_leaves_a_closed_connection() -> None:
 
 
 def test_nothing_enters_a_closed_connection() -> None:
+    """Specification 2.27."""
     connection = opened()
     messages = connection.receive(encode(0, Ping()) + encode(1, CloseClient()) + encode(2, Ping()))
     assert next(messages).message == Ping()

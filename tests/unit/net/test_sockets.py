@@ -67,6 +67,7 @@ def test_no_address() -> None:
 
 
 def test_options_of_a_socket() -> None:
+    """Specification 2.31."""
     with socket.socket() as sock:
         configure(sock)
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

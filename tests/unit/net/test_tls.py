@@ -158,6 +158,7 @@ def test_a_dialer_of_another_authority_learns_it_after_its_handshake(
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_dialer_without_certificate(files: NodeFiles, version: ssl.TLSVersion) -> None:
+    """Specification 2.1."""
     anonymous = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anonymous.check_hostname = False
     anonymous.load_verify_locations(files.ca)

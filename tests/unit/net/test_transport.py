@@ -109,6 +109,7 @@ def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 @on_a_loop
 async def test_both_ends_have_the_options_of_every_socket(host: str) -> None:
+    """Specification 2.31."""
     async with Listener(host) as listener:
         owner, transport = await connect(listener.address)
         await until(lambda: listener.owners and listener.owners[0].address)
@@ -294,6 +295,7 @@ def contexts(authority: Authority, expired: bool = False) -> tuple[ssl.SSLContex
 
 @on_a_loop
 async def test_tls(authority: Authority) -> None:
+    """Specification 2.1."""
     client_context, server_context = contexts(authority)
     async with Listener(context=server_context) as listener:
         owner, transport = await connect(listener.address, client_context)

@@ -130,6 +130,7 @@ def remotes() -> Remotes:
 
 
 def test_requests_are_not_executed_while_their_answers_are_not_read(remotes: Remotes) -> None:
+    """Specification 2.40."""
     lazy = remotes.connect()
     lazy.load(*range(5 * MB, 5 * MB + 50))
     for _ in range(20):
@@ -147,6 +148,7 @@ def test_requests_are_not_executed_while_their_answers_are_not_read(remotes: Rem
 
 
 def test_what_comes_meanwhile_waits_its_turn(remotes: Remotes) -> None:
+    """Specification 2.41."""
     lazy = remotes.connect()
     lazy.load(6 * MB, 1)
     lazy.load(2, 3)
@@ -163,6 +165,7 @@ def test_what_comes_meanwhile_waits_its_turn(remotes: Remotes) -> None:
 
 
 def test_others_are_served_between_the_turns_of_one(remotes: Remotes) -> None:
+    """Specification 2.42."""
     greedy, other = remotes.connect(), remotes.connect()
     greedy.load(*[600_000] * 10)
     assert remotes.handler.loaded == [600_000] * 2, "a megabyte is a turn"
@@ -175,7 +178,7 @@ def test_others_are_served_between_the_turns_of_one(remotes: Remotes) -> None:
 
 
 def test_a_turn_ends_with_its_time(remotes: Remotes) -> None:
-    """Requests that cost time instead of bytes: 4 ms each, of 5."""
+    """Requests that cost time instead of bytes: 4 ms each, of 5 (specification 2.42)."""
     remotes.host.monotonic = lambda: remotes.handler.busy  # type: ignore[method-assign]
     busy = remotes.connect()
     for _ in range(9):
@@ -193,6 +196,7 @@ def test_a_turn_ends_with_its_time(remotes: Remotes) -> None:
 def test_many_slow_peers_share_what_a_node_has(
     remotes: Remotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Specification 2.40."""
     monkeypatch.setattr(backlog, "NODE_BYTES", 8 * MB)
     monkeypatch.setattr(backlog, "PEER_BYTES", 1 * MB)
     slow = [remotes.connect() for _ in range(16)]
@@ -217,6 +221,7 @@ def test_many_slow_peers_share_what_a_node_has(
 def test_the_slowest_goes_when_the_node_has_too_much(
     remotes: Remotes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Specification 2.45."""
     monkeypatch.setattr(backlog, "DROP_BYTES", 3 * MB)
     caplog.set_level("INFO")
     one, other = remotes.connect(), remotes.connect()
@@ -229,6 +234,7 @@ def test_the_slowest_goes_when_the_node_has_too_much(
 
 
 def test_jobs_of_a_peer_are_few_at_a_time(remotes: Remotes) -> None:
+    """Specification 2.43."""
     remote = remotes.connect()
     for _ in range(10):
         remote.connection.ask(AskFinalTID(ID), _Nothing())
@@ -274,6 +280,7 @@ def test_reads_that_were_put_off_go_on_when_the_peer_reads(remotes: Remotes) -> 
 
 
 def test_two_that_ask_each_other_do_not_wait_for_each_other(remotes: Remotes) -> None:
+    """Specification 2.44."""
     remote = remotes.connect()
     remote.peer.both_ways = True
     answer = remote.peer.ask(AskLastTransaction())
@@ -299,6 +306,7 @@ def test_two_that_ask_each_other_do_not_wait_for_each_other(remotes: Remotes) ->
 def test_requests_that_wait_aside_are_bounded(
     remotes: Remotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Specification 2.44."""
     monkeypatch.setattr(peer_module, "ASIDE_BYTES", 1000)
     remote = remotes.connect()
     remote.peer.both_ways = True
@@ -356,6 +364,7 @@ class _Sender:
 
 
 def test_incomplete_messages_of_all_peers_are_bounded() -> None:
+    """Specification 2.37."""
     counted = Backlog()
     large, small = _Sender(), _Sender()
     assert counted.incomplete(large, backlog.INCOMPLETE_BYTES - 1000)
@@ -367,6 +376,7 @@ def test_incomplete_messages_of_all_peers_are_bounded() -> None:
 
 
 def test_guests_have_a_bound_of_their_own() -> None:
+    """Specification 2.34, 2.37."""
     counted = Backlog()
     nodes, guest, other = _Sender(), _Sender(), _Sender()
     guest.trusted = other.trusted = False

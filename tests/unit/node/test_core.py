@@ -28,6 +28,7 @@ from tests.unit.node.serving import TID, Asking, Server
 def test_strangers_are_disconnected_after_a_while(
     core: Server, host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Specification 2.32."""
     stranger, known = Remote.connect(core), Remote.connect(core)
     known.peer.node = Node(NodeType.STORAGE, 3)
     dialed = Asking(core, host)
@@ -43,6 +44,7 @@ def test_strangers_are_disconnected_after_a_while(
 def test_the_oldest_strangers_go_when_there_are_too_many(
     core: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Specification 2.38."""
     strangers = [Remote.connect(core) for _ in range(4)]
     strangers[0].peer.trust()
     strangers[1].peer.welcome()
@@ -59,6 +61,7 @@ def test_the_oldest_strangers_go_when_there_are_too_many(
 def test_a_peer_that_owes_an_answer_and_hangs_is_given_up(
     core: Server, host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Specification 2.30."""
     hanging, slow, idle = Asking(core, host), Asking(core, host), Asking(core, host)
     futures = [hanging.peer.ask(AskLastTransaction()), slow.peer.ask(AskLastTransaction())]
     core.flush()
@@ -81,6 +84,7 @@ def test_a_peer_that_owes_an_answer_and_hangs_is_given_up(
 def test_a_process_that_stood_still_hears_first_what_came_meanwhile(
     core: Server, host: FakeHost
 ) -> None:
+    """Specification 2.30."""
     asking = Asking(core, host)
     asking.peer.ask(AskLastTransaction())
     core.flush()
@@ -93,6 +97,7 @@ def test_a_process_that_stood_still_hears_first_what_came_meanwhile(
 
 
 def test_nodes_that_serve_neoctl_are_patient(core: Server, host: FakeHost) -> None:
+    """Specification 2.32."""
     core.must_identify = False
     stranger = Remote.connect(core)
     host.advance(10 * STRANGER_SECONDS)

@@ -95,6 +95,7 @@ def test_the_handshake_is_sent_when_somebody_connects(core: Server) -> None:
 
 
 def test_an_unexpected_message(core: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """Specification 2.24."""
     remote = Remote.connect(core)
     question = remote.ask(AskClusterState())
     assert error_of(question).code is ErrorCode.PROTOCOL_ERROR
@@ -116,6 +117,7 @@ def test_a_handler_gets_rid_of_its_peer(core: Server) -> None:
 def test_a_farewell_is_the_reason_of_the_loss_and_no_breach(
     core: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Specification 2.26."""
     caplog.set_level(logging.INFO)
     remote = Remote.connect(core)
     last_words = Error(ErrorCode.NOT_READY.value, "my disk is full")
@@ -144,6 +146,7 @@ def test_a_farewell_is_the_reason_of_the_loss_and_no_breach(
 def test_each_mistake_is_named_in_the_log(
     core: Server, caplog: pytest.LogCaptureFixture, data: bytes, reason: str
 ) -> None:
+    """Specification 2.24."""
     other = Remote.connect(core)
     bad = Remote.connect(core)
     bad.peer.received(data)
@@ -200,6 +203,7 @@ def test_a_refusal(asking: Asking) -> None:
 
 
 def test_ack_is_the_answer_of_requests_without_one(asking: Asking) -> None:
+    """Specification 2.15."""
     future = asking.ask(FailedVote(TID, [1]))
     asking.remote.answer(asking.remote.take(FailedVote), Error(0, "fine"))
     assert future.result() == Error(0, "fine")
@@ -212,6 +216,7 @@ def test_ack_is_no_answer_of_other_requests(asking: Asking) -> None:
 
 
 def test_an_unknown_error_code_fails_the_question_alone(asking: Asking) -> None:
+    """Specification 2.16."""
     future = asking.ask(AskNewOIDs(1))
     asking.remote.answer(asking.remote.take(AskNewOIDs), Error(77, "?"))
     assert error_of(future).message == "unknown error code 77: ?"
@@ -255,6 +260,7 @@ def test_our_own_close_fails_the_questions_and_does_not_tell_the_handler(
 
 
 def test_what_was_queued_before_our_close_is_sent(asking: Asking) -> None:
+    """Specification 2.27."""
     asking.peer.send(NotifyReady())
     asking.peer.close()
     assert asking.remote.has(NotifyReady)

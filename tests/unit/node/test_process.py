@@ -121,7 +121,7 @@ def test_a_peer_that_never_reads_does_not_keep_it_alive(start: Start) -> None:
 
 
 def test_idle_connections_keep_nobody_out(start: Start) -> None:
-    """More of them than the process may open files; the oldest ones make room."""
+    """More of them than the process may open files; the oldest ones make room (specification 2.38)."""
     tiny = start(files=64)
     address = tiny.address()
     with ExitStack() as stack:

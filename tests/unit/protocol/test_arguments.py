@@ -38,6 +38,7 @@ from tests.unit.protocol.packed import OID, decode, packed, refusal
     ],
 )
 def test_wrong_argument(oid: Any, problem: str) -> None:
+    """Specification 2.10."""
     assert refusal(packed(0, 32, [oid, None, None])).startswith(
         f"AskObject: wrong argument: oid: {problem}"
     )
@@ -63,6 +64,7 @@ _ROW: list[Any] = [OID, OID, 1, bytes(20), 5, b"data!", None]
     ],
 )
 def test_wrong_values_in_rows(position: int, column: int, value: object, problem: str) -> None:
+    """Specification 2.10."""
     rows = [[*_ROW], [*_ROW[:6], OID], [OID, OID, None, bytes(20), 0, None, None]]
     assert len(decode(packed(0, ANSWER_REVISIONS, [rows, True]))) == 1
     rows[position][column] = value
@@ -73,6 +75,7 @@ def test_wrong_values_in_rows(position: int, column: int, value: object, problem
 
 @pytest.mark.parametrize("row", [5, b"row", None, {}, [], _ROW[:6], [*_ROW, None]])
 def test_rows_that_are_none(row: object) -> None:
+    """Specification 2.7."""
     text = refusal(packed(0, ANSWER_REVISIONS, [[_ROW, row], True]))
     assert "AnswerRevisions: wrong argument: revision_list[1]: expected array" in text
 
@@ -100,6 +103,7 @@ def test_a_state_of_another_enumeration() -> None:
     [(0, b"\5"), (1, b"\7"), (4, b"\4"), (5, b"\0"), (127, b"\0"), (4, b""), (4, b"\1\1")],
 )
 def test_unknown_enumeration_item(number: int, data: bytes) -> None:
+    """Specification 2.8."""
     text = refusal(packed(0, 42, [msgpack.ExtType(number, data)]))
     assert text == f"unknown enumeration item: extension type {number}, data {data.hex()}"
 
@@ -115,6 +119,7 @@ def test_long_extension() -> None:
 
 
 def test_a_timestamp_extension_is_not_a_value_of_ours() -> None:
+    """Specification 2.12."""
     data = packed(0, 68, [{b"when": msgpack.Timestamp(1, 0)}])
     assert "NotifyMonitorInformation: wrong argument" in refusal(data)
 
@@ -126,6 +131,7 @@ def test_a_broken_timestamp_extension() -> None:
 
 
 def test_whole_seconds_may_travel_as_an_integer() -> None:
+    """Specification 2.5."""
     request = [msgpack.ExtType(4, b"\x02"), None, None, b"c", 1700000000, {}]
     ((_, message),) = decode(packed(0, 1, request))
     assert type(message.id_timestamp) is float
@@ -144,6 +150,7 @@ def test_texts_are_text_and_user_data_is_bytes() -> None:
 
 
 def test_states_as_keys_of_a_free_map() -> None:
+    """Specification 2.8, 2.12."""
     message = NotifyMonitorInformation({"pt_summary": {CellState.UP_TO_DATE: 12}, "down": 0})
     assert decode(encode(3, message)) == [(3, message)]
 

@@ -30,6 +30,7 @@ from tests.unit.protocol.packed import OID, decode, packed, refusal
     ids=repr,
 )
 def test_not_a_packet(data: bytes) -> None:
+    """Specification 2.4."""
     assert "not a NEO packet (an array of 3 is expected)" in refusal(data)
 
 
@@ -40,20 +41,24 @@ def test_wrong_types_in_a_packet(packet: Any) -> None:
 
 @pytest.mark.parametrize("code", [70, 0x3FFF, 0x8046, -1, 2**64 - 1, 0])
 def test_unknown_code(code: int) -> None:
+    """Specification 2.14, 2.24."""
     assert refusal(packed(0, code, [])) == f"unknown message code {code:#x}"
 
 
 @pytest.mark.parametrize("code", [19, 38, 39, 41, 42, 43, 50, 65])
 def test_requests_answered_by_error_have_no_answer_code(code: int) -> None:
+    """Specification 2.15."""
     assert "unknown message code" in refusal(packed(0, 0x8000 | code, []))
 
 
 @pytest.mark.parametrize("message_id", [None, "0", 1.0, True, [0]])
 def test_message_id_is_a_number(message_id: Any) -> None:
+    """Specification 2.23."""
     assert refusal(packed(message_id, 2, [])).startswith("Ping: message id is ")
 
 
 def test_error_alone_may_answer_no_message() -> None:
+    """Specification 2.23."""
     assert decode(packed(None, 0x8000, [6, b"why"])) == [(None, Error(6, "why"))]
 
 
@@ -63,6 +68,7 @@ def test_any_message_id_of_the_peer_is_fine() -> None:
 
 @pytest.mark.parametrize("arguments", [[], [OID, None], [OID, None, None, None]])
 def test_number_of_arguments(arguments: list[Any]) -> None:
+    """Specification 2.11."""
     assert refusal(packed(0, 32, arguments)) == (
         f"AskObject: 3 arguments expected, got {len(arguments)}"
     )
@@ -72,6 +78,7 @@ def test_number_of_arguments(arguments: list[Any]) -> None:
 
 
 def test_a_gigabyte_announced_is_refused_at_once() -> None:
+    """Specification 2.34, 2.36."""
     header = b"\x93\x05\x1c\x97" + b"\xc4\x08" + bytes(8) + b"\xc6\x40\x00\x00\x00"
     assert refusal(header) == (
         f"message of more than {LIMIT_PEER} bytes: {2**30} bytes are announced"
@@ -133,11 +140,13 @@ def test_lengths_are_found_behind_every_kind_of_item(item: bytes) -> None:
 
 @pytest.mark.parametrize("header", [b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff"])
 def test_array_and_map_bombs(header: bytes) -> None:
+    """Specification 2.36."""
     assert "malformed message" in refusal(b"\x93\x00\x1c" + header)
 
 
 @pytest.mark.parametrize("header", [b"\xdc\xff\xff", b"\xde\xff\xff"])
 def test_a_stranger_has_no_long_lists(header: bytes) -> None:
+    """Specification 2.36."""
     assert "malformed message" in refusal(b"\x93\x00\x01" + header, LIMIT_STRANGER)
     assert decode(b"\x93\x00\x14" + header) == []
 
@@ -248,12 +257,14 @@ def test_the_limit_is_raised_in_the_middle_of_a_longer_message(cut: int) -> None
 
 
 def test_smallest_form_of_integers() -> None:
+    """Specification 2.5."""
     assert encode(0, Ping()) == b"\x93\x00\x02\x90"
     assert encode(0x1234, Ping()) == b"\x93\xcd\x12\x34\x02\x90"
     assert encode(0xFFFFFFFF, Ping()) == b"\x93\xce\xff\xff\xff\xff\x02\x90"
 
 
 def test_states_are_one_byte_extensions() -> None:
+    """Specification 2.8."""
     assert encode(0, SetClusterState(ClusterState.STOPPING)) == b"\x93\x00\x2a\x91\xd4\x01\x03"
 
 

@@ -87,6 +87,7 @@ FIELDS = [
 
 @pytest.mark.parametrize(("cls", "name", "hint"), FIELDS)
 def test_numbers_have_a_range(cls: type, name: str, hint: Any) -> None:
+    """Specification 2.10."""
     assert not {int, float} & set(numbers(hint)), "a number without its range"
     hints = get_type_hints(cls, include_extras=True)
     right = [one(other) for other in hints.values()]
@@ -106,4 +107,5 @@ def test_some_field_is_spoiled() -> None:
 
 @pytest.mark.parametrize("number", ENDLESS)
 def test_numbers_of_free_form_are_finite(number: float) -> None:
+    """Specification 2.5."""
     assert "no finite number" in refusal(encode(1, NotifyMonitorInformation({"lag": [number]})))

@@ -140,6 +140,7 @@ def test_joins_again_after_the_loss_of_the_master(world: World) -> None:
 
 
 def test_a_master_that_drops_us_at_once_is_not_dialed_in_a_loop(world: World) -> None:
+    """Specification 2.33."""
     world.join().disconnect()
     assert not world.host.dialed
     world.host.advance(1.5)

@@ -22,7 +22,7 @@ from tests.unit.storage.world import OUT, UP, End, World, refused
 
 
 def test_sends_transactions_that_the_destination_has_not(world: World, master: End) -> None:
-    """Specification 10.2, 10.5, 10.7."""
+    """Specification 2.21, 10.2, 10.5, 10.7."""
     full(world, master)
     peer = storage(world, master, 2)
     found = peer.ask(AskFetchTransactions(0, 1000, ZERO_TID, MAX, [p64(14), p64(16)]))
