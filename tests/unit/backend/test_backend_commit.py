@@ -196,6 +196,7 @@ def undo(
 
 
 def test_undo_goes_back_along_origins(node: Harness) -> None:
+    """Specification 6.22."""
     backend = node.ready()
     node.commit(backend, 11, {4: b"23"})
     node.commit(backend, 12, {4: b"24"})
@@ -218,6 +219,7 @@ def test_undo_goes_back_along_origins(node: Harness) -> None:
 
 
 def test_undo_is_asked_as_of_a_tid(node: Harness) -> None:
+    """Specification 6.21."""
     backend = node.ready()
     node.commit(backend, 11, {4: b"1"})
     node.commit(backend, 12, {4: b"2"})
@@ -226,6 +228,7 @@ def test_undo_is_asked_as_of_a_tid(node: Harness) -> None:
 
 
 def test_several_undos_in_one_transaction(node: Harness) -> None:
+    """Specification 6.23."""
     backend = node.ready()
     for tid in 11, 12, 13:
         node.commit(backend, tid, {4: b"%d" % tid})
@@ -238,6 +241,7 @@ def test_several_undos_in_one_transaction(node: Harness) -> None:
 
 
 def test_equal_data_counts_as_current(node: Harness) -> None:
+    """Specification 6.23."""
     backend = node.ready()
     for tid, data in (11, b"a"), (12, b"b"), (13, b"c"), (14, b"b"):
         node.commit(backend, tid, {4: data})
@@ -246,6 +250,7 @@ def test_equal_data_counts_as_current(node: Harness) -> None:
 
 
 def test_undo_of_what_is_packed_away_is_an_error(node: Harness) -> None:
+    """Specification 6.24."""
     backend = node.ready()
     for tid in 11, 12, 13:
         node.commit(backend, tid, {4: b"%d" % tid})
@@ -283,6 +288,7 @@ def test_an_undo_goes_back_to_what_is_being_committed(node: Harness) -> None:
 
 
 def test_a_transaction_before_the_pack_is_packed(node: Harness) -> None:
+    """Specification 6.16."""
     backend = node.ready()
     for tid in 11, 14, 17:
         node.commit(backend, tid, {4: b"%d" % tid})

@@ -130,6 +130,7 @@ def test_a_reset_erases_everything(node: Harness) -> None:
 
 
 def test_load_at_before_and_current(node: Harness) -> None:
+    """Specification 6.10, 6.11."""
     backend = node.ready()
     for tid, data in (10, b"ten"), (20, b"twenty"), (30, b"thirty"):
         node.commit(backend, tid, {4: data})
@@ -191,6 +192,7 @@ def test_every_byte_and_compression_comes_back(node: Harness) -> None:
 
 
 def test_a_value_that_does_not_match_its_checksum_is_reported_not_returned(node: Harness) -> None:
+    """Specification 6.8."""
     backend = node.ready()
     node.commit(backend, 10, {4: b"right"})
     backend.engine.write("UPDATE data SET value=?", b"wrong")
@@ -221,6 +223,7 @@ def test_history_is_newest_first_with_sizes_as_stored(node: Harness) -> None:
 
 
 def test_tids_in_both_directions(node: Harness) -> None:
+    """Specification 6.18, 6.19."""
     backend = node.ready()
     for tid in range(10, 20):
         node.commit(backend, tid, {0: b"x"})
@@ -234,6 +237,7 @@ def test_tids_in_both_directions(node: Harness) -> None:
 
 
 def test_oids_are_those_that_exist_now(node: Harness) -> None:
+    """Specification 6.15."""
     backend = node.ready()
     node.commit(backend, 10, dict.fromkeys(range(0, 30), b"x"))
     node.commit(backend, 11, {6: None, 9: b"y"})

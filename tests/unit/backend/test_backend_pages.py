@@ -59,6 +59,7 @@ def filled(node: Harness) -> Any:
 
 
 def test_a_snapshot_has_of_each_object_the_last_revision_up_to_a_tid(node: Harness) -> None:
+    """Specification 6.25."""
     backend = filled(node)
     assert page(backend, SNAPSHOT) == (
         [(3, 20, b"three again"), (6, 30, b"six again"), (9, 20, b"nine")],
@@ -71,6 +72,7 @@ def test_a_snapshot_has_of_each_object_the_last_revision_up_to_a_tid(node: Harne
 
 
 def test_all_revisions_by_oid_and_by_tid(node: Harness) -> None:
+    """Specification 6.25."""
     backend = filled(node)
     assert keys(backend, BY_OID) == [(3, 10), (3, 20), (6, 10), (6, 30), (9, 20)]
     assert keys(backend, BY_OID, first=11, last=20) == [(3, 20), (9, 20)]
@@ -123,6 +125,7 @@ def test_pages_put_together_are_the_whole_however_few_rows_are_looked_at(
 
 
 def test_rows_without_data_have_size_and_checksum(node: Harness) -> None:
+    """Specification 6.25."""
     backend = filled(node)
     ask = PageRequest(0, SNAPSHOT, p64(0), MAX, (p64(3), p64(20)), 1 << 20, False)
     assert backend.revisions(ask) == (
@@ -158,7 +161,8 @@ def counter(node: Harness, backend: Any) -> Callable[[], int]:
 def test_a_page_looks_at_a_bounded_number_of_rows(
     node: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where nothing belongs to it: as of a tid before all others, or of one hot object."""
+    """Also where nothing belongs to it: as of a tid before all others, or of one hot object
+    (specification 6.26)."""
     backend = node.ready()
     for tid in range(100, 140):
         node.commit(backend, tid, {3: b"hot", **{3 * (50 * tid + n): b"cold" for n in range(50)}})

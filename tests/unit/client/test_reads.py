@@ -38,6 +38,7 @@ from tests.unit.client.scripted import Scripted, scripted
 
 
 def test_reads_go_to_all_replicas() -> None:
+    """Specification 6.1, 6.2."""
     with scripted([1, 2], cache_size=0) as (cluster, storage):
         for node in cluster.storages.values():
             node.answers[AskObject] = answer(b"x")
@@ -47,6 +48,7 @@ def test_reads_go_to_all_replicas() -> None:
 
 
 def test_a_failing_replica_is_replaced_by_another_one() -> None:
+    """Specification 6.5."""
     with scripted([1, 2], cache_size=0) as (cluster, storage):
         cluster.storages[1].server.close()
         cluster.storages[2].answers[AskObject] = answer(b"x")
@@ -55,6 +57,7 @@ def test_a_failing_replica_is_replaced_by_another_one() -> None:
 
 
 def test_a_cell_that_is_not_readable_any_more_is_not_asked_again() -> None:
+    """Specification 6.4."""
     with scripted([1, 2], cache_size=0) as (cluster, storage):
         cluster.storages[1].answers[AskObject] = answer(b"x")
         late = threading.Event()
@@ -73,6 +76,7 @@ def test_a_cell_that_is_not_readable_any_more_is_not_asked_again() -> None:
 
 
 def test_a_partition_that_nobody_can_read_is_a_transient_error_after_the_wait() -> None:
+    """Specification 6.5."""
     with scripted([1], wait_timeout=0.3) as (cluster, storage):
         cluster.storages[1].answers[AskObject] = refuse(ErrorCode.NON_READABLE_CELL)
         with pytest.raises(UnavailableError, match="partition 0: S1: NON_READABLE_CELL"):
@@ -80,6 +84,7 @@ def test_a_partition_that_nobody_can_read_is_a_transient_error_after_the_wait() 
 
 
 def test_a_partition_comes_back() -> None:
+    """Specification 6.1."""
     with scripted([1]) as (cluster, storage):
         cluster.tell(NotifyNodeInformation(time.time(), cluster.rows(down=[1])))
         storage.sync()
@@ -107,7 +112,7 @@ def _information(m: AskTransactionInformation) -> Message:
 
 
 def test_a_node_that_is_not_ready_for_us_yet_is_asked_again() -> None:
-    """The answer to an identification whose announcement by the master is late."""
+    """The answer to an identification whose announcement by the master is late (specification 6.5)."""
     with scripted([1]) as (cluster, storage):
         refusals = [ErrorCode.NOT_READY, ErrorCode.NOT_READY]
 
@@ -187,6 +192,7 @@ def test_an_unexpected_refusal_is_one_of_the_clients_errors() -> None:
 
 
 def test_damaged_data_is_read_from_another_replica() -> None:
+    """Specification 6.5."""
     with scripted([1, 2], cache_size=0) as (cluster, storage):
         good = answer(b"x")
         cluster.storages[1].answers[AskObject] = lambda m: replace(good(m), data=b"y")

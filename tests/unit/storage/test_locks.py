@@ -246,7 +246,7 @@ def test_clear_forgets_everything_and_answers_nobody(node: LockNode) -> None:
 
 
 def test_reads_wait_from_lock_to_unlock_for_stored_objects_only(node: LockNode) -> None:
-    """Specification 7.30, 7.35."""
+    """Specification 6.6, 7.30, 7.35."""
     reads: list[str] = []
 
     def read(name: str) -> None:
@@ -265,6 +265,7 @@ def test_reads_wait_from_lock_to_unlock_for_stored_objects_only(node: LockNode) 
 
 
 def test_scans_wait_for_the_transactions_locked_at_their_arrival(node: LockNode) -> None:
+    """Specification 6.7."""
     reads: list[str] = []
     node.locks.when_unlocked(lambda: reads.append("before"))
     node.do("A1", "B2", "C3")

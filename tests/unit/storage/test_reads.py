@@ -33,6 +33,7 @@ from tests.unit.storage.world import OUT, UP, End, World, refused
 
 
 def test_a_committed_object_is_loaded(master: End, client: End) -> None:
+    """Specification 6.10, 6.11."""
     commit(master, client, 10, 12, 1)
     commit(master, client, 14, 16, 1, serial=12)
     first = AnswerObject(p64(1), p64(12), p64(16), 0, sha1(data_of(10)).digest(), data_of(10), None)
@@ -43,6 +44,7 @@ def test_a_committed_object_is_loaded(master: End, client: End) -> None:
 
 
 def test_missing_objects(master: End, client: End) -> None:
+    """Specification 6.13."""
     commit(master, client, 10, 12, 1)
     assert load(client, 1, before=12) == Error(ErrorCode.OID_NOT_FOUND.value, p64(1).hex())
     assert load(client, 1, at=13) == Error(ErrorCode.OID_NOT_FOUND.value, p64(1).hex())
@@ -50,6 +52,7 @@ def test_missing_objects(master: End, client: End) -> None:
 
 
 def test_cells_that_are_not_readable_are_not_read(world: World) -> None:
+    """Specification 6.3, 6.20."""
     master = world.operate([[(1, OUT)], [(2, UP)]])
     client = world.client(master)
     for message in (
@@ -72,7 +75,7 @@ def test_cells_that_are_not_readable_are_not_read(world: World) -> None:
 def test_reads_wait_for_the_unlock_of_a_locked_transaction(
     world: World, master: End, client: End, other: End
 ) -> None:
-    """Specification 5.6."""
+    """Specification 5.6, 6.6, 6.7."""
     commit(master, client, 10, 12, 1)
     commit(master, client, 20, 22, 2)
     store(client, 30, 1, serial=12)
@@ -111,6 +114,7 @@ def test_reads_wait_for_the_unlock_of_a_locked_transaction(
 
 
 def test_transactions_are_listed_and_described(master: End, client: End) -> None:
+    """Specification 6.15, 6.16, 6.18, 6.19."""
     for number in range(4):
         commit(master, client, 10 + 2 * number, 10 + 2 * number, number)
     assert client.ask(AskTIDs(1, 3, INVALID_PARTITION)).tid_list == [p64(14), p64(12)]
@@ -131,6 +135,7 @@ def test_transactions_are_listed_and_described(master: End, client: End) -> None
 
 
 def test_pages_of_revisions_have_data_as_stored(master: End, client: End) -> None:
+    """Specification 6.25, 6.26."""
     commit(master, client, 10, 12, 1)
     commit(master, client, 14, 16, 1, serial=12)
     answer = client.ask(AskRevisions(1, 1, ZERO_TID, p64(99), None, 1, True))
@@ -143,6 +148,7 @@ def test_pages_of_revisions_have_data_as_stored(master: End, client: End) -> Non
 def test_a_page_is_put_together_in_steps_between_which_others_are_served(
     world: World, master: End, client: End, other: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Specification 6.26."""
     for number in range(20):
         commit(master, client, 10 + 2 * number, 11 + 2 * number, 1 + 2 * number)
     monkeypatch.setattr(pages, "ROWS_MAX", 2)
@@ -176,6 +182,7 @@ def test_a_page_is_not_gone_on_with_for_a_client_that_left(
 def test_pages_of_what_a_pack_may_have_removed_are_refused(
     world: World, master: End, client: End
 ) -> None:
+    """Specification 6.27."""
     commit(master, client, 10, 12, 1)
     commit(master, client, 14, 16, 1, serial=12)
     assert master.ask(AskPack(p64(20))) == AnswerPack(True)
@@ -202,6 +209,7 @@ def test_pages_of_no_sense_are_refused(client: End) -> None:
 
 
 def test_histories_are_newest_first(master: End, client: End) -> None:
+    """Specification 6.9, 6.14."""
     commit(master, client, 10, 12, 1)
     commit(master, client, 14, 16, 1, serial=12)
     answer = client.ask(AskObjectHistory(p64(1), 0, 2))
@@ -215,7 +223,7 @@ def test_histories_are_newest_first(master: End, client: End) -> None:
 def test_a_packed_history_begins_at_the_pack_as_with_nodes_of_other_implementations(
     master: End, client: End
 ) -> None:
-    """What the pack keeps of older revisions can be loaded, but is not listed."""
+    """What the pack keeps of older revisions can be loaded, but is not listed (specification 6.14)."""
     for ttid, serial in ((10, 0), (14, 12), (20, 16)):
         commit(master, client, ttid, ttid + 2, 1, serial=serial)
     commit(master, client, 24, 26, 3)

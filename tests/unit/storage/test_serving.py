@@ -112,7 +112,7 @@ def test_that_nothing_was_committed_is_said_when_the_vote_is_dropped_durably(
     make_world: MakeWorld,
 ) -> None:
     """Else it could still be committed: by a node that locked it, and comes back when this one has
-    crashed and has its vote again."""
+    crashed and has its vote again (specification 6.20)."""
     world = make_world()
     master = world.operate()
     client = world.client(master)
@@ -138,7 +138,7 @@ def test_votes_that_cannot_be_complete_are_refused(client: End, other: End) -> N
 def test_undo_brings_back_the_data_of_an_older_serial(
     world: World, master: End, client: End
 ) -> None:
-    """Specification 7.13."""
+    """Specification 6.11, 6.21, 7.13."""
     commit(master, client, 10, 12, 1)
     commit(master, client, 14, 16, 1, serial=12)
     answer = client.ask(AskObjectUndoSerial(p64(20), p64(17), p64(16), [p64(1), p64(3)]))
@@ -153,6 +153,7 @@ def test_undo_brings_back_the_data_of_an_older_serial(
 
 
 def test_undo_of_a_creation(master: End, client: End) -> None:
+    """Specification 6.12."""
     commit(master, client, 10, 12, 1)
     undo = AskStoreObject(p64(1), p64(12), 0, ZERO_HASH, b"", None, p64(14))
     assert client.ask(undo).locked is None
