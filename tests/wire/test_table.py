@@ -57,6 +57,7 @@ def test_the_comparison_sees_names_and_types() -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["name"])
 def test_message(entry: dict[str, Any]) -> None:
+    """Specification 1.5."""
     code = entry["code"] or RESPONSE  # Error is a response to everything
     cls = BY_CODE[code]
     assert cls.__name__ == entry["name"]

@@ -104,6 +104,8 @@ def test_notifications_are_taken_while_nobody_waits() -> None:
 
 
 def test_notifications_take_effect_before_an_answer_that_follows_them() -> None:
+    """Specification 1.14."""
+
     def script(peer: Peer, received: Received) -> None:
         peer.connection.send(invalidation(1))
         peer.connection.send(invalidation(2))

@@ -82,7 +82,7 @@ def refusal(world: MasterWorld, message: Request[Any]) -> str:
     ],
 )
 def test_refused_while_running(message: Request[Any], text: str) -> None:
-    """Specification 9.5, 9.19."""
+    """Specification 1.11, 9.5, 9.19."""
     world = MasterWorld()
     world.running(2)
     assert text in refusal(world, message)

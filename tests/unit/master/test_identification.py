@@ -54,7 +54,7 @@ def test_ids_are_given_from_the_namespace_of_the_type(world: MasterWorld) -> Non
 def test_conflicts_are_refused_and_disconnected(
     world: MasterWorld, changes: dict[str, object], text: str
 ) -> None:
-    """Specification 3.2, 3.9, 3.10, 3.14."""
+    """Specification 1.10, 3.2, 3.9, 3.10, 3.14."""
     world.running(1)
     remote, answer = identify(world, **changes)
     error = error_of(answer)  # type: ignore[arg-type]

@@ -236,7 +236,7 @@ def test_an_older_table_that_a_node_remembers_is_replaced_before_others_go_on_wi
 
 
 def test_storages_of_other_implementations_are_believed() -> None:
-    """Specification 9.14."""
+    """Specification 1.12, 9.14."""
     world = MasterWorld(replicas=1)
     first, second = world.running()
     first.lose()

@@ -246,7 +246,7 @@ def test_a_change_of_an_unknown_partition_is_a_protocol_error(world: World) -> N
 
 
 def test_a_table_with_another_number_of_partitions_stops_the_node(world: World) -> None:
-    """Specification 9.7."""
+    """Specification 1.8, 9.7."""
     master = world.operate()
     world.send_table(master, [[(1, UP)]], ptid=2)
     assert world.host.exit_code == 1

@@ -45,7 +45,7 @@ from tests.unit.storage.world import C1, C2, DISCARDED, OUT, UP, End, MakeWorld,
 
 
 def test_a_wrong_checksum_is_answered_and_not_stored(world: World, client: End) -> None:
-    """Specification 7.12."""
+    """Specification 1.10, 7.12."""
     request = replace(store_request(10, 1), data=b"damaged")
     code, text = refused(client.ask(request))
     assert code == ErrorCode.PROTOCOL_ERROR.value and "does not match its checksum" in text
@@ -98,7 +98,7 @@ def test_checks_are_answered_like_stores(master: End, client: End, other: End) -
 
 
 def test_a_vote_is_durable_before_it_is_answered(make_world: MakeWorld) -> None:
-    """Specification 7.20."""
+    """Specification 1.9, 7.20."""
     world = make_world()
     client = world.client(world.operate())
     store(client, 10, 1)

@@ -21,6 +21,7 @@ def mirror() -> Mirror:
 
 
 def test_messages_are_applied_in_order(mirror: Mirror) -> None:
+    """Specification 1.13, 1.14."""
     mirror.apply(NotifyPartitionChanges(5, 0, [(0, 2, OUT), (1, 2, DISCARDED)]))
     table = mirror.partitions
     assert (table.ptid, table.replicas, table.rows) == (5, 0, [{1: UP, 2: OUT}, {1: UP}])
