@@ -93,6 +93,7 @@ def test_an_own_cell_that_becomes_out_of_date_keeps_what_it_is_complete_up_to(
 
 @pytest.mark.parametrize("row", ["backup_tid", LEFT_BACKUP_TID])
 def test_in_backup_mode_an_own_cell_is_complete_up_to_backup_tid(node: Harness, row: str) -> None:
+    """Specification 13.31."""
     backend = node.ready()
     node.commit(backend, 10, {0: b"a"})
     backend.set_config(row, f"{0x1234:016x}")

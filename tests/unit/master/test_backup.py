@@ -50,6 +50,7 @@ def world() -> BackupWorld:
 
 
 def test_becomes_a_backup_when_all_storages_know_it_durably(world: BackupWorld) -> None:
+    """Specification 13.2, 13.4, 13.5."""
     storages = world.running(2)
     world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
     assert world.master.cluster.state is ClusterState.STARTING_BACKUP
@@ -65,6 +66,7 @@ def test_becomes_a_backup_when_all_storages_know_it_durably(world: BackupWorld) 
 
 
 def test_nodes_of_other_implementations_are_believed(world: BackupWorld) -> None:
+    """Specification 13.19."""
     world.extra = {}
     (storage,) = world.running(1)
     world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
@@ -73,6 +75,7 @@ def test_nodes_of_other_implementations_are_believed(world: BackupWorld) -> None
 
 
 def test_clients_must_be_stopped_before(world: BackupWorld) -> None:
+    """Specification 13.1."""
     world.running(1)
     client = world.client()
     error = error_of(world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)))
@@ -82,6 +85,7 @@ def test_clients_must_be_stopped_before(world: BackupWorld) -> None:
 
 
 def test_must_be_configured() -> None:
+    """Specification 13.1."""
     world = MasterWorld()
     world.running(1)
     error = error_of(world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)))
@@ -96,6 +100,7 @@ def test_a_backup_refuses_to_begin_again(world: BackupWorld, state: str) -> None
 
 
 def test_another_number_of_partitions_is_refused(world: BackupWorld) -> None:
+    """Specification 13.6, 13.7."""
     world.running(1)
     world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
     upstream = world.upstream(0, rows=spread(1, partitions=3))
@@ -119,6 +124,7 @@ def test_fetches_everything_after_it_joined(world: BackupWorld) -> None:
 
 
 def test_fetches_what_a_transaction_touched_and_tells_the_rest(world: BackupWorld) -> None:
+    """Specification 13.12, 13.13."""
     upstream, (storage,) = world.backingup()
     upstream.send(InvalidateObjects(tid(21), [tid(2)]))  # partitions 1 and 2 of 4
     nothing, some = storage.take(Replicate), storage.take(Replicate)
@@ -129,6 +135,7 @@ def test_fetches_what_a_transaction_touched_and_tells_the_rest(world: BackupWorl
 
 
 def test_readers_hear_of_a_transaction_when_all_of_it_is_durable(world: BackupWorld) -> None:
+    """Specification 13.19, 13.24, 13.26, 13.27."""
     upstream, (storage,) = world.backingup()
     reader = world.client()
     upstream.send(InvalidateObjects(tid(21), [tid(2)]))
@@ -176,7 +183,7 @@ class Logged:
 def test_readers_see_nothing_by_a_table_that_no_storage_node_could_prove() -> None:
     """S2 is behind and lost. If S1 is lost before it has this table on its disk, and both come back, the
     log of the masters waits for no other node, and S2 can be read again (decision 6)
-    (specification 9.15)."""
+    (specification 9.15, 13.25)."""
     world = BackupWorld(replicas=1)
     upstream, (first, second) = world.backingup(2)
     world.master.cluster._log = Logged()
@@ -198,6 +205,7 @@ def test_readers_see_nothing_by_a_table_that_no_storage_node_could_prove() -> No
 
 
 def test_readers_join_again_when_it_is_not_known_what_changed(world: BackupWorld) -> None:
+    """Specification 13.26."""
     upstream, (storage,) = world.backingup()
     reader = world.client()
     upstream.lose()
@@ -210,6 +218,7 @@ def test_readers_join_again_when_it_is_not_known_what_changed(world: BackupWorld
 
 
 def test_readers_cannot_write(world: BackupWorld) -> None:
+    """Specification 13.27."""
     world.backingup()
     reader = world.client()
     for question in (AskBeginTransaction(None), AskNewOIDs(1), AskPack(tid(1))):
@@ -217,6 +226,7 @@ def test_readers_cannot_write(world: BackupWorld) -> None:
 
 
 def test_the_loss_of_upstream_ends_no_service(world: BackupWorld) -> None:
+    """Specification 13.8."""
     upstream, _ = world.backingup()
     reader = world.client()
     upstream.send(StopOperation())
@@ -241,6 +251,7 @@ def test_a_source_that_is_out_of_date_is_replaced(world: BackupWorld) -> None:
 
 
 def test_an_order_that_takes_long_is_given_again(world: BackupWorld) -> None:
+    """Specification 13.15."""
     upstream, (storage,) = world.backingup()
     upstream.send(InvalidateObjects(tid(21), [tid(1)]))
     storage.received.clear()
@@ -249,6 +260,7 @@ def test_an_order_that_takes_long_is_given_again(world: BackupWorld) -> None:
 
 
 def test_an_upstream_without_our_last_transaction_is_not_followed(world: BackupWorld) -> None:
+    """Specification 13.7."""
     upstream, (storage,) = world.backingup()
     upstream.send(InvalidateObjects(tid(21), [tid(1)]))
     storage.received.clear()
@@ -266,6 +278,7 @@ def test_an_upstream_without_our_last_transaction_is_not_followed(world: BackupW
 
 
 def test_an_upstream_that_is_behind_is_not_followed(world: BackupWorld) -> None:
+    """Specification 13.7."""
     upstream, (storage,) = world.backingup()
     upstream.send(InvalidateObjects(tid(21), [tid(1)]))
     upstream.lose()
@@ -307,6 +320,7 @@ def test_an_upstream_introduces_its_admin_only_to_the_backup_that_it_watches() -
 def test_is_truncated_to_whole_transactions_and_runs(
     world: BackupWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Specification 13.28."""
     upstream, (storage,) = world.backingup()
     upstream.send(InvalidateObjects(tid(21), [tid(2)]))
     storage.send(NotifyReplicationDone(1, tid(21)))
@@ -342,7 +356,7 @@ def refusal(world: BackupWorld, message: Request[Any]) -> str:
 
 
 def test_does_not_take_over_while_a_node_with_cells_is_away() -> None:
-    """The others would delete what it comes back with."""
+    """The others would delete what it comes back with (specification 13.28)."""
     world = BackupWorld(replicas=1)
     _, storages = world.backingup(2)
     storages[1].lose()

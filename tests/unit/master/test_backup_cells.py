@@ -17,6 +17,7 @@ def orders(found: BackupCells, partition: int, upstream: bool = True) -> list[Or
 
 
 def test_clients_see_what_every_cell_has() -> None:
+    """Specification 13.24."""
     found = cells({1: 10, 2: 8}, {1: 9}, last=10)
     assert found.tid == tid(8)
     found.done(0, 2, tid(10))
@@ -25,6 +26,7 @@ def test_clients_see_what_every_cell_has() -> None:
 
 
 def test_what_clients_see_never_goes_back() -> None:
+    """Specification 13.24."""
     found = cells({1: 10}, last=10)
     found.done(0, 2, tid(5))
     assert not found.advance() and found.tid == tid(10)
@@ -43,6 +45,7 @@ def test_what_is_left_of_a_restart_is_fetched_though_nothing_is_new() -> None:
 
 
 def test_one_cell_fetches_from_upstream_and_the_others_from_it() -> None:
+    """Specification 13.14."""
     found = cells({1: 10, 2: 10}, last=10)
     found.heard(tid(12), [0])
     assert orders(found, 0) == [Order(1, 0, tid(12), UPSTREAM)]
@@ -58,6 +61,7 @@ def test_leaders_differ_between_partitions() -> None:
 
 
 def test_cells_without_changes_are_told_so() -> None:
+    """Specification 13.12."""
     found = cells({1: 10}, {2: 10}, last=10)
     found.heard(tid(12), [0])
     assert orders(found, 1) == [Order(2, 1, tid(12), NOWHERE)]
@@ -67,6 +71,7 @@ def test_cells_without_changes_are_told_so() -> None:
 
 
 def test_a_cell_that_fetches_gets_no_other_order_before_it_is_done() -> None:
+    """Specification 13.15."""
     found = cells({1: 10}, last=10)
     found.heard(tid(12), [0])
     assert len(orders(found, 0)) == 1
@@ -95,6 +100,7 @@ def test_who_fetches_from_a_lost_cell_is_asked_again() -> None:
 
 
 def test_a_cell_that_joins_holds_everybody_until_it_has_what_they_see() -> None:
+    """Specification 13.20."""
     found = cells({1: 10}, last=10)
     found.done(0, 2, tid(8))
     assert found.joined() == []
@@ -117,6 +123,7 @@ def test_a_joining_cell_that_misses_nothing_is_complete_at_once() -> None:
 
 
 def test_the_switch_loses_nothing_that_some_cell_of_each_partition_has() -> None:
+    """Specification 13.28."""
     found = cells({1: 10, 2: 14}, {1: 12, 2: 3}, last=14)
     found.done(0, 3, tid(20))  # joins, and does not count
     assert found.tid == tid(3)

@@ -47,7 +47,8 @@ class Restart:
 
 
 def test_a_node_without_readable_cells_does_not_end_the_backup() -> None:
-    """The node has the newest table and remembers nothing: it was just added, or is a clone."""
+    """The node has the newest table and remembers nothing: it was just added, or is a clone
+    (specification 13.3)."""
     world = BackupWorld()
     new = world.join(NodeType.STORAGE, 2, port=9102)
     world.remember(new, 8, [[(1, UP), (2, OUT)], [(1, UP), (2, OUT)]])
@@ -83,7 +84,8 @@ def test_a_cell_whose_node_does_not_know_that_it_is_readable_is_replicated_again
 
 
 def test_a_node_that_had_no_readable_cell_does_not_make_the_backup_begin_anew() -> None:
-    """The node remembers nothing, as all nodes do when the begin of backup mode was interrupted."""
+    """The node remembers nothing, as all nodes do when the begin of backup mode was interrupted
+    (specification 13.4)."""
     restart = Restart([[(1, UP), (2, UP)]] * 2, [[(1, UP), (2, OUT)]] * 2, None)
     restart.tell_own()
     restart.start()
@@ -93,7 +95,7 @@ def test_a_node_that_had_no_readable_cell_does_not_make_the_backup_begin_anew() 
 
 @pytest.mark.parametrize("said", [12, 0])
 def test_nothing_is_known_of_such_a_cell_that_no_other_can_replace(said: int) -> None:
-    """S1 was the source of the cell, and has lost its own."""
+    """S1 was the source of the cell, and has lost its own (specification 13.28)."""
     others: list[Any] = [[(1, UP)]] * 3
     restart = Restart([[(2, UP)], *others], [[(1, FEEDING), (2, OUT)], *others], 12)
     restart.tell_own()

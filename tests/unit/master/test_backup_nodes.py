@@ -55,6 +55,7 @@ def replicated(world: BackupWorld) -> tuple[Remote, Remote, Remote]:
 
 
 def test_a_node_that_was_away_joins_when_it_has_what_readers_see() -> None:
+    """Specification 13.20."""
     world = BackupWorld(replicas=1)
     upstream, storage, back = replicated(world)
     answer = back.ask(AskUnfinishedTransactions([0, 1, 2, 3])).result()
@@ -89,6 +90,7 @@ def restarted(world: BackupWorld) -> Remote:
 
 
 def test_a_restart_goes_on_as_a_backup(world: BackupWorld) -> None:
+    """Specification 13.3."""
     storage = restarted(world)
     assert storage.take(Replicate).tid == tid(18), "what was fetched in part is completed"
 
@@ -123,6 +125,7 @@ def test_a_backup_without_configuration_can_be_left() -> None:
 
 
 def test_packs_as_its_upstream_does_when_it_has_all_of_it(world: BackupWorld) -> None:
+    """Specification 13.21."""
     upstream, (storage,) = world.backingup()
     upstream.send(InvalidateObjects(tid(21), [tid(1)]))
     upstream.send(NotifyPack(tid(21)))
@@ -166,6 +169,7 @@ def test_a_pack_that_follows_another_waits_for_what_it_lacks(world: BackupWorld)
 
 
 def test_packs_at_once_when_nothing_is_missing(world: BackupWorld) -> None:
+    """Specification 13.21."""
     upstream, (storage,) = world.backingup()
     upstream.send(NotifyPack(tid(21)))
     assert storage.take(AskPack).tid == tid(21)

@@ -228,6 +228,7 @@ def test_texts_that_scripts_know(make: Make, message: Request[Any], text: str) -
     ],
 )
 def test_the_reason_is_told(make: Make, message: Request[Any], text: str) -> None:
+    """Specification 11.1, 12.19, 13.1."""
     assert refused(make(), message).startswith(text)
 
 

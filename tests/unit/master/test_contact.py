@@ -82,6 +82,7 @@ def test_an_upstream_that_was_stopped_is_not_lost(
 
 
 def test_an_upstream_that_is_silent_though_tcp_is_open(world: BackupWorld) -> None:
+    """Specification 13.9."""
     upstream, _ = world.backingup()
     pass_by(world, 10, upstream)
     pass_by(world, LATE_SECONDS)
@@ -95,6 +96,7 @@ def test_an_upstream_that_is_silent_though_tcp_is_open(world: BackupWorld) -> No
 
 
 def test_a_connection_on_which_nothing_comes_is_given_up_and_made_anew(world: BackupWorld) -> None:
+    """Specification 13.9."""
     upstream, _ = world.backingup()
     pass_by(world, SILENCE_SECONDS + RETRY_SECONDS + 3 * LOOK_SECONDS)
     assert upstream.closed and len(world.host.dialed) == 2

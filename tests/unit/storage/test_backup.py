@@ -60,6 +60,7 @@ def serve(world: World, source: End, first: int, last: int, oid: int, tid: int) 
 
 
 def test_knows_durably_that_it_is_a_backup_with_the_first_order(world: World) -> None:
+    """Specification 13.4."""
     master = backup(world)
     assert backup_tid(master) is None
     master.send(Replicate(p64(10), "", {0: None, 1: None}))
@@ -67,6 +68,7 @@ def test_knows_durably_that_it_is_a_backup_with_the_first_order(world: World) ->
 
 
 def test_fetches_from_upstream_and_says_so_when_it_is_durable(world: World) -> None:
+    """Specification 13.13, 13.17, 13.18."""
     master = backup(world)
     master.send(Replicate(ZERO_TID, "", {0: None, 1: None}))
     master.send(Replicate(p64(12), "up", {0: SOURCE}))
@@ -93,6 +95,7 @@ def test_clients_cannot_write(world: World) -> None:
 
 
 def test_a_source_that_fails_is_tried_again_until_there_is_another_order(world: World) -> None:
+    """Specification 13.15."""
     master = backup(world)
     master.send(Replicate(p64(12), "up", {0: SOURCE}))
     world.wait(lambda: bool(world.host.dialed), "upstream is not dialed")
@@ -108,6 +111,7 @@ def test_a_source_that_fails_is_tried_again_until_there_is_another_order(world: 
 
 
 def test_an_order_that_comes_again_with_a_greater_tid_is_done_once_more(world: World) -> None:
+    """Specification 13.15."""
     master = backup(world)
     master.send(Replicate(p64(12), "up", {0: SOURCE}))
     source = upstream(world)
@@ -158,6 +162,7 @@ def test_goes_on_after_a_restart_where_all_cells_were(world: World) -> None:
 
 
 def test_a_cell_that_is_lost_counts_no_more(world: World) -> None:
+    """Specification 13.17."""
     master = backup(world)
     master.send(Replicate(p64(10), "", {0: None, 1: None}))
     master.send(Replicate(p64(12), "", {0: None}))
@@ -185,7 +190,7 @@ def joining(world: World, readable: bool) -> End:
 def test_remembers_to_be_a_backup_before_its_first_cell_can_be_read(
     world: World, readable: bool, remembered: int
 ) -> None:
-    """The other copy may be dropped as soon as the master knows of this one."""
+    """The other copy may be dropped as soon as the master knows of this one (specification 13.17)."""
     assert backup_tid(joining(world, readable)) == p64(remembered)
 
 
@@ -207,7 +212,7 @@ def test_a_cell_that_is_readable_since_the_node_was_lost_is_complete_up_to_where
 
 
 def test_truncation_ends_the_backup(world: World) -> None:
-    """Specification 4.22."""
+    """Specification 4.22, 13.29."""
     master = backup(world)
     master.send(Replicate(p64(10), "", {0: None, 1: None}))
     master.send(StopOperation())
@@ -223,7 +228,8 @@ def test_truncation_ends_the_backup(world: World) -> None:
 def test_the_end_of_the_backup_survives_a_crash_before_the_data_is_cut(
     make_world: MakeWorld,
 ) -> None:
-    """A second Truncate may come with the next master, and the tables of a start without this node."""
+    """A second Truncate may come with the next master, and the tables of a start without this node
+    (specification 13.29)."""
     world = make_world()
     master = backup(world)
     master.send(Replicate(p64(10), "", {0: None, 1: None}))
@@ -268,6 +274,7 @@ def test_what_was_fetched_in_part_is_fetched_again_after_the_backup_ended(world:
 
 
 def test_who_missed_the_end_of_the_backup_is_compared_in_whole(world: World) -> None:
+    """Specification 13.30."""
     master = backup(world)
     master.send(Replicate(p64(10), "", {0: None, 1: None}))
     assert backup_tid(master) == p64(10)
@@ -280,6 +287,7 @@ def test_who_missed_the_end_of_the_backup_is_compared_in_whole(world: World) -> 
 
 @pytest.mark.parametrize("partition", [7, 2**32 - 1])
 def test_orders_for_unknown_cells_are_ignored(world: World, partition: int) -> None:
+    """Specification 13.16."""
     master = backup(world, [[(1, UP)], [(2, UP)]])
     master.send(Replicate(p64(12), "up", {partition: SOURCE, 1: SOURCE}))
     world.settle()
@@ -331,6 +339,7 @@ def compared(source: End, first: int, last: int, *gone: int) -> None:
 
 
 def test_what_was_deleted_and_packed_away_before_it_was_fetched_is_deleted(world: World) -> None:
+    """Specification 13.22."""
     master, source = behind(world)
     master.send(Replicate(p64(18), "up", {0: SOURCE}))
     pack_state(source, 16)
@@ -377,6 +386,7 @@ def test_a_pack_of_what_it_has_already_is_not_waited_for(world: World) -> None:
 
 
 def test_an_order_up_to_before_the_pack_waits_for_a_later_one(world: World) -> None:
+    """Specification 13.23."""
     master, source = behind(world)
     master.send(Replicate(p64(14), "up", {0: SOURCE}))
     pack_state(source, 16)
@@ -392,6 +402,7 @@ def test_an_order_up_to_before_the_pack_waits_for_a_later_one(world: World) -> N
 
 
 def test_a_source_that_was_packed_meanwhile_is_fetched_from_again(world: World) -> None:
+    """Specification 13.23."""
     master, source = behind(world)
     master.send(Replicate(p64(18), "up", {0: SOURCE}))
     pack_state(source, 0)

@@ -197,7 +197,7 @@ def test_truncation_is_remembered_before_it_is_confirmed(make_world: MakeWorld) 
 
 
 def test_ready_is_notified_once(world: World) -> None:
-    """Specification 4.27, 4.28."""
+    """Specification 4.27, 4.28, 13.2."""
     master = world.join()
     world.send_table(master)
     master.send(StartOperation(False))
