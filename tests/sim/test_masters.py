@@ -37,6 +37,7 @@ GENESIS = first_members([("a", ("host", 1)), ("b", ("host", 2)), ("c", ("host", 
 
 
 def test_two_clocks_differ_by_less_than_the_lease_allows() -> None:
+    """Specification 19.22."""
     assert (1 + SKEW_MAX) / (1 - SKEW_MAX) < 1 + DRIFT
     world = World(0)
     clock = Clock(world, Random(0))

@@ -27,6 +27,7 @@ def test_three_new_masters_elect_one_of_them(three: Masters) -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_a_primary_that_is_killed_is_followed_by_another(count: int) -> None:
+    """Specification 19.25."""
     masters = Masters(count)
     masters.start()
     first = masters.until_serving()
@@ -48,6 +49,7 @@ def test_a_primary_that_is_killed_is_followed_by_another(count: int) -> None:
 
 
 def test_a_primary_that_is_stopped_serves_no_more_when_it_goes_on(three: Masters) -> None:
+    """Specification 19.23."""
     first = three.until_serving()
     three.processes[first].pause()
     three.run(1.0)
@@ -81,6 +83,7 @@ def test_a_primary_that_is_cut_off_is_replaced_after_its_lease(three: Masters) -
 
 
 def test_without_a_majority_no_master_serves(three: Masters) -> None:
+    """Specification 19.17."""
     three.cut(0, 1, 2)
     three.cut(1, 2)
     three.run(5)
@@ -101,6 +104,7 @@ def test_a_cut_between_the_primary_and_one_other_changes_nothing(three: Masters)
 
 
 def test_a_primary_that_is_asked_to_end_is_replaced_at_once(three: Masters) -> None:
+    """Specification 19.30."""
     first = three.until_serving()
     three.run(3)
     three.processes[first].terminate()
@@ -133,6 +137,7 @@ def test_a_master_that_lost_its_disk_learns_and_votes_again(three: Masters) -> N
 def test_a_master_that_lost_its_disk_grants_nothing_before_it_knows_the_newest_epoch(
     three: Masters,
 ) -> None:
+    """Specification 19.19."""
     first = three.until_serving()
     three.cut(first, *({0, 1, 2} - {first}))
     three.run(1)
@@ -152,6 +157,7 @@ def test_a_master_that_lost_its_disk_grants_nothing_before_it_knows_the_newest_e
 
 
 def test_the_log_begins_when_all_masters_are_there() -> None:
+    """Specification 19.7."""
     masters = Masters(3)
     masters.start(0, 1)
     masters.run(20)
@@ -164,6 +170,7 @@ def test_the_log_begins_when_all_masters_are_there() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_never_two_primaries_whatever_happens(seed: int) -> None:
+    """Specification 19.17, 23.8."""
     masters = Masters([3, 3, 5][seed % 3], seed)
     random = masters.world.random
     masters.start()

@@ -49,6 +49,7 @@ def watched() -> Watched:
 
 
 def test_a_storage_node_that_is_silent_is_given_up(watched: Watched) -> None:
+    """Specification 19.26."""
     watched.pass_by(SILENCE_SECONDS, watched.first)
     assert watched.row() == {1: UP, 2: UP}
     watched.pass_by(LIMIT_SECONDS - SILENCE_SECONDS, watched.first)
@@ -74,13 +75,15 @@ def test_nobody_is_given_up_when_all_are_silent(watched: Watched) -> None:
 
 
 def test_nobody_is_given_up_when_the_other_one_falls_silent_too(watched: Watched) -> None:
-    """A fault that cuts off both nodes need not be noticed for both at the same tick."""
+    """A fault that cuts off both nodes need not be noticed for both at the same tick
+    (specification 19.26)."""
     watched.pass_by(SILENCE_SECONDS / 2 - 2 * LOOK_SECONDS, watched.first)
     watched.pass_by(2 * LIMIT_SECONDS)
     assert watched.row() == {1: UP, 2: UP}
 
 
 def test_the_last_copy_is_not_given_up(watched: Watched) -> None:
+    """Specification 19.26."""
     watched.first.lose("killed")
     watched.pass_by(2 * LIMIT_SECONDS)
     assert watched.row() == {1: OLD, 2: UP}

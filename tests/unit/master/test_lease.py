@@ -17,6 +17,7 @@ THREE = ("a", "b", "c")
 
 
 def test_the_first_claim_of_an_epoch_is_the_one() -> None:
+    """Specification 19.12."""
     epochs = Epochs()
     assert epochs.apply(encode(Claim(1, "a", 7))) == Claim(1, "a", 7)
     assert epochs.apply(encode(Claim(1, "b", 8))) is None
@@ -25,6 +26,7 @@ def test_the_first_claim_of_an_epoch_is_the_one() -> None:
 
 
 def test_what_a_former_primary_says_changes_nothing() -> None:
+    """Specification 19.12."""
     epochs = Epochs()
     for claim in (Claim(1, "a", 7), Claim(2, "b", 8)):
         epochs.apply(encode(claim))
@@ -34,6 +36,7 @@ def test_what_a_former_primary_says_changes_nothing() -> None:
 
 
 def test_the_newest_table_stays_until_it_is_given_up_by_its_number() -> None:
+    """Specification 19.15."""
     epochs = Epochs()
     epochs.apply(encode(Claim(1, "a", 7)))
     epochs.apply(encode(Table(1, 7, 5, (1, 2))))
@@ -45,6 +48,7 @@ def test_the_newest_table_stays_until_it_is_given_up_by_its_number() -> None:
 
 
 def test_what_a_later_version_writes_is_left_alone() -> None:
+    """Specification 19.11."""
     assert Epochs().apply(b"\x93\x20\x01\x02") is None
 
 
@@ -64,6 +68,7 @@ def test_what_a_later_version_writes_is_left_alone() -> None:
     ],
 )
 def test_whether_an_earlier_primary_may_still_serve(log: list[Claim], doubt: bool) -> None:
+    """Specification 19.21."""
     epochs = Epochs()
     for decision in log:
         assert epochs.apply(encode(decision)) is not None
@@ -74,6 +79,7 @@ def test_whether_an_earlier_primary_may_still_serve(log: list[Claim], doubt: boo
 
 
 def test_a_lease_counts_from_when_it_was_asked_for() -> None:
+    """Specification 19.20."""
     lease = Lease("a", 1, 10.0, doubt=False, clear=0.0)
     lease.refresh(THREE, 10.0)
     assert lease.left(10.0) == 0
@@ -84,6 +90,7 @@ def test_a_lease_counts_from_when_it_was_asked_for() -> None:
 
 
 def test_a_lease_needs_a_majority_of_the_members() -> None:
+    """Specification 19.20."""
     five = ("a", "b", "c", "d", "e")
     lease = Lease("a", 1, 0.0, doubt=False, clear=0.0)
     lease.granted("b", 1.0, 0.0, 1.0)
@@ -99,6 +106,7 @@ def test_a_lease_needs_a_majority_of_the_members() -> None:
 
 
 def test_in_doubt_a_majority_must_be_sure_that_earlier_leases_are_over() -> None:
+    """Specification 19.21."""
     lease = Lease("a", 2, 0.0, doubt=True, clear=5.0)
     lease.granted("b", 0.1, 1.5, 0.1)  # it granted the old one 1.5 s ago
     lease.refresh(THREE, 0.2)
@@ -113,6 +121,7 @@ def test_in_doubt_a_majority_must_be_sure_that_earlier_leases_are_over() -> None
 
 
 def test_a_grantor_grants_only_the_newest_epoch_it_knows() -> None:
+    """Specification 19.19."""
     grantor = LeaseGrantor(0.0, 1)
     assert grantor.grant(1, 5.0) is not None
     assert grantor.grant(2, 5.0) is None
@@ -134,6 +143,7 @@ A, B, C = ("127.0.0.1", 1), ("127.0.0.1", 2), ("127.0.0.1", 3)
 
 
 def test_a_log_is_founded_when_all_have_heard_the_same() -> None:
+    """Specification 19.7."""
     masters = {me: Founding(me, [A, B, C], number) for number, me in enumerate([A, B, C], 1)}
     begun: dict[object, Begun] = {}
     for _ in range(3):
@@ -147,6 +157,7 @@ def test_a_log_is_founded_when_all_have_heard_the_same() -> None:
 
 
 def test_a_log_is_not_founded_with_another_disk_than_was_agreed_on() -> None:
+    """Specification 19.7."""
     founding = Founding(A, [A, B, C], 1)
     founding.hear(B, NotifyLogState(2, False, b"", [(B, 2)]))
     told = [(A, 1), (B, 2), (C, 3)]
@@ -170,6 +181,7 @@ def test_a_log_is_not_founded_with_another_disk_than_was_agreed_on() -> None:
 def test_what_a_master_is_that_finds_a_log(
     told: list[tuple[tuple[str, int], int]], beginning: Begun | None
 ) -> None:
+    """Specification 19.8."""
     founding = Founding(A, [A, B, C], 1)
     assert founding.hear(B, NotifyLogState(2, True, b"12345678", told)) is beginning
 

@@ -69,6 +69,7 @@ def test_a_master_of_another_kind_is_refused(three: Masters) -> None:
 
 
 def test_the_election_is_shown(three: Masters) -> None:
+    """Specification 19.29."""
     three.processes[(three.serving()[0] + 1) % 3].kill()
     three.run(4)
     answer = election(three)
@@ -83,6 +84,7 @@ def test_the_election_is_shown(three: Masters) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_primary_hands_over_at_once(seed: int) -> None:
+    """Specification 19.13, 19.27."""
     three = Masters(3, seed)
     three.platters[seed % 3].sync_seconds = 0.05 * (seed % 4)  # this one learns decisions late
     three.start()
@@ -99,6 +101,7 @@ def test_the_primary_hands_over_at_once(seed: int) -> None:
 
 
 def test_a_hand_over_to_an_unknown_master_is_refused(three: Masters) -> None:
+    """Specification 19.27."""
     first = three.serving()[0]
     other = (first + 1) % 3
     three.processes[other].kill()
@@ -112,6 +115,7 @@ def test_a_hand_over_to_an_unknown_master_is_refused(three: Masters) -> None:
 
 
 def test_a_fourth_master_waits_to_be_added_then_votes(caplog: pytest.LogCaptureFixture) -> None:
+    """Specification 19.2, 19.8, 19.28."""
     caplog.set_level(logging.INFO)
     masters = Masters(4, configured=3)
     masters.start(0, 1, 2)
@@ -139,6 +143,7 @@ def test_a_fourth_master_waits_to_be_added_then_votes(caplog: pytest.LogCaptureF
 
 
 def test_a_master_that_was_added_is_shown_to_learn_until_it_votes() -> None:
+    """Specification 19.29."""
     masters = Masters(4, configured=3)
     masters.start(0, 1, 2)
     masters.until_serving()
@@ -159,6 +164,7 @@ def test_a_master_that_was_added_is_shown_to_learn_until_it_votes() -> None:
 
 
 def test_a_lost_master_is_dropped_and_another_takes_its_place() -> None:
+    """Specification 19.28."""
     masters = Masters(4, configured=3)
     masters.start(0, 1, 2)
     primary = masters.until_serving()
@@ -182,6 +188,7 @@ def test_a_lost_master_is_dropped_and_another_takes_its_place() -> None:
 
 
 def test_a_master_whose_loss_would_leave_no_majority_is_not_dropped(three: Masters) -> None:
+    """Specification 19.28."""
     primary = three.serving()[0]
     others = sorted({0, 1, 2} - {primary})
     three.processes[others[0]].kill()
@@ -191,7 +198,7 @@ def test_a_master_whose_loss_would_leave_no_majority_is_not_dropped(three: Maste
 
 
 def test_no_master_is_added_without_a_majority_that_votes_already() -> None:
-    """A new master learns the log first, and the log must grow meanwhile."""
+    """A new master learns the log first, and the log must grow meanwhile (specification 19.28)."""
     masters = Masters(4, configured=3)
     masters.start(0, 1, 2)
     primary = masters.until_serving()
@@ -213,6 +220,7 @@ def test_no_master_is_added_without_a_majority_that_votes_already() -> None:
 
 
 def test_a_secondary_is_stopped_on_request(three: Masters) -> None:
+    """Specification 19.28."""
     primary = three.serving()[0]
     other = (primary + 1) % 3
     asked = admin(three).ask(SetNodeState(M1 + other, NodeState.DOWN))
@@ -222,6 +230,7 @@ def test_a_secondary_is_stopped_on_request(three: Masters) -> None:
 
 
 def test_all_masters_end_with_the_cluster(three: Masters) -> None:
+    """Specification 19.30."""
     admin(three).ask(SetClusterState(ClusterState.STOPPING)).result()
     three.run(0.2)
     assert [process.exit_code for process in three.processes] == [0, 0, 0]

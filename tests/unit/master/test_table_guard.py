@@ -32,6 +32,7 @@ def database() -> Database:
 
 
 def test_nothing_is_told_of_a_table_before_it_is_in_the_log(database: Database) -> None:
+    """Specification 19.14."""
     database.create()
     remote = admin(database)
     primary = database.serving()[0]
@@ -51,6 +52,7 @@ def test_nothing_is_told_of_a_table_before_it_is_in_the_log(database: Database) 
 
 
 def test_without_the_others_what_was_decided_is_never_told(database: Database) -> None:
+    """Specification 19.14."""
     database.create()
     remote = admin(database)
     primary = database.serving()[0]
@@ -63,7 +65,7 @@ def test_without_the_others_what_was_decided_is_never_told(database: Database) -
 
 
 def test_another_primary_takes_no_older_table(database: Database) -> None:
-    """Specification 4.16."""
+    """Specification 4.16, 19.16."""
     first, second = database.create()
     first.lose()  # the second goes on alone, with table 2
     database.run(1)
@@ -81,7 +83,7 @@ def test_another_primary_takes_no_older_table(database: Database) -> None:
 
 
 def test_an_operator_can_give_up_a_table_by_its_number(database: Database) -> None:
-    """Specification 9.18."""
+    """Specification 9.18, 19.15."""
     first, _ = database.create()
     first.lose()
     database.run(1)
