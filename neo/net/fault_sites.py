@@ -1,8 +1,7 @@
 """Places in the code where the simulator injects rare events on purpose.
 
-After the *buggify* of FoundationDB. At a site the code asks its shell, or host, ``fault(site)``: always
-False in production. All that happens at a site is allowed by the protocol at any time; so the others
-must cope, and in a simulation they get the opportunity.
+After the *buggify* of FoundationDB. At a site the code asks its host ``fault(site)``, which is always
+False in production. The protocol allows each of these events at any time, so the other nodes must cope.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files of logs that are rotated by others."""
+"""Log files that another program rotates."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from collections.abc import Iterable
 def reopen(handlers: Iterable[logging.Handler], logger: logging.Logger, again: str) -> None:
     """Flush buffers, and open a file again that was moved away. ``again``: how the operator repeats that.
 
-    Raises nothing: a log that cannot be opened again is written on where it is, which is no reason to
-    stop a node or an application.
+    Raises nothing: a log that stays in the moved file is no reason to stop a node or an application.
     """
     for handler in handlers:
         handler.flush()

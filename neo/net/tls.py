@@ -1,8 +1,7 @@
 """TLS without IO: certificates are mandatory on both sides of every link.
 
-Both shells (event loop and blocking channel) give and take raw bytes, so that one thread may read
-while another writes: an SSL object itself must never be used by two threads at once, which is why
-every call here takes the lock for the time of the computation only, never of the IO.
+The event loop and the blocking channel give and take raw bytes. One thread may read while another
+writes, but two threads must not use an SSL object at once. So each call takes a lock, and none does IO.
 """
 
 from __future__ import annotations
