@@ -140,18 +140,13 @@ def test_a_master_that_does_not_answer_is_given_up(
     assert seeker.dialed == [ONE, TWO]
 
 
-def test_the_only_master_is_given_more_time() -> None:
-    """Specification 4.38."""
-    seeker = Seeker(ONE)
-    seeker.host.advance(ANSWER_SECONDS * 0.9)
-    assert not seeker.master().closed
-    seeker.host.advance(ANSWER_SECONDS * 0.1)
-    assert seeker.master().closed
-
-
-def test_who_does_not_insist_gives_more_time_also_to_one_of_several() -> None:
-    """A clone is answered when others have stored its id."""
-    seeker = Seeker(insist=False)
+@pytest.mark.parametrize(
+    ("masters", "insist"),
+    [((ONE,), True), ((), False)],
+    ids=["the only master", "the master of a clone, answered when others have stored its id"],
+)
+def test_a_master_is_given_more_time(masters: tuple[tuple[str, int], ...], insist: bool) -> None:
+    seeker = Seeker(*masters, insist=insist)
     seeker.host.advance(ANSWER_SECONDS * 0.9)
     assert not seeker.master().closed
     seeker.host.advance(ANSWER_SECONDS * 0.1)
