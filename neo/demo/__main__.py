@@ -83,7 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     show = Show()
     try:
         if options.data:
-            check_data(options.data)
+            # Report a damaged file before anything starts.
+            with closing(open_source(str(options.data), None)) as source:
+                report_source(source, "neo.demo")
         with database(show, options) as place:
             run(show, options, place, partial(review_by_processes, place.uri))
     except FAILURES as error:
@@ -93,12 +95,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("neo.demo: interrupted; everything that it started has ended", file=sys.stderr)
         return 130
     return 0
-
-
-def check_data(path: Path) -> None:
-    """Check the given Data.fs before anything starts. Raise MigrateError if it is damaged."""
-    with closing(open_source(str(path), None)) as source:
-        report_source(source, "neo.demo")
 
 
 def run(show: Show, options: argparse.Namespace, place: Place, pool: scenes.ReviewerPool) -> None:
