@@ -19,7 +19,7 @@ ROLES = {
         f"neo/transactor/{module}.py"
         for module in (
             *("catchup", "consensus", "detector", "durable", "engine", "fairness", "learner"),
-            *("members", "node", "outbox", "specs"),
+            *("members", "node", "outbox"),
         )
     ),
 }
