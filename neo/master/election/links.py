@@ -27,7 +27,6 @@ from neo.protocol.packets import (
     Address,
     FlushLog,
     Message,
-    NodeRow,
     NotifyClusterInformation,
     NotifyFeatures,
     NotifyLease,
@@ -93,9 +92,8 @@ class Events(Protocol):
 
     def told(self, link: MasterLink, m: ElectionMessage) -> None: ...
 
-    def cluster_state(self, link: MasterLink, state: ClusterState) -> None: ...
-
-    def told_nodes(self, link: MasterLink, rows: list[NodeRow]) -> None: ...
+    def end(self, reason: str) -> None:
+        """End this process, as the primary says."""
 
 
 class _Dialed(Handler):
@@ -143,11 +141,14 @@ class FromMaster(Handler):
 
     @on(NotifyClusterInformation)
     def cluster_state(self, peer: Peer, message_id: int, message: NotifyClusterInformation) -> None:
-        self._events.cluster_state(self._link, message.state)
+        if message.state is ClusterState.STOPPING:
+            self._events.end(f"the cluster stops: told by master {self._link.name}")
 
     @on(NotifyNodeInformation)
     def nodes(self, peer: Peer, message_id: int, message: NotifyNodeInformation) -> None:
-        self._events.told_nodes(self._link, message.node_list)
+        bind = self._member.bind
+        if any(row[1] == bind and row[3] is NodeState.DOWN for row in message.node_list):
+            self._events.end(f"this master ends: told by master {self._link.name}")
 
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, message: FlushLog) -> None:

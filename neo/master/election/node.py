@@ -18,14 +18,8 @@ from neo.node.handler import Handler, on
 from neo.node.host import Host
 from neo.node.known_masters import RememberedMasters
 from neo.node.peer import Peer
-from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
-from neo.protocol.packets import (
-    Address,
-    Message,
-    NodeRow,
-    NotPrimaryMaster,
-    RequestIdentification,
-)
+from neo.protocol.enums import ErrorCode, NodeType
+from neo.protocol.packets import Address, Message, NotPrimaryMaster, RequestIdentification
 
 logger = logging.getLogger("neo.master")
 
@@ -132,17 +126,9 @@ class MasterNode(Core):
         if self.candidate is not None:
             self.candidate.told(link, m)
 
-    def cluster_state(self, link: MasterLink, state: ClusterState) -> None:
-        """End with the cluster, when the primary says so."""
-        if state is ClusterState.STOPPING:
-            logger.info("the cluster stops: told by master %s", link.name)
-            self.stop(0)
-
-    def told_nodes(self, link: MasterLink, rows: list[NodeRow]) -> None:
-        """End by order of the operator, when the primary says so."""
-        if any(row[1] == self.member.bind and row[3] is NodeState.DOWN for row in rows):
-            logger.info("this master ends: told by master %s", link.name)
-            self.stop(0)
+    def end(self, reason: str) -> None:
+        logger.info("%s", reason)
+        self.stop(0)
 
     # -- the process -------------------------------------------------------------------------------
 
