@@ -57,6 +57,8 @@ REPLACE_SECONDS = 5.0
 
 
 class _Dial(NamedTuple):
+    nid: int
+    node: Node
     peer: Peer
     established: Future[Peer]
 
@@ -118,50 +120,47 @@ class Links(Part):
         core, cluster = self._core, self._cluster
         assert node.nid is not None and node.address is not None
         peer = core.dial(node.address, Handler())
-        dial = self._dials[node.nid] = _Dial(peer, established)
+        dial = self._dials[node.nid] = _Dial(node.nid, node, peer, established)
         request = RequestIdentification(
             *(NodeType.STORAGE, cluster.nid, cluster.address, cluster.name, own.id_timestamp),
             {FEATURES: [FEATURE_MAINTENANCE]},
         )
         answer = peer.ask(request)
-        answer.then(lambda answer: self._answered(node, dial, answer))
-        core.call_later(IDENTIFY_SECONDS, lambda: self._late(node, dial, answer))
+        answer.then(lambda answer: self._answered(dial, answer))
+        core.call_later(IDENTIFY_SECONDS, lambda: self._late(dial, answer))
 
-    def _answered(self, node: Node, dial: _Dial, answer: Future[AcceptIdentification]) -> None:
-        assert node.nid is not None and self._cluster.nid is not None
+    def _answered(self, dial: _Dial, answer: Future[AcceptIdentification]) -> None:
+        own = self._cluster.nid
+        assert own is not None
         try:
             accepted = answer.result()
         except (ConnectionLost, ErrorAnswer) as e:
             refused = isinstance(e, ErrorAnswer) and e.code is ErrorCode.PROTOCOL_ERROR
-            if not refused or self._cluster.nid > node.nid:
-                self._fail(node, dial, str(e))
+            if not refused or own > dial.nid:
+                self._fail(dial, str(e))
             # Else that node dials this one: its connection is accepted, or the timeout ends the wait.
             return
         assert isinstance(accepted, AcceptIdentification)
-        if self._dials.get(node.nid) is not dial:
+        found = accepted.node_type, accepted.nid, accepted.your_nid
+        if self._dials.get(dial.nid) is not dial:
             dial.peer.close()
-        elif (accepted.node_type, accepted.nid, accepted.your_nid) != (
-            NodeType.STORAGE,
-            node.nid,
-            self._cluster.nid,
-        ):
-            self._fail(node, dial, "invalid node ids")
+        elif found != (NodeType.STORAGE, dial.nid, own):
+            self._fail(dial, "invalid node ids")
         else:
-            self.established(dial.peer, node)
+            self.established(dial.peer, dial.node)
 
-    def _late(self, node: Node, dial: _Dial, answer: Future[AcceptIdentification]) -> None:
+    def _late(self, dial: _Dial, answer: Future[AcceptIdentification]) -> None:
         if answer.done:
-            self._fail(node, dial, "it refused, because it dials this node, but no connection came")
+            self._fail(dial, "it refused, because it dials this node, but no connection came")
         else:
-            self._fail(node, dial, "it does not answer")
+            self._fail(dial, "it does not answer")
 
-    def _fail(self, node: Node, dial: _Dial, reason: str) -> None:
-        assert node.nid is not None
-        if self._dials.get(node.nid) is dial:
-            del self._dials[node.nid]
-            self._users.pop(node.nid, None)
+    def _fail(self, dial: _Dial, reason: str) -> None:
+        if self._dials.get(dial.nid) is dial:
+            del self._dials[dial.nid]
+            self._users.pop(dial.nid, None)
             dial.peer.close()
-            dial.established.fail(ConnectionLost(f"{format_nid(node.nid)}: {reason}"))
+            dial.established.fail(ConnectionLost(f"{format_nid(dial.nid)}: {reason}"))
 
     def release(self, user: str) -> None:
         """End the use of all connections by one part of this node."""
@@ -198,22 +197,22 @@ class Links(Part):
         elif old is None:
             admitted.resolve(None)
         else:
-            known = old.ask(Ping())
-            known.then(lambda pong: self._alive(pong, admitted, conflict))
-            self._core.call_later(REPLACE_SECONDS, lambda: self._replace(old, admitted))
+
+            def answered(pong: Future[Pong]) -> None:
+                try:
+                    pong.result()
+                except ConnectionLost:
+                    admitted.resolve(None)
+                else:
+                    admitted.fail(conflict)
+
+            def replace() -> None:
+                if not admitted.done:
+                    self._close(old)
+
+            old.ask(Ping()).then(answered)
+            self._core.call_later(REPLACE_SECONDS, replace)
         return admitted
-
-    def _alive(self, pong: Future[Pong], admitted: Future[None], conflict: ErrorAnswer) -> None:
-        try:
-            pong.result()
-        except ConnectionLost:
-            admitted.resolve(None)
-        else:
-            admitted.fail(conflict)
-
-    def _replace(self, old: Peer, admitted: Future[None]) -> None:
-        if not admitted.done:
-            self._close(old)
 
     def made(self, nid: int) -> int:
         """Return the number of connections with a storage node so far."""
@@ -256,7 +255,7 @@ class Links(Part):
             return
         dial, peer = self._dials.get(node.nid), self._peers.get(node.nid)
         if dial is not None:
-            self._fail(node, dial, "it is not running")
+            self._fail(dial, "it is not running")
         if peer is not None:
             self._close(peer)
 
