@@ -46,7 +46,7 @@ from neo.storage.database import Database
 from neo.storage.events import CellsChanged, Part
 from neo.storage.host import StorageHost
 from neo.storage.links import Links
-from neo.storage.maintenance.check import Checker, Replicas
+from neo.storage.maintenance.check import Checker
 from neo.storage.maintenance.cleanup import Eraser
 from neo.storage.maintenance.clone import clone
 from neo.storage.maintenance.digests import Digests
@@ -114,8 +114,9 @@ class StorageNode(Core):
             database, cluster, cells, background, links, upstream, receiver, packer
         )
         digests = Digests(database, cells, background, packer)
-        replicas = Replicas(cluster, cells, locks, background, links, upstream, digests)
-        self.checker = Checker(replicas, receiver, packer)
+        self.checker = Checker(
+            cluster, cells, locks, background, links, upstream, digests, receiver, packer
+        )
 
         downstream = DownstreamLinks()
         self._serve_storage = ServeStorage(

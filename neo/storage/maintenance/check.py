@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -92,9 +92,9 @@ class CheckFailed(Exception):
     """The comparison cannot go on; the message says why."""
 
 
-@dataclass(frozen=True)
-class Replicas:
-    """The own cells, and the connections to those with which they are compared."""
+@dataclass(eq=False, repr=False)
+class Checker(Part):
+    """Executes the checks and repairs that the master requests. Bound: one request per partition."""
 
     cluster: Cluster
     cells: Cells
@@ -103,18 +103,10 @@ class Replicas:
     links: Links
     upstream: UpstreamLinks
     digests: Digests
-
-
-class Checker(Part):
-    """Executes the checks and repairs that the master requests. Bound: one request per partition."""
-
-    def __init__(self, replicas: Replicas, receiver: Receiver, packer: Packer) -> None:
-        self._replicas = replicas
-        self._cluster = replicas.cluster
-        self._receiver = receiver
-        self._packer = packer
-        self._queue: dict[int, CheckPartition | MendCell] = {}
-        self._working = False
+    receiver: Receiver
+    packer: Packer
+    _queue: dict[int, CheckPartition | MendCell] = field(default_factory=dict, init=False)
+    _working: bool = field(default=False, init=False)
 
     def operation_stopped(self) -> None:
         """Forget the requests; the job is cancelled."""
@@ -126,7 +118,7 @@ class Checker(Part):
         self._queue[m.partition] = m
         if not self._working:
             self._working = True
-            self._replicas.background.run(self._work())
+            self.background.run(self._work())
 
     async def _work(self) -> None:
         while self._queue:
@@ -138,18 +130,18 @@ class Checker(Part):
                 logger.warning("partition %s is not completely mended: %s", m.partition, problem)
             else:
                 logger.warning("partition %s is not completely checked: %s", m.partition, problem)
-            master = self._cluster.master
+            master = self.cluster.master
             if master is not None and FEATURE_MAINTENANCE in master.features:
                 master.peer.send(NotifyPartitionChecked(m.partition, problem))
         self._working = False
-        self._replicas.links.release(USER)
+        self.links.release(USER)
 
     async def _problem(self, m: CheckPartition | MendCell) -> str:
         try:
             if isinstance(m, MendCell):
-                await mend(m, self._receiver, self._replicas.upstream, self._packer)
+                await mend(m, self.receiver, self.upstream, self.packer)
                 return ""
-            comparison = Comparison(self._replicas, m)
+            comparison = Comparison(self, m)
             await comparison.run()
             return "; ".join(comparison.problems)
         except (CheckFailed, FetchFailed, ConnectionLost, ErrorAnswer) as e:
@@ -165,12 +157,12 @@ class Checker(Part):
 class Comparison:
     """The comparison of one partition. ``problems``: nodes that could not be compared."""
 
-    def __init__(self, replicas: Replicas, m: CheckPartition) -> None:
+    def __init__(self, checker: Checker, m: CheckPartition) -> None:
         """Raises CheckFailed."""
-        self._replicas = replicas
-        self._cluster = replicas.cluster
-        self._cells = replicas.cells
-        self._background = replicas.background
+        self._checker = checker
+        self._cluster = checker.cluster
+        self._cells = checker.cells
+        self._background = checker.background
         self._m = m
         self.problems: list[str] = []
         partitions = self._cells.partitions
@@ -352,16 +344,15 @@ class Comparison:
         return f"{format_address(self._address)} of the upstream cluster"
 
     async def _ask_other(self, nid: int, request: Request[A]) -> A:
-        replicas = self._replicas
         if nid == UPSTREAM:
             assert self._address is not None
-            peer = await replicas.upstream.connect(self._upstream, self._address)
+            peer = await self._checker.upstream.connect(self._upstream, self._address)
         else:
-            peer = await replicas.links.connect(nid, USER)
+            peer = await self._checker.links.connect(nid, USER)
         features = frozenset() if peer.node is None else peer.node.features
         unknown = isinstance(request, AskPackState) and FEATURE_MAINTENANCE not in features
         if unknown:
-            return await replicas.digests.answer(request)
+            return await self._checker.digests.answer(request)
         return await peer.ask(request)
 
     async def _ask(self, nid: int, request: Request[A]) -> A:
@@ -377,6 +368,6 @@ class Comparison:
                     await self._background.sleep(pause)
             return await self._ask_other(nid, request)
         unlocked: Future[None] = Future()
-        self._replicas.locks.when_unlocked(lambda: unlocked.resolve(None))
+        self._checker.locks.when_unlocked(lambda: unlocked.resolve(None))
         await unlocked
-        return await self._replicas.digests.answer(request)
+        return await self._checker.digests.answer(request)
