@@ -21,6 +21,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
 
@@ -148,14 +149,14 @@ def _check(found: Position, promised: Position, name: str, advice: str) -> None:
     )
 
 
+@dataclass
 class Acknowledged:
     """The position that this process acknowledged; None before the first backend is open.
 
     It outlives the backend, which is replaced after a failure of the database.
     """
 
-    def __init__(self) -> None:
-        self.position: Position | None = None
+    position: Position | None = None
 
 
 class Mark:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from neo.storage.backend import schema
 from neo.storage.backend.acknowledged import ROW, Acknowledged
 from neo.storage.backend.api import BackendFailure, Done, Schedule
-from neo.storage.backend.mariadb.link import Address, Error, Link, parse
+from neo.storage.backend.mariadb.link import Error, Link, parse
 from neo.storage.backend.mariadb.mark import MariaDBMark
 from neo.storage.backend.mariadb.settings import ENGINE, check, check_engines, explain
 from neo.storage.backend.mariadb.writer import Writer
@@ -91,7 +91,7 @@ class MariaDB:
         self.value_max = VALUE_BYTES_MAX
         self._schedule = schedule
         self._address = parse(database)
-        self.name = f"MariaDB database {_without_password(self._address)}"
+        self.name = f"MariaDB database {self._address.database}{self._address.socket or ''}"
         self._mark = MariaDBMark(self.name, acknowledged or Acknowledged(), mark)
         if engine is not None and engine.lower() != ENGINE.lower():
             raise BackendFailure(f"{self.name}: engine {engine!r} is not supported, use {ENGINE}")
@@ -187,15 +187,14 @@ class MariaDB:
             writer.stop()
         self._disconnect()
         if writer is not None and writer.error is not None and self._failure is None:
-            self._failure = explain(writer.error, self.name)
-            raise self._failure
+            self._fail(writer.error)
 
     def _disconnect(self) -> None:
         """Close the connections, so that the server rolls back and releases the lock."""
-        links, self._write_link, self._reader = (self._write_link, self._reader), None, None
-        for link in links:
+        for link in (self._write_link, self._reader):
             if link is not None:
                 link.close()
+        self._write_link = self._reader = None
         self._mark.close()
 
     # -- primitives -----------------------------------------------------------------------------
@@ -207,8 +206,7 @@ class MariaDB:
         try:
             return reader.execute(sql, args)
         except Error as error:
-            self._failure = explain(error, self.name)
-            raise self._failure from error
+            self._fail(error)
 
     def size(self) -> int:
         sql = (
@@ -216,6 +214,10 @@ class MariaDB:
             " WHERE table_schema = DATABASE()"
         )
         return int(self.read(sql)[0][0] or 0)
+
+    def _fail(self, error: Exception) -> NoReturn:
+        self._failure = explain(error, self.name)
+        raise self._failure from error
 
     def _refuse(self) -> NoReturn:
         if self._failure is not None:
@@ -260,19 +262,15 @@ class MariaDB:
         if size <= SMALL_BYTES:
             self.write_row(_INSERT_DATA, data_id, checksum, compression, data)
             return
-        row = "id, hash, compression"
-        if size < BIG_BYTES:
-            values = (data_id, checksum, compression)
-            self._put("write_value", "data", row, values, data, size=size)
-            return
-        first = self._next_piece
-        view = memoryview(data)
-        for start in range(0, size, PIECE_BYTES):
-            piece = view[start : start + PIECE_BYTES]
-            self._put("write_value", "bigdata", "id", (self._next_piece,), piece, size=len(piece))
-            self._next_piece += 1
-        values = (data_id, checksum, compression | BIG)
-        self._put("write_value", "data", row, values, _BIG_VALUE.pack(first, size))
+        if size >= BIG_BYTES:
+            first, view = self._next_piece, memoryview(data)
+            for start in range(0, size, PIECE_BYTES):
+                piece = view[start : start + PIECE_BYTES]
+                self._put("write_value", "bigdata", "id", (self._next_piece,), piece, size=len(piece))
+                self._next_piece += 1
+            compression, data = compression | BIG, _BIG_VALUE.pack(first, size)
+        values = data_id, checksum, compression
+        self._put("write_value", "data", "id, hash, compression", values, data, size=len(data))
 
     def big_value(self, data_id: int, compression: int, value: bytes | None) -> tuple[int, bytes]:
         first, size = _BIG_VALUE.unpack(value or b"")
@@ -307,8 +305,7 @@ class MariaDB:
         writer = self._queue()
         writer.drain()
         if writer.error is not None:
-            self._failure = explain(writer.error, self.name)
-            raise self._failure
+            self._fail(writer.error)
 
     def executed(self, done: Done) -> None:
         self._queue().executed(done)
@@ -321,7 +318,3 @@ class MariaDB:
         if writer is self._writer and self._failure is None:
             self._failure = explain(error, self.name)
             self._on_failure(self._failure)
-
-
-def _without_password(address: Address) -> str:
-    return f"{address.database}{address.socket or ''}"

@@ -74,13 +74,10 @@ class Link:
     """One connection, for one thread at a time."""
 
     def __init__(self, address: Address) -> None:
-        options: dict[str, Any] = {
-            "user": address.user,
-            "password": address.password,
-            "unix_socket": address.socket,
-        }
+        user, password, database, socket = address
+        options: dict[str, Any] = {"user": user, "password": password, "unix_socket": socket}
         self._db = _mysql.connect(
-            database=address.database,
+            database=database,
             conv=_CONVERSIONS,
             connect_timeout=CONNECT_SECONDS,
             client_flag=CLIENT.MULTI_STATEMENTS,
@@ -102,7 +99,7 @@ class Link:
         """Run a statement with ``?`` for parameters and return all rows. Raise Error."""
         assert not self._statements
         db = self._db
-        db.query(self._template(sql) % tuple(map(self.literal, args)))
+        db.query(self._template(sql) % tuple(map(self._literal, args)))
         result = db.store_result()
         rows: Sequence[Sequence[Any]] = () if result is None else result.fetch_row(0)
         return rows
@@ -112,7 +109,7 @@ class Link:
 
         Raise Error, perhaps of an earlier statement.
         """
-        self._write(self._template(sql) % tuple(map(self.literal, args)))
+        self._write(self._template(sql) % tuple(map(self._literal, args)))
 
     def _write(self, statement: bytes) -> None:
         if self._length + len(statement) > TOGETHER_BYTES:
@@ -137,7 +134,7 @@ class Link:
         texts: list[bytes] = []
         length = 0
         for row in rows:
-            text = values % tuple(map(self.literal, row))
+            text = values % tuple(map(self._literal, row))
             length += len(text) + 1
             if length > room:
                 self._write(head + b",".join(texts))
@@ -155,7 +152,7 @@ class Link:
                 self._templates[sql] = template
         return template
 
-    def literal(self, value: Literal) -> bytes:
+    def _literal(self, value: Literal) -> bytes:
         if type(value) is int:
             return b"%d" % value
         if value is None:
@@ -178,9 +175,9 @@ class Link:
             self.write(sql, (*values, value))
             return
         # Half of a packet always fits. The whole value mostly does, so try it first.
-        literal = self.literal(value)
+        literal = self._literal(value)
         if len(literal) + STATEMENT_OVERHEAD <= self.packet_max:
-            self._write(self._template(sql) % (*map(self.literal, values), literal))
+            self._write(self._template(sql) % (*map(self._literal, values), literal))
             return
         del literal
         view = memoryview(value)

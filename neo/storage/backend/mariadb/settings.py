@@ -48,12 +48,6 @@ _ADVICE = {
 }
 
 
-def code_of(error: Exception) -> int:
-    """Return the number of an error; 0 if it has none."""
-    code = error.args[0] if error.args else 0
-    return code if isinstance(code, int) else 0
-
-
 def explain(error: Exception, name: str) -> BackendFailure:
     """Return the failure for an error of the database ``name``, the file of the mark, or the writer."""
     if isinstance(error, OSError):
@@ -63,7 +57,7 @@ def explain(error: Exception, name: str) -> BackendFailure:
         )
     if not isinstance(error, Error):
         return BackendFailure(f"{name}: writing failed: {error!r}")
-    code = code_of(error)
+    code = error.args[0] if error.args else None
     advice = next(
         (advice for advice, codes in _ADVICE.items() if code in codes),
         "the server refused a statement",
