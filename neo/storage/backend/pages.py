@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neo.storage.backend.api import (
-    ROW_BYTES,
-    Key,
-    Order,
-    PageRequest,
-    RevisionRow,
-)
+from neo.storage.backend.api import ROW_BYTES, Key, Order, PageRequest, RevisionRow
 from neo.storage.backend.sql import Engine, bound, to_bytes
 from neo.storage.backend.values import Values
 

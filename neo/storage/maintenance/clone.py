@@ -21,11 +21,7 @@ from neo.node.task import Future
 from neo.protocol.enums import CellState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
-from neo.protocol.packets import (
-    NotifyNodeInformation,
-    RequestIdentification,
-    SendPartitionTable,
-)
+from neo.protocol.packets import NotifyNodeInformation, RequestIdentification, SendPartitionTable
 from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.database import Database

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from functools import partial
 
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.host import Host
@@ -129,9 +128,6 @@ class Packer(Part):
                 return partition
         return next(filter(self.pending, self.cells.readable()), None)
 
-    def _holds(self, partition: int, oid: bytes) -> bool:
-        return self.cells.partitions.partition(oid) == partition
-
     def _exists(self, partition: int) -> bool:
         return partition < len(self.cells.partitions)
 
@@ -202,7 +198,7 @@ class Packer(Part):
         pace, tid = self.background, self.wanted()
         oid: bytes | None = self._start_oid(partition)
         while oid is not None:
-            while self.locks.undoing(partial(self._holds, partition)):
+            while self.locks.undoing(lambda oid: self.cells.partitions.partition(oid) == partition):
                 # The undo refers to a revision that the pack may delete.
                 await pace.sleep(LOOK_SECONDS)
             if not self.pending(partition) or self.wanted() != tid:

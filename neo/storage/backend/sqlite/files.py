@@ -24,15 +24,14 @@ class Files:
     def __init__(self, path: str) -> None:
         """Note the identities of both files, which exist. Raise OSError."""
         self._path = path
-        self._known = {suffix: _identity(path + suffix) for suffix in _ADVICE}
+        self._known = {suffix: os.stat(path + suffix) for suffix in _ADVICE}
 
     def check(self) -> None:
         """Raise DatabaseGone if a name leads to another file or none. Takes some microseconds."""
         for suffix, known in self._known.items():
             what = "is another file than the one in use"
             try:
-                stat = os.stat(self._path + suffix)
-                if (stat.st_dev, stat.st_ino) == known:
+                if os.path.samestat(os.stat(self._path + suffix), known):
                     continue
             except FileNotFoundError:
                 what = "is gone"
@@ -40,8 +39,3 @@ class Files:
                 f"{self._path}{suffix} {what}: it was deleted, moved or replaced while this node ran."
                 f" Nothing was acknowledged since. {_ADVICE[suffix]}"
             )
-
-
-def _identity(name: str) -> tuple[int, int]:
-    stat = os.stat(name)
-    return stat.st_dev, stat.st_ino
