@@ -27,6 +27,7 @@ from neo.protocol.packets import (
     NotifyNodeInformation,
     NotifyPartitionChanges,
     SendPartitionTable,
+    StartOperation,
     StopOperation,
 )
 from neo.topology.nodes import Node, NodeTable
@@ -158,6 +159,15 @@ class Cluster:
         else:
             self.remove_node(node)
         self._events.storage_lost(node, was_running)
+
+    def start_storage(self, peer: Peer, backup: bool) -> None:
+        """Tell a storage node to operate. ``backup``: the cluster follows another one. Transactions wait
+        until the node is ready, so that it is known which nodes have all their data."""
+        assert peer.node is not None and peer.node.nid is not None
+        if peer.node.nid not in self.ready:  # else it only learns of the backup mode
+            self.starting.add(peer.node.nid)
+        peer.node.blank = False
+        peer.send(StartOperation(backup))
 
     def stop_operation(self) -> None:
         """Tell clients and storage nodes that the cluster does not operate any more."""

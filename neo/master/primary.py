@@ -24,7 +24,6 @@ from neo.master.maintenance.scrub import DAY_SECONDS, Scrub
 from neo.master.parts import Part
 from neo.master.phases.comparison import Comparison
 from neo.master.phases.recovery import Recovery
-from neo.master.phases.service import begin_service, start_storage
 from neo.master.phases.survivors import settle
 from neo.master.phases.verification import verify
 from neo.master.serving.admin import ServeAdmin
@@ -171,7 +170,9 @@ class PrimaryMaster(Core):
         self.coordinator.prepared.restore(*settle(cluster, found))
         if memory is None:
             cluster.change_state(Event.VERIFIED)
-            begin_service(cluster, self.replication, backup=False)
+            for peer in cluster.running():
+                cluster.start_storage(peer, backup=False)
+            self.replication.discard_fed()
         else:
             cluster.change_state(Event.VERIFIED_BACKUP)
             self.backup.begin(memory)
@@ -275,7 +276,7 @@ class PrimaryMaster(Core):
         if self.cluster.state is ClusterState.RECOVERING:
             self.recovery.joined(peer)
         elif self.cluster.state in SERVING and peer.node.state is NodeState.RUNNING:
-            start_storage(self.cluster, peer, self.backup.active)
+            self.cluster.start_storage(peer, self.backup.active)
 
     # -- one of several masters --------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ from neo.master.maintenance.replication import Replication
 from neo.master.maintenance.truncation import check_all_there
 from neo.master.parts import Operation
 from neo.master.phases.recovery import Memory
-from neo.master.phases.service import begin_service
 from neo.master.settings import MasterSettings
 from neo.master.states import Event
 from neo.node.core import Core
@@ -84,7 +83,9 @@ class BackupMode:
             *(self.cluster, self.core, self.settings, self.replication, self.packs),
             *(self.upstream_lost, self._known(memory)),
         )
-        begin_service(self.cluster, self.replication, backup=True)
+        for peer in self.cluster.running():
+            self.cluster.start_storage(peer, backup=True)
+        self.replication.discard_fed()
         self.current.start()
 
     def _known(self, memory: Memory | None) -> Known:

@@ -17,7 +17,6 @@ from neo.master.maintenance.scrub import Scrub
 from neo.master.maintenance.truncation import check_all_there, check_tid
 from neo.master.parts import Operation
 from neo.master.phases.recovery import Recovery
-from neo.master.phases.service import start_storage
 from neo.master.states import SERVING
 from neo.node.core import Core
 from neo.node.handler import Handler, on
@@ -210,7 +209,7 @@ class ServeAdmin(Handler):
             return done("No node added")
         for node in added:
             assert node.nid is not None
-            start_storage(cluster, cluster.connected[node.nid], self._backup.active)
+            cluster.start_storage(cluster.connected[node.nid], self._backup.active)
         cluster.set_node_states(added, NodeState.RUNNING)
         text = f"Nodes added: {_names(added)}"
         if others := [node for node in nodes if node not in added]:
