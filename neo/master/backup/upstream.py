@@ -22,7 +22,6 @@ from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     FEATURE_PACK,
     FEATURES,
-    AcceptIdentification,
     Address,
     AskLastTransaction,
     AskTransactionInformation,
@@ -178,12 +177,8 @@ async def check_history(
     peer = core.dial(core.host.random.choice(sources), Handler())
     timer = core.call_later(ANSWER_SECONDS, lambda: peer.lost("it does not answer"))
     try:
-        accepted = await peer.ask(
-            RequestIdentification(
-                NodeType.CLIENT, upstream.nid, None, cluster, own.id_timestamp, {}
-            )
-        )
-        assert isinstance(accepted, AcceptIdentification)
+        identity = upstream.nid, None, cluster, own.id_timestamp
+        await peer.ask(RequestIdentification(NodeType.CLIENT, *identity, {}))
         await peer.ask(AskTransactionInformation(tid))
     except ErrorAnswer as e:
         if e.code is ErrorCode.TID_NOT_FOUND:

@@ -232,7 +232,9 @@ class Checks:
         mended: dict[int, tuple[int, tuple[str, Address]]] = {}
         for partition, nid in cells:
             if self._differs(partition, nid):
-                mended[partition] = nid, self._upstream(partition)
+                if (source := self._source(partition)) is None:
+                    raise denied(f"partition {partition} cannot be read in the upstream cluster now")
+                mended[partition] = nid, source
             else:
                 self._repairable(partition, nid)
                 changes[partition, nid] = partition, nid, CellState.OUT_OF_DATE
@@ -254,11 +256,6 @@ class Checks:
             and nid in set(cluster.partitions.readable(partition)) & cluster.ready
             and FEATURE_MAINTENANCE in self._node(nid).features
         )
-
-    def _upstream(self, partition: int) -> tuple[str, Address]:
-        if (source := self._source(partition)) is None:
-            raise denied(f"partition {partition} cannot be read in the upstream cluster now")
-        return source
 
     def _repairable(self, partition: int, nid: int) -> None:
         self._check_exists(partition)

@@ -24,7 +24,7 @@ from neo.master.phases.tails import Lack, Tail, Verdict, judge, make_tail
 from neo.master.phases.verification import ask_each
 from neo.node.task import Checkpoint
 from neo.protocol.ids import format_nid, format_nids
-from neo.protocol.packets import FEATURE_TAILS, TAIL_LENGTH, AskTails, CellChange
+from neo.protocol.packets import FEATURE_TAILS, TAIL_LENGTH, AskTails
 
 logger = logging.getLogger("neo.master")
 
@@ -103,8 +103,21 @@ class Comparison:
         behind = {p: v for p, v in verdicts.items() if v.references and v.lacks}
         if behind:
             _log_behind(behind)
-            self._checks.compared({p: _loss(v) for p, v in behind.items()}, decided=True)
-            cluster.change_partitions(_changes(cluster, behind))
+            self._checks.compared(
+                {
+                    p: f"{_lacks(verdict)}: replicated from {format_nids(verdict.references)}"
+                    for p, verdict in behind.items()
+                },
+                decided=True,
+            )
+            rows = cluster.partitions.rows
+            cluster.change_partitions(
+                [
+                    (p, nid, left_behind(rows[p][nid]))
+                    for p, verdict in behind.items()
+                    for nid in sorted(verdict.lacks)
+                ]
+            )
 
 
 # -- questions -------------------------------------------------------------------------------------
@@ -184,15 +197,6 @@ async def _ask(
 # -- consequences ----------------------------------------------------------------------------------
 
 
-def _changes(cluster: Cluster, behind: Mapping[int, Verdict]) -> list[CellChange]:
-    rows = cluster.partitions.rows
-    return [
-        (partition, nid, left_behind(rows[partition][nid]))
-        for partition, verdict in behind.items()
-        for nid in sorted(verdict.lacks)
-    ]
-
-
 def _incomplete(verdict: Verdict) -> bool:
     """Return whether copies lack no transaction, but may be incomplete, as their nodes report."""
     return not any(lack.transactions for lack in verdict.lacks.values())
@@ -237,10 +241,6 @@ def _choice(verdict: Verdict) -> str:
         names = format_nids(verdict.lacks)
         return f"{names} never had all of it, and no other copy is here: neoctl start"
     return f"{_lacks(verdict)}: {DECIDE}"
-
-
-def _loss(verdict: Verdict) -> str:
-    return f"{_lacks(verdict)}: replicated from {format_nids(verdict.references)}"
 
 
 def _lacks(verdict: Verdict) -> str:

@@ -421,10 +421,8 @@ class Recovery:
 
     def _later(self, ptid: int) -> int:
         """Return a version after those of all tables that an earlier master may have published."""
-        if (
-            self._cluster.partitions.nodes(readable_only=True)
-            <= self._cluster.identified_storages()
-        ):
+        readable = self._cluster.partitions.nodes(readable_only=True)
+        if readable <= self._cluster.identified_storages():
             return ptid + UNKNOWN_TABLES
         now = int(self._core.host.time() * 1000)
         return now if now > ptid else ptid + GIVEN_UP_TABLES
@@ -432,9 +430,8 @@ class Recovery:
     def _remember_older(self, ptid: int) -> None:
         """Note tables that an earlier master published, and that nodes may still have when they are
         lost."""
-        for nid in sorted(
-            self._cluster.partitions.nodes(readable_only=True) & self._answers.keys()
-        ):
+        readable = self._cluster.partitions.nodes(readable_only=True)
+        for nid in sorted(readable & self._answers.keys()):
             older = self._answers[nid].ptid
             if older is not None and older < ptid:
                 self._cluster.published.remembered(nid, older)
