@@ -163,7 +163,7 @@ def test_who_is_gone_before_he_was_seen_does_no_harm(tmp_path: Path, kind: str) 
             with pytest.raises(TransactorError, match="error: the secret is wrong"):
                 ask_admin(daemon.admin, "terminate", "for nobody")
         # The operator's command, by socket or with the secret.
-        for words, said, code in (("gettid", "tlog_tid 0\n", 0), ("gettspec", "error: 0 arg", 1)):
+        for words, said, code in (("gettid", "tlog_tid 0\n", 0), ("gettspec", "error: gettspec", 1)):
             run = subprocess.run(
                 daemon.command("--say", words), capture_output=True, text=True, timeout=30
             )
