@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from ZODB import interfaces
 from ZODB.blob import is_blob_record
 from ZODB.ConflictResolution import ConflictResolvingStorage
+from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import POSError, POSKeyError, ReadOnlyError, StorageTransactionError
 from ZODB.utils import maxtid
 from zope.interface import alsoProvides, implementer
@@ -482,7 +483,9 @@ class NEOStorage(ConflictResolvingStorage):
         # First, so that tpc_abort finds the transaction whatever exception comes.
         self._prepared[id(transaction)] = prepared
         del self._transactions[id(transaction)]
-        words = b": ".join(filter(None, (transaction.user, transaction.description)))
+        # Texts are accepted as by tpc_vote.
+        people = TransactionMetaData(transaction.user, transaction.description)
+        words = b": ".join(filter(None, (people.user, people.description)))
         prepared.prepare(words[:PREPARED_TEXT_BYTES])
 
     def _finish_prepared(self, transaction: Any, func: Callable[[bytes], object]) -> bytes:

@@ -236,10 +236,11 @@ class Identification(Handler):
                 None, self._settings.replicas, [[] for _ in range(self._settings.partitions)]
             )
             peer.send(cluster.table() if cluster.partitions.ptid is not None else empty)
-        if node.type is NodeType.STORAGE:
-            self._reception.storage_joined(peer)
+        # Before StartOperation, which a node with prepared transactions takes from those that know them.
         if not node.features.isdisjoint((FEATURE_MAINTENANCE, FEATURE_PREPARED)):
             peer.send(NotifyFeatures(ANNOUNCED))
+        if node.type is NodeType.STORAGE:
+            self._reception.storage_joined(peer)
 
 
 def _backups(value: object) -> frozenset[str]:
