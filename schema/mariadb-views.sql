@@ -98,3 +98,21 @@ CREATE OR REPLACE VIEW show_data AS SELECT
   CASE WHEN data.compression >= 128 THEN CAST(CONV(HEX(SUBSTR(data.value, 5, 4)), 16, 10) AS UNSIGNED)
     ELSE LENGTH(data.value) END AS size
   FROM data;
+
+CREATE OR REPLACE VIEW show_prepared AS SELECT
+  CONVERT(xid USING utf8mb4) AS xid,
+  LOWER(LPAD(CONVERT(HEX(ttid) USING ascii), 16, '0')) AS ttid,
+  TIMESTAMP'1970-01-01 00:00:00.000' + INTERVAL since * 1000000 MICROSECOND AS since,
+  CONVERT(text USING utf8mb4) AS text,
+  LENGTH(partitions) DIV 2 AS partitions,
+  (SELECT COUNT(*) FROM tobj WHERE tobj.tid = prepared.ttid) AS stored,
+  (SELECT COUNT(*) FROM prepared_check WHERE prepared_check.ttid = prepared.ttid) AS checked
+  FROM prepared ORDER BY prepared.since;
+
+CREATE OR REPLACE VIEW show_decided AS SELECT
+  CONVERT(xid USING utf8mb4) AS xid,
+  LOWER(LPAD(CONVERT(HEX(ttid) USING ascii), 16, '0')) AS ttid,
+  CASE WHEN tid IS NOT NULL THEN LOWER(LPAD(CONVERT(HEX(tid) USING ascii), 16, '0')) END AS tid,
+  CASE WHEN tid IS NULL THEN 'rolled back' ELSE 'committed' END AS outcome,
+  TIMESTAMP'1970-01-01 00:00:00.000' + INTERVAL time * 1000000 MICROSECOND AS decided
+  FROM decided ORDER BY decided.time;

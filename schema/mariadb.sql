@@ -80,3 +80,29 @@ CREATE TABLE IF NOT EXISTS tobj (
   value_tid BIGINT UNSIGNED NULL,
   PRIMARY KEY (tid, oid)
 );
+
+-- Prepared transactions (specification 24): the marks of voted ones. partitions: all partitions of the
+-- transaction, two big-endian bytes for each. since: seconds since 1970.
+CREATE TABLE IF NOT EXISTS prepared (
+  ttid BIGINT UNSIGNED NOT NULL PRIMARY KEY,
+  xid VARBINARY(140) NOT NULL,
+  since DOUBLE NOT NULL,
+  text BLOB NOT NULL,
+  partitions MEDIUMBLOB NOT NULL
+);
+
+-- Objects that prepared transactions check, with the serial that they saw.
+CREATE TABLE IF NOT EXISTS prepared_check (
+  ttid BIGINT UNSIGNED NOT NULL,
+  oid BIGINT UNSIGNED NOT NULL,
+  serial BIGINT UNSIGNED NOT NULL,
+  PRIMARY KEY (ttid, oid)
+);
+
+-- Outcomes of prepared transactions. tid NULL: rolled back. time: seconds since 1970.
+CREATE TABLE IF NOT EXISTS decided (
+  xid VARBINARY(140) NOT NULL PRIMARY KEY,
+  ttid BIGINT UNSIGNED NOT NULL,
+  tid BIGINT UNSIGNED NULL,
+  time DOUBLE NOT NULL
+);

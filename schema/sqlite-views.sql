@@ -86,3 +86,21 @@ CREATE VIEW IF NOT EXISTS show_data AS SELECT
   data.compression AS compression,
   LENGTH(data.value) AS size
   FROM data;
+
+CREATE VIEW IF NOT EXISTS show_prepared AS SELECT
+  CAST(xid AS TEXT) AS xid,
+  printf('%016x', ttid) AS ttid,
+  strftime('%Y-%m-%d %H:%M:%f', since, 'unixepoch') AS since,
+  CAST(text AS TEXT) AS text,
+  LENGTH(partitions) / 2 AS partitions,
+  (SELECT COUNT(*) FROM tobj WHERE tobj.tid = prepared.ttid) AS stored,
+  (SELECT COUNT(*) FROM prepared_check WHERE prepared_check.ttid = prepared.ttid) AS checked
+  FROM prepared ORDER BY since;
+
+CREATE VIEW IF NOT EXISTS show_decided AS SELECT
+  CAST(xid AS TEXT) AS xid,
+  printf('%016x', ttid) AS ttid,
+  CASE WHEN tid IS NOT NULL THEN printf('%016x', tid) END AS tid,
+  CASE WHEN tid IS NULL THEN 'rolled back' ELSE 'committed' END AS outcome,
+  strftime('%Y-%m-%d %H:%M:%f', time, 'unixepoch') AS decided
+  FROM decided ORDER BY time;

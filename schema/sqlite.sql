@@ -72,3 +72,29 @@ CREATE TABLE IF NOT EXISTS tobj (
   value_tid INTEGER,
   PRIMARY KEY (tid, oid)
 );
+
+-- Prepared transactions (specification 24): the marks of voted ones. partitions: all partitions of the
+-- transaction, two big-endian bytes for each. since: seconds since 1970.
+CREATE TABLE IF NOT EXISTS prepared (
+  ttid INTEGER PRIMARY KEY,
+  xid BLOB NOT NULL,
+  since REAL NOT NULL,
+  text BLOB NOT NULL,
+  partitions BLOB NOT NULL
+);
+
+-- Objects that prepared transactions check, with the serial that they saw.
+CREATE TABLE IF NOT EXISTS prepared_check (
+  ttid INTEGER NOT NULL,
+  oid INTEGER NOT NULL,
+  serial INTEGER NOT NULL,
+  PRIMARY KEY (ttid, oid)
+) WITHOUT ROWID;
+
+-- Outcomes of prepared transactions. tid NULL: rolled back. time: seconds since 1970.
+CREATE TABLE IF NOT EXISTS decided (
+  xid BLOB NOT NULL PRIMARY KEY,
+  ttid INTEGER NOT NULL,
+  tid INTEGER,
+  time REAL NOT NULL
+) WITHOUT ROWID;

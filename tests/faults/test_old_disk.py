@@ -23,7 +23,8 @@ PARTITIONS = 4
 COMMITS = 8
 #: The value that is written last.
 LAST = 2 * COMMITS - 1
-TABLES = ("config", "pt", "trans", "obj", "data", "bigdata", "ttrans", "tobj")
+PREPARED = ("prepared", "prepared_check", "decided")
+TABLES = ("config", "pt", "trans", "obj", "data", "bigdata", "ttrans", "tobj", *PREPARED)
 Restore = Callable[[], None]
 
 

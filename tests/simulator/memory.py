@@ -16,7 +16,7 @@ A misuse that a database would not notice (data released twice, a vote without a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from neo.protocol.enums import CellState
@@ -36,7 +36,7 @@ from neo.storage.backend.tables import VERSION_ROW
 from neo.storage.backend.values import COUNTER_BITS
 from tests.simulator.disk_base import OnFailure
 from tests.simulator.memory_pages import MemoryPages
-from tests.simulator.memory_replication import MemoryReplication
+from tests.simulator.memory_prepared import MemoryPrepared
 from tests.simulator.memory_tables import (
     DataRow,
     Image,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tests.simulator.memory_disk import MemoryDisk
 
 
-class MemoryBackend(MemoryReplication, MemoryPages):
+class MemoryBackend(MemoryPrepared, MemoryPages):
     """Implementation of :class:`neo.storage.backend.api.Backend`."""
 
     partitions_max = 1 << 15
@@ -395,5 +395,5 @@ class MemoryBackend(MemoryReplication, MemoryPages):
     def abort(self, ttid: bytes) -> None:
         self._write(self.tables.abort, to_int(ttid))
 
-    def drop_unfinished(self) -> None:
-        self._write(self.tables.drop_unfinished)
+    def drop_unfinished(self, keep: Collection[bytes] = ()) -> None:
+        self._write(self.tables.drop_unfinished, set(map(to_int, keep)))

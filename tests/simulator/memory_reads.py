@@ -264,6 +264,7 @@ class MemoryReads(ABC):
     def locked_transactions(self) -> dict[bytes, bytes | None]:
         self.drain()
         locked: dict[bytes, bytes | None] = {to_bytes(ttid): None for ttid in self.tables.voted}
+        locked |= dict.fromkeys(map(to_bytes, self.tables.prepared))
         for ttid, row in self.tables.ttrans.items():
             locked[to_bytes(ttid)] = optional_bytes(row.tid)
         return locked
@@ -318,6 +319,8 @@ class MemoryMaintenance(MemoryReads):
     def drop_partition(self, partition: int, length: int) -> bool:
         self.drain()
         tables = self.tables
+        for ttid in list(tables.prepared):
+            self._write(tables.remove_prepared, ttid, partition, self._modulo)
         revisions_left = (
             (oid, serial)
             for oid in tables.oids.get(partition, [])

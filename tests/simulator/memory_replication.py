@@ -43,17 +43,22 @@ class MemoryReplication(MemoryMaintenance):
         self._write(self.tables.put_transaction, row)
 
     def add_object(self, oid: bytes, record: Record) -> None:
-        serial, _, compression, checksum, data, data_serial = record
-        o, t = storable(oid, "oid"), storable(serial, "tid")
-        data_id = None
-        if compression is not None:
-            if data_serial is not None and (found := self.value_at(oid, data_serial)) is not None:
-                data_id = found[0]
-            if data_id is None:
-                data_id = self.store_data(oid, compression, checksum, data)
-        value_tid = None if data_serial is None else to_int(data_serial)
+        o, t = storable(oid, "oid"), storable(record.serial, "tid")
+        data_id = self.data_of(oid, record)
+        value_tid = None if record.data_serial is None else to_int(record.data_serial)
         row = ObjectRow(o % self._modulo, o, t, data_id, value_tid)
         self._write(self.tables.replicate, row)
+
+    def data_of(self, oid: bytes, record: Record) -> int | None:
+        """Return the data id for a record that was fetched; the data is held."""
+        _, _, compression, checksum, data, data_serial = record
+        if compression is None:
+            return None
+        if data_serial is not None:
+            found = self.value_at(oid, data_serial)
+            if found is not None and found[0] is not None:
+                return found[0]
+        return self.store_data(oid, compression, checksum, data)
 
     def delete_transactions(self, tids: Iterable[bytes]) -> None:
         for tid in tids:
@@ -74,6 +79,7 @@ class MemoryReplication(MemoryMaintenance):
     def unlink_undone(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
         self.drain()
         for o, tids in revisions.by_oid(objects).items():
+            self._write(self.tables.unlink_prepared, o, tids)
             for revision in revisions.pointing(self._revisions(o), tids):
                 self._write(self.tables.unlink, o, revision.tid)
 

@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from neo.protocol.ids import time_from_tid
+from neo.storage.backend.sql import to_bytes
 from tests.simulator.world import Violation
 
 Key = TypeVar("Key")
@@ -25,7 +27,10 @@ Image = dict[str, dict[Any, Any]]
 #: Written rows, None for deleted ones: table name → key → row.
 Changes = dict[str, dict[Any, Any]]
 
-NAMES = ("config", "pt", "trans", "obj", "data", "ttrans", "tobj")
+NAMES = (
+    *("config", "pt", "trans", "obj", "data", "ttrans", "tobj"),
+    *("prepared", "prepared_check", "decided"),
+)
 
 
 class ObjectRow(NamedTuple):
@@ -56,6 +61,21 @@ class DataRow(NamedTuple):
     checksum: bytes
     compression: int
     value: bytes
+
+
+class PreparedRow(NamedTuple):
+    ttid: int
+    xid: bytes
+    since: float
+    text: bytes
+    partitions: bytes
+
+
+class DecidedRow(NamedTuple):
+    xid: bytes
+    ttid: int
+    tid: int | None
+    time: float
 
 
 class Table(dict[Key, Row]):
@@ -98,6 +118,12 @@ class Tables:
         self.data: Table[int, DataRow] = Table(image["data"])
         self.ttrans: Table[int, TransactionRow] = Table(image["ttrans"])  # by ttid
         self.tobj: Table[tuple[int, int], ObjectRow] = Table(image["tobj"])  # by (ttid, oid)
+        self.prepared: Table[int, PreparedRow] = Table(image["prepared"])  # by ttid
+        #: By (ttid, oid): (ttid, oid, serial).
+        self.prepared_check: Table[tuple[int, int], tuple[int, int, int]] = Table(
+            image["prepared_check"]
+        )
+        self.decided: Table[bytes, DecidedRow] = Table(image["decided"])  # by xid
         self._all: dict[str, Table[Any, Any]] = {name: getattr(self, name) for name in NAMES}
         self.uses: Counter[int] = Counter()
         self.held: Counter[int] = Counter()
@@ -276,6 +302,10 @@ class Tables:
 
     def unlock(self, ttid: int, tid: int, partition: int, validation: bool) -> None:
         row = self.ttrans.get(ttid)
+        mark = self.remove_mark(ttid)
+        if mark is not None and row is not None:
+            seconds = time_from_tid(to_bytes(tid))
+            self.decided.put(mark.xid, DecidedRow(mark.xid, ttid, tid, seconds))
         if row is not None:
             if not validation and row.tid not in (None, tid):
                 raise Violation(f"transaction {ttid:016x}: locked as {row.tid}, unlocked as {tid}")
@@ -288,14 +318,54 @@ class Tables:
             self.put_object(ObjectRow(of_oid, oid, tid, data_id, value_tid))
 
     def abort(self, ttid: int) -> None:
+        self.remove_mark(ttid)
         if ttid in self.ttrans:
             self.ttrans.remove(ttid)
         for oid in self.voted.pop(ttid, ()):
             self._unuse(self.tobj.remove((ttid, oid)).data_id)
 
-    def drop_unfinished(self) -> None:
-        for ttid in sorted({*self.voted, *self.ttrans}):
+    def drop_unfinished(self, keep: set[int]) -> None:
+        for ttid in sorted({*self.voted, *self.ttrans, *self.prepared} - keep):
             self.abort(ttid)
+
+    # -- prepared transactions -------------------------------------------------------------------
+
+    def mark(self, row: PreparedRow, checks: Iterable[tuple[int, int, int]]) -> None:
+        self.prepared.put(row.ttid, row)
+        for check in checks:
+            self.prepared_check.put(check[:2], check)
+
+    def remove_mark(self, ttid: int) -> PreparedRow | None:
+        for key in [key for key in self.prepared_check if key[0] == ttid]:
+            self.prepared_check.remove(key)
+        return self.prepared.remove(ttid) if ttid in self.prepared else None
+
+    def remove_prepared(self, ttid: int, partition: int, modulo: int) -> None:
+        """Remove what a prepared transaction stores and checks in a partition."""
+        kept = []
+        for oid in self.voted.pop(ttid, ()):
+            if oid % modulo == partition:
+                self._unuse(self.tobj.remove((ttid, oid)).data_id)
+            else:
+                kept.append(oid)
+        if kept:
+            self.voted[ttid] = kept
+        for key in [k for k in self.prepared_check if k[0] == ttid and k[1] % modulo == partition]:
+            self.prepared_check.remove(key)
+
+    def replace_metadata(self, row: TransactionRow) -> None:
+        self.ttrans.put(row.ttid, row)
+
+    def unlink_prepared(self, oid: int, tids: set[int]) -> None:
+        for ttid in self.prepared:
+            row = self.tobj.get((ttid, oid))
+            if row is not None and row.data_id is not None and row.value_tid in tids:
+                self.tobj.put((ttid, oid), row._replace(data_id=None))
+                self._unuse(row.data_id)
+
+    def forget_decided(self, xid: bytes) -> None:
+        if xid in self.decided:
+            self.decided.remove(xid)
 
     def put_transaction(self, row: TransactionRow) -> None:
         assert row.tid is not None

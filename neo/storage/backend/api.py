@@ -23,7 +23,7 @@ closes the backend, opens it again until that works, and rejoins the cluster. No
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -136,6 +136,39 @@ class Stored(NamedTuple):
     oid: bytes
     data_id: int | None  # None: the creation is undone
     value_serial: bytes | None  # of an undo: the serial whose data is current again
+
+
+class Prepared(NamedTuple):
+    """The mark of a prepared transaction. ``since``: seconds since 1970. ``partitions``: all partitions
+    of its objects and of its metadata, also those of other nodes."""
+
+    ttid: bytes
+    xid: bytes
+    since: float
+    text: bytes
+    partitions: Sequence[int]
+
+
+#: (oid, serial) of an object that a transaction checks.
+Check = tuple[bytes, bytes]
+
+
+class PreparedRows(NamedTuple):
+    """The rows that a node keeps of a prepared transaction. ``metadata``: if it is kept here."""
+
+    metadata: TransactionMeta | None
+    stored: list[Stored]
+    checks: list[Check]
+
+
+class Decided(NamedTuple):
+    """The outcome of a prepared transaction. ``tid``: None if it was rolled back. ``time``: seconds since
+    1970."""
+
+    xid: bytes
+    ttid: bytes
+    tid: bytes | None
+    time: float
 
 
 class Tail(NamedTuple):
@@ -299,7 +332,8 @@ class Backend(Protocol):
         """Return the tid of a committed (``trans``) or locked (``ttrans``) transaction."""
 
     def locked_transactions(self) -> dict[bytes, bytes | None]:
-        """Return ttids in ``ttrans`` and ``tobj`` with their tids, if known: AskLockedTransactions."""
+        """Return ttids in ``ttrans``, ``tobj`` and ``prepared`` with their tids, if known:
+        AskLockedTransactions."""
 
     # -- two-phase commit -------------------------------------------------------------------------
 
@@ -330,17 +364,63 @@ class Backend(Protocol):
     def unlock(self, ttid: bytes, tid: bytes) -> None:
         """Move rows from ``ttrans`` to ``trans`` and from ``tobj`` to ``obj`` with the final tid.
 
+        Delete the mark and the checks of a prepared transaction, and write its outcome if this node has
+        the metadata (specification 24.11).
+
         The next ``stored`` or ``close`` makes this durable; call one within a second.
         """
 
     def abort(self, ttid: bytes) -> None:
-        """Delete the rows of a voted transaction and its unreferenced data."""
+        """Delete the rows of a voted transaction, its mark and its unreferenced data."""
 
     def validate(self, ttid: bytes, tid: bytes) -> None:
         """Lock and unlock the rows of a transaction: ValidateTransaction."""
 
-    def drop_unfinished(self) -> None:
-        """Delete all rows of ``ttrans`` and ``tobj`` and unreferenced data when operation starts."""
+    def drop_unfinished(self, keep: Collection[bytes] = ()) -> None:
+        """Abort all voted and prepared transactions but these when operation starts."""
+
+    # -- prepared transactions (specification 24) -------------------------------------------------
+
+    def mark_prepared(self, mark: Prepared, checks: Iterable[Check]) -> None:
+        """Write the mark of a voted transaction, and what it checks.
+
+        Raise BackendRefused, and write nothing, if a serial is too great for its column.
+        """
+
+    def prepared(self) -> list[Prepared]:
+        """Return all marks. Never wait for the database."""
+
+    def prepared_rows(self, ttid: bytes) -> PreparedRows:
+        """Return what is kept of a prepared transaction, by oid."""
+
+    def replace_prepared(
+        self,
+        mark: Prepared,
+        partition: int,
+        metadata: TransactionMeta | None,
+        checks: Iterable[Check],
+    ) -> None:
+        """Write the mark, and replace the rows that the transaction has in this partition: delete its
+        objects, write ``metadata`` if it is given, and ``checks``. ``add_prepared_object`` follows.
+
+        Raise BackendRefused, and write nothing, if a column cannot keep a value.
+        """
+
+    def add_prepared_object(self, ttid: bytes, oid: bytes, record: Record) -> Stored:
+        """Write an object of a prepared transaction, and its data; return the change.
+
+        ``record.serial`` is ignored. Share the row of ``data`` with the revision
+        ``record.data_serial`` if that exists. Raise BackendRefused as ``store_data`` does.
+        """
+
+    def decide(self, outcomes: Iterable[Decided]) -> None:
+        """Remember outcomes; each replaces an earlier one of its xid."""
+
+    def decided(self) -> list[Decided]:
+        """Return all outcomes that are remembered, by xid."""
+
+    def forget_decided(self, xid: bytes) -> None:
+        """Forget an outcome. Idempotent."""
 
     # -- replication (specification 10): committed rows of cells that are out of date ---
 
@@ -371,7 +451,8 @@ class Backend(Protocol):
     def unlink_undone(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
         """Remove the data from undos that go back to one of these revisions (tid, oid).
 
-        Call it before the revisions are deleted. ``link_undone`` then lists these undos.
+        Call it before the revisions are deleted. ``link_undone`` then lists these undos; those of
+        prepared transactions when they are committed.
         """
 
     def packed_elsewhere(self, tid: bytes) -> None:
@@ -407,7 +488,10 @@ class Backend(Protocol):
         """
 
     def drop_partition(self, partition: int, length: int) -> bool:
-        """Delete ``length`` rows of a partition without a cell here; False: nothing is left."""
+        """Delete ``length`` rows of a partition without a cell here; False: nothing is left.
+
+        Rows of prepared transactions are deleted at once; a transaction that only voted keeps its own.
+        """
 
 
 class Schedule(Protocol):

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from neo.storage.backend.api import Stored, TransactionMeta
-from neo.storage.backend.sql import Engine, optional_bytes, storable, to_bytes, to_int
+from neo.storage.backend import revisions
+from neo.storage.backend.api import (
+    Check,
+    Prepared,
+    PreparedRows,
+    Record,
+    Stored,
+    TransactionMeta,
+)
+from neo.storage.backend.prepared import PreparedTables
+from neo.storage.backend.reads import Reads
+from neo.storage.backend.sql import Engine, Row, optional_bytes, storable, to_bytes, to_int
 from neo.storage.backend.tables import Tables
 from neo.storage.backend.values import Values
 
@@ -27,10 +37,19 @@ _MOVE_OBJECTS = (
 
 
 class Commits:
-    def __init__(self, engine: Engine, tables: Tables, values: Values) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        tables: Tables,
+        values: Values,
+        reads: Reads,
+        prepared: PreparedTables,
+    ) -> None:
         self._engine = engine
         self._tables = tables
         self._values = values
+        self._reads = reads
+        self._prepared = prepared
         self._read = engine.read
         self._write = engine.write
         #: The data ids in ``tobj``, by ttid.
@@ -80,6 +99,10 @@ class Commits:
     def unlock(self, ttid: bytes, tid: bytes) -> None:
         t = to_int(ttid)
         final = storable(tid, "tid")
+        if t in self._prepared.marks:
+            mark = self._prepared.remove(t)
+            if t in self._with_metadata:
+                self._prepared.committed(mark, tid)
         if t in self._with_metadata:
             self._with_metadata.discard(t)
             self._write(_MOVE_META, final % self._tables.modulo, final, t)
@@ -95,7 +118,11 @@ class Commits:
         self.unlock(ttid, tid)
 
     def abort(self, ttid: bytes) -> None:
-        t = to_int(ttid)
+        self._abort(to_int(ttid))
+
+    def _abort(self, t: int) -> None:
+        if t in self._prepared.marks:
+            self._prepared.remove(t)
         if t in self._with_metadata:
             self._with_metadata.discard(t)
             self._write("DELETE FROM ttrans WHERE ttid=?", t)
@@ -103,14 +130,10 @@ class Commits:
             self._write("DELETE FROM tobj WHERE tid=?", t)
             self._values.collect(self._values.release(self.voted.pop(t)))
 
-    def drop_unfinished(self) -> None:
-        self._write("DELETE FROM ttrans")
-        self._write("DELETE FROM tobj")
-        self._with_metadata.clear()
-        voted = list(self.voted.values())
-        self.voted.clear()
-        for ids in voted:
-            self._values.collect(self._values.release(ids))
+    def drop_unfinished(self, keep: Collection[bytes] = ()) -> None:
+        kept = set(map(to_int, keep))
+        for t in sorted({*self.voted, *self._with_metadata, *self._prepared.marks} - kept):
+            self._abort(t)
 
     def final_tid(self, ttid: bytes) -> bytes | None:
         self._engine.drain()
@@ -130,6 +153,98 @@ class Commits:
     def locked_transactions(self) -> dict[bytes, bytes | None]:
         self._engine.drain()
         locked: dict[bytes, bytes | None] = {to_bytes(ttid): None for ttid in self.voted}
+        locked |= dict.fromkeys(map(to_bytes, self._prepared.marks))
         for ttid, tid in self._read("SELECT ttid, tid FROM ttrans"):
             locked[to_bytes(ttid)] = optional_bytes(tid)
         return locked
+
+    # -- prepared transactions (specification 24) ------------------------------------------------
+
+    def prepared_rows(self, ttid: bytes) -> PreparedRows:
+        self._engine.drain()
+        t = to_int(ttid)
+        metadata = None
+        sql = "SELECT user, description, ext, oids FROM ttrans WHERE ttid=?"
+        for user, description, extension, oids in self._read(sql, t):
+            listed = [oids[i : i + 8] for i in range(0, len(oids), 8)]
+            metadata = TransactionMeta(user, description, extension, listed)
+        rows = self._read("SELECT oid, data_id, value_tid FROM tobj WHERE tid=? ORDER BY oid", t)
+        stored = [Stored(to_bytes(oid), id_, optional_bytes(value)) for oid, id_, value in rows]
+        return PreparedRows(metadata, stored, self._prepared.checks(t))
+
+    def replace_prepared(
+        self,
+        mark: Prepared,
+        partition: int,
+        metadata: TransactionMeta | None,
+        checks: Iterable[Check],
+    ) -> None:
+        t = storable(mark.ttid, "ttid")
+        if metadata is not None:
+            self._engine.dialect.check_metadata(*metadata)
+        rows = self._prepared.rows(mark.ttid, checks)
+        self._remove_objects(t, partition)
+        self._prepared.remove_checks(t, partition)
+        if metadata is not None:
+            self._write("DELETE FROM ttrans WHERE ttid=?", t)
+            self._vote_meta(t, metadata)
+        self._prepared.write(mark, rows)
+
+    def _remove_objects(self, t: int, partition: int) -> None:
+        """Delete the objects that a transaction stores in a partition, and their data."""
+        self._engine.drain()
+        where = "FROM tobj WHERE tid=? AND `partition`=?"
+        released = self._read(f"SELECT data_id {where} AND data_id IS NOT NULL", t, partition)
+        self._write(f"DELETE {where}", t, partition)
+        self._release(t, released)
+
+    def _release(self, t: int, rows: Iterable[Row]) -> None:
+        """Drop the references of a transaction to these data ids, and data without others."""
+        ids = [data_id for (data_id,) in rows]
+        for data_id in ids:
+            self.voted[t].remove(data_id)
+        self._values.collect(self._values.release(ids))
+
+    def add_prepared_object(self, ttid: bytes, oid: bytes, record: Record) -> Stored:
+        t, o = storable(ttid, "ttid"), storable(oid, "oid")
+        data_id = self.data_of(oid, record)
+        value_tid = None if record.data_serial is None else to_int(record.data_serial)
+        self._tables.last_oid = max(self._tables.last_oid, o)
+        self._write(_VOTE_OBJECT, o % self._tables.modulo, o, t, data_id, value_tid)
+        ids = self.voted.setdefault(t, [])
+        if data_id is not None:
+            ids.append(data_id)
+        return Stored(oid, data_id, record.data_serial)
+
+    def data_of(self, oid: bytes, record: Record) -> int | None:
+        """Return the data id for a record that was fetched, with a pending reference to it; write the
+        data unless the revision ``record.data_serial`` has it. None: the object does not exist."""
+        _, _, compression, checksum, data, data_serial = record
+        if compression is None:
+            return None
+        if data_serial is not None:
+            found = self._reads.value_at(oid, data_serial)
+            if found is not None and found[0] is not None:
+                return found[0]
+        return self._values.store_data(oid, compression, checksum, data)
+
+    def remove_prepared(self, partition: int) -> None:
+        """Delete the rows that prepared transactions have in a partition; keep their marks."""
+        for t in self._prepared.marks:
+            self._remove_objects(t, partition)
+            self._prepared.remove_checks(t, partition)
+
+    def unlink_prepared(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
+        """Remove the data from undos of prepared transactions that go back to one of these revisions
+        (tid, oid)."""
+        if not self._prepared.marks:
+            return
+        self._engine.drain()
+        for o, tids in revisions.by_oid(objects).items():
+            for t in self._prepared.marks:
+                where = "tobj WHERE tid=? AND oid=?"
+                rows = self._read(f"SELECT data_id, value_tid FROM {where}", t, o)
+                for data_id, value_tid in rows:
+                    if data_id is not None and value_tid in tids:
+                        self._write("UPDATE tobj SET data_id=NULL WHERE tid=? AND oid=?", t, o)
+                        self._release(t, [(data_id,)])

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import groupby
 
 from neo.storage.backend import revisions
+from neo.storage.backend.commits import Commits
 from neo.storage.backend.revisions import Revision
 from neo.storage.backend.sql import SET_VALUE_TID, Engine, Row, bound, to_bytes
 from neo.storage.backend.tables import Tables
@@ -24,10 +25,13 @@ _DELETE_REVISIONS = "DELETE FROM obj WHERE `partition`=? AND oid=? AND tid<=?"
 
 
 class Maintenance:
-    def __init__(self, engine: Engine, tables: Tables, values: Values) -> None:
+    def __init__(
+        self, engine: Engine, tables: Tables, values: Values, commits: Commits
+    ) -> None:
         self._engine = engine
         self._tables = tables
         self._values = values
+        self._commits = commits
         self._read = engine.read
         self._write = engine.write
 
@@ -89,6 +93,7 @@ class Maintenance:
 
     def drop_partition(self, partition: int, length: int) -> bool:
         self._engine.drain()
+        self._commits.remove_prepared(partition)
         rows = self._read(_FIRST_REVISIONS, partition, length)
         if rows:
             oid, tid, _ = rows[-1]

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from neo.storage.backend import revisions
 from neo.storage.backend.api import Record, Transaction
+from neo.storage.backend.commits import Commits
 from neo.storage.backend.reads import Reads
 from neo.storage.backend.sql import SET_VALUE_TID, Engine, bound, storable, to_bytes, to_int
 from neo.storage.backend.tables import Tables
@@ -30,11 +31,14 @@ _UNLINKED = (
 
 
 class Replication:
-    def __init__(self, engine: Engine, tables: Tables, values: Values, reads: Reads) -> None:
+    def __init__(
+        self, engine: Engine, tables: Tables, values: Values, reads: Reads, commits: Commits
+    ) -> None:
         self._engine = engine
         self._tables = tables
         self._values = values
         self._reads = reads
+        self._commits = commits
         self._read = engine.read
         self._write = engine.write
 
@@ -53,15 +57,9 @@ class Replication:
         self._engine.write_row(_ADD_TRANSACTION, t % self._tables.modulo, t, *row)
 
     def add_object(self, oid: bytes, record: Record) -> None:
-        serial, _, compression, checksum, data, data_serial = record
-        o, t = storable(oid, "oid"), storable(serial, "tid")
-        data_id = None
-        if compression is not None:
-            if data_serial is not None and (found := self._reads.value_at(oid, data_serial)) is not None:
-                data_id = found[0]
-            if data_id is None:
-                data_id = self._values.store_data(oid, compression, checksum, data)
-        value_tid = None if data_serial is None else to_int(data_serial)
+        o, t = storable(oid, "oid"), storable(record.serial, "tid")
+        data_id = self._commits.data_of(oid, record)
+        value_tid = None if record.data_serial is None else to_int(record.data_serial)
         self._tables.last_tid = max(self._tables.last_tid, t)
         self._tables.last_oid = max(self._tables.last_oid, o)
         self._engine.write_row(_ADD_OBJECT, o % self._tables.modulo, o, t, data_id, value_tid)
@@ -92,6 +90,8 @@ class Replication:
                 self._write(SET_VALUE_TID, value_tid, o % self._tables.modulo, o, t)
 
     def unlink_undone(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
+        objects = list(objects)
+        self._commits.unlink_prepared(objects)
         self._engine.drain()
         released: list[int] = []
         for o, tids in revisions.by_oid(objects).items():

@@ -31,10 +31,17 @@ logger = logging.getLogger("neo.storage")
 #: Version of the format, kept in the ``version`` row of ``config``.
 VERSION = 3
 
-#: Tables of a node, in the order in which a reset drops them. MariaDB has ``bigdata`` too.
-TABLES = ("config", "pt", "trans", "obj", "data", "ttrans", "tobj")
+#: Tables of a node, in the order in which a reset drops them: the seven of the format, and those of
+#: prepared transactions. MariaDB has ``bigdata`` too.
+TABLES = (
+    *("config", "pt", "trans", "obj", "data", "ttrans", "tobj"),
+    *("prepared", "prepared_check", "decided"),
+)
 
-VIEWS = ("show_pt", "show_trans", "show_ttrans", "show_obj", "show_tobj", "show_data")
+VIEWS = (
+    *("show_pt", "show_trans", "show_ttrans", "show_obj", "show_tobj", "show_data"),
+    *("show_prepared", "show_decided"),
+)
 
 
 def statements(name: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from neo.storage.backend.commits import Commits
 from neo.storage.backend.maintenance import Maintenance
 from neo.storage.backend.pages import Pages
+from neo.storage.backend.prepared import PreparedTables
 from neo.storage.backend.reads import Reads
 from neo.storage.backend.replication import Replication
 from neo.storage.backend.sql import Engine
@@ -20,9 +21,10 @@ class SQLBackend:
         tables = self.tables = Tables(engine)
         values = self.values = Values(engine, tables)
         reads = self.reads = Reads(engine, tables, values)
-        commits = self.commits = Commits(engine, tables, values)
-        replication = Replication(engine, tables, values, reads)
-        maintenance = Maintenance(engine, tables, values)
+        prepared = self._prepared = PreparedTables(engine, tables)
+        commits = self.commits = Commits(engine, tables, values, reads, prepared)
+        replication = Replication(engine, tables, values, reads, commits)
+        maintenance = Maintenance(engine, tables, values, commits)
 
         self.close = engine.close
         self.drain = engine.drain
@@ -52,6 +54,8 @@ class SQLBackend:
         self.drop_unfinished = commits.drop_unfinished
         self.final_tid = commits.final_tid
         self.locked_transactions = commits.locked_transactions
+
+        self._offer_prepared(commits, prepared)
 
         self.objects_ascending = replication.objects_ascending
         self.add_transaction = replication.add_transaction
@@ -87,12 +91,23 @@ class SQLBackend:
         self.tail = reads.tail
         self.revisions = pages.revisions
 
+    def _offer_prepared(self, commits: Commits, prepared: PreparedTables) -> None:
+        self.mark_prepared = prepared.mark
+        self.prepared = prepared.prepared
+        self.prepared_rows = commits.prepared_rows
+        self.replace_prepared = commits.replace_prepared
+        self.add_prepared_object = commits.add_prepared_object
+        self.decide = prepared.decide
+        self.decided = prepared.decided
+        self.forget_decided = prepared.forget_decided
+
     def open(self, reset: bool = False) -> None:
         self.engine.open(reset)
         try:
             self.tables.load()
             self.values.load()
             self.commits.load()
+            self._prepared.load()
         except BaseException:
             self.engine.close()
             raise

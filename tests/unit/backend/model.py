@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run
 
+from neo.storage.backend.api import Prepared
 from tests.unit.backend.harness import NP, Harness, p64
 
 OIDS = st.integers(0, 5)
@@ -32,6 +33,8 @@ class Machine(RuleBasedStateMachine):
         self.trans: dict[int, list[int]] = {}
         self.voted: dict[int, tuple[dict[int, Change], bool, int | None]] = {}
         self.unvoted: list[tuple[int, bytes]] = []
+        self.prepared: dict[int, Prepared] = {}
+        self.decided: dict[bytes, bytes] = {}
         self.packed = 0
         self.counter = 0
 
@@ -84,6 +87,7 @@ class Machine(RuleBasedStateMachine):
         ttid = choice.choice(sorted(self.voted))
         self.backend.abort(p64(ttid))
         del self.voted[ttid]
+        self.prepared.pop(ttid, None)
 
     @precondition(lambda self: self.voted)
     @rule(choice=st.randoms(use_true_random=False), validate=st.booleans())
@@ -94,8 +98,11 @@ class Machine(RuleBasedStateMachine):
             self.backend.lock(p64(ttid), p64(tid))
         (self.backend.validate if validate else self.backend.unlock)(p64(ttid), p64(tid))
         changes, meta, _ = self.voted.pop(ttid)
+        mark = self.prepared.pop(ttid, None)
         if meta:
             self.trans[tid] = sorted(changes)
+            if mark is not None:
+                self.decided[mark.xid] = p64(tid)
         for oid, change in changes.items():
             self.committed[oid][tid] = change
 
@@ -142,10 +149,18 @@ class Machine(RuleBasedStateMachine):
         self.unvoted.clear()
         self.backend.prune_orphans(False, 0, 1000)
 
+    @precondition(lambda self: self.voted)
+    @rule(choice=st.randoms(use_true_random=False))
+    def prepare(self, choice: Any) -> None:
+        ttid = choice.choice(sorted(self.voted))
+        mark = Prepared(p64(ttid), b"xid %d" % ttid, float(ttid), b"", [*ALL])
+        self.backend.mark_prepared(mark, [(p64(oid), p64(ttid)) for oid in range(2)])
+        self.prepared[ttid] = mark
+
     @rule()
     def start_operation(self) -> None:
-        self.backend.drop_unfinished()
-        self.voted.clear()
+        self.backend.drop_unfinished([p64(ttid) for ttid in self.prepared])
+        self.voted = {ttid: self.voted[ttid] for ttid in self.prepared}
 
     # -- what must hold -------------------------------------------------------------------------
 
@@ -188,6 +203,16 @@ class Machine(RuleBasedStateMachine):
         assert self.backend.locked_transactions() == {
             p64(ttid): tid and p64(tid) for ttid, (_, _, tid) in self.voted.items()
         }
+
+    @invariant()
+    def marks_and_outcomes_are_those_of_the_model(self) -> None:
+        assert {m.ttid: m for m in self.backend.prepared()} == {
+            m.ttid: m for m in self.prepared.values()
+        }
+        assert {d.xid: d.tid for d in self.backend.decided()} == self.decided
+        for ttid in self.voted:
+            checks = [(p64(oid), p64(ttid)) for oid in range(2)] if ttid in self.prepared else []
+            assert self.backend.prepared_rows(p64(ttid)).checks == checks
 
     @invariant()
     def no_value_is_lost_and_none_is_left_over(self) -> None:

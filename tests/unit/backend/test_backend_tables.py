@@ -77,6 +77,28 @@ SQLITE = {
     ),
     "ttrans": Table([SQLITE_TRANS[0], "tid INTEGER", *SQLITE_TRANS[2:]], set(), ROWID),
     "tobj": Table(SQLITE_OBJ, {"PRIMARY (tid, oid)"}, ROWID),
+    "prepared": Table(
+        [
+            # The rowid itself: never NULL, though SQLite does not say so.
+            "ttid INTEGER",
+            "xid BLOB NOT NULL",
+            "since REAL NOT NULL",
+            "text BLOB NOT NULL",
+            "partitions BLOB NOT NULL",
+        ],
+        {"PRIMARY (ttid)"},
+        ROWID,
+    ),
+    "prepared_check": Table(
+        ["ttid INTEGER NOT NULL", "oid INTEGER NOT NULL", "serial INTEGER NOT NULL"],
+        {"PRIMARY (ttid, oid)"},
+        CLUSTERED,
+    ),
+    "decided": Table(
+        ["xid BLOB NOT NULL", "ttid INTEGER NOT NULL", "tid INTEGER", "time REAL NOT NULL"],
+        {"PRIMARY (xid)"},
+        CLUSTERED,
+    ),
 }
 
 MARIADB_TRANS = [
@@ -136,6 +158,36 @@ MARIADB = {
         "InnoDB",
     ),
     "tobj": Table(MARIADB_OBJ, {"PRIMARY (tid, oid)"}, "InnoDB"),
+    "prepared": Table(
+        [
+            "ttid BIGINT UNSIGNED NOT NULL",
+            "xid VARBINARY(140) NOT NULL",
+            "since DOUBLE NOT NULL",
+            "text BLOB NOT NULL",
+            "partitions MEDIUMBLOB NOT NULL",
+        ],
+        {"PRIMARY (ttid)"},
+        "InnoDB",
+    ),
+    "prepared_check": Table(
+        [
+            "ttid BIGINT UNSIGNED NOT NULL",
+            "oid BIGINT UNSIGNED NOT NULL",
+            "serial BIGINT UNSIGNED NOT NULL",
+        ],
+        {"PRIMARY (ttid, oid)"},
+        "InnoDB",
+    ),
+    "decided": Table(
+        [
+            "xid VARBINARY(140) NOT NULL",
+            "ttid BIGINT UNSIGNED NOT NULL",
+            "tid BIGINT UNSIGNED",
+            "time DOUBLE NOT NULL",
+        ],
+        {"PRIMARY (xid)"},
+        "InnoDB",
+    ),
 }
 
 
@@ -230,14 +282,14 @@ def expected(tables: dict[str, Table], index: str | None) -> dict[str, Table]:
 
 
 @pytest.mark.parametrize("dedup", [False, True])
-def test_sqlite_has_the_seven_tables(sqlite: Harness, dedup: bool) -> None:
+def test_sqlite_has_the_tables_of_the_specification(sqlite: Harness, dedup: bool) -> None:
     sqlite.ready(dedup=dedup)
     sqlite.close()
     assert sqlite_tables(sqlite) == expected(SQLITE, "_data_i1" if dedup else None)
 
 
 @pytest.mark.parametrize("dedup", [False, True])
-def test_mariadb_has_the_seven_tables_and_bigdata(mariadb: Harness, dedup: bool) -> None:
+def test_mariadb_has_the_tables_of_the_specification(mariadb: Harness, dedup: bool) -> None:
     mariadb.ready(dedup=dedup)
     mariadb.close()
     assert mariadb_tables(mariadb) == expected(MARIADB, "hash" if dedup else None)

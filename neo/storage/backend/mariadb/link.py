@@ -17,12 +17,12 @@ from neo.storage.backend.api import BackendFailure
 
 Error = _mysql.MySQLError
 
-Literal = int | bytes | memoryview | str | None
+Literal = int | float | bytes | memoryview | str | None
 
-#: Integers are converted; all other values are bytes.
+#: Numbers are converted; all other values are bytes.
 _CONVERSIONS = dict.fromkeys(
     (FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.INT24, FIELD_TYPE.LONG, FIELD_TYPE.LONGLONG), int
-)
+) | {FIELD_TYPE.DOUBLE: float}
 
 _ADDRESS = re.compile(
     r"(?:(?P<user>[^:@]+)(?::(?P<password>.*))?@)?(?P<database>[^@:./~]+)(?P<socket>[/~].*)?"
@@ -157,6 +157,8 @@ class Link:
             return b"%d" % value
         if value is None:
             return b"NULL"
+        if isinstance(value, float):
+            return repr(value).encode()
         if isinstance(value, str):
             value = value.encode()
         quoted: bytes = self._db.string_literal(bytes(value))
