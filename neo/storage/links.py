@@ -36,6 +36,7 @@ from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
+    FEATURE_PREPARED,
     FEATURES,
     AcceptIdentification,
     CloseClient,
@@ -123,7 +124,7 @@ class Links(Part):
         dial = self._dials[node.nid] = _Dial(node.nid, node, peer, established)
         request = RequestIdentification(
             *(NodeType.STORAGE, cluster.nid, cluster.address, cluster.name, own.id_timestamp),
-            {FEATURES: [FEATURE_MAINTENANCE]},
+            {FEATURES: [FEATURE_MAINTENANCE, FEATURE_PREPARED]},
         )
         answer = peer.ask(request)
         answer.then(lambda answer: self._answered(dial, answer))

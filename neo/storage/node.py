@@ -30,6 +30,7 @@ from neo.protocol.packets import (
     FEATURE_LOCKS,
     FEATURE_MAINTENANCE,
     FEATURE_OIDS,
+    FEATURE_PREPARED,
     FEATURE_TAILS,
     FEATURES,
     GREATEST_NID,
@@ -42,6 +43,7 @@ from neo.storage.background import Background
 from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.commit.participant import Participant
+from neo.storage.commit.prepared import PreparedTransactions
 from neo.storage.database import Database
 from neo.storage.events import CellsChanged, Part
 from neo.storage.host import StorageHost
@@ -55,6 +57,7 @@ from neo.storage.maintenance.size import Sizes
 from neo.storage.replication.backup import BackupReplicator
 from neo.storage.replication.backup_links import DownstreamLinks, UpstreamLinks
 from neo.storage.replication.fetch import Receiver
+from neo.storage.replication.prepared import PreparedFetch
 from neo.storage.replication.replicator import Replicator
 from neo.storage.serving.client import Clients, Service
 from neo.storage.serving.identification import Identification
@@ -64,6 +67,10 @@ from neo.topology.masters import RETRY_SECONDS, MasterCandidates
 from neo.topology.nodes import Node
 
 logger = logging.getLogger("neo.storage")
+
+
+#: Features that a storage node announces to the master.
+ANNOUNCED = [FEATURE_OIDS, FEATURE_MAINTENANCE, FEATURE_TAILS, FEATURE_LOCKS, FEATURE_PREPARED]
 
 
 @dataclass(frozen=True)
@@ -99,28 +106,30 @@ class StorageNode(Core):
         self.database = database = Database(self, backend)
         self.cluster = cluster = Cluster(settings.cluster, settings.address, backend)
         self.cells = cells = Cells(database, cluster)
-        self.participant = Participant(database, cluster, cells, host.monotonic)
+        self.participant = Participant(host, database, cluster, cells)
         self.locks = locks = self.participant.locks
+        self.prepared = PreparedTransactions(database, cluster, cells, self.participant)
         self.background = background = Background(self, database, locks)
         self.links = links = Links(self, cluster, self._storage_handler)
         self.packer = packer = Packer(host, database, cells, locks, background)
         self.eraser = Eraser(database, cells, background, settings.drop_partitions)
         receiver = Receiver(database, cells, locks, background)
-        upstream = UpstreamLinks(self, cluster, receiver)
+        prepared_fetch = PreparedFetch(database, cells, self.participant)
+        upstream, downstream = UpstreamLinks(self, cluster, receiver), DownstreamLinks()
         self.replicator = Replicator(
-            host, database, cluster, cells, locks, background, links, receiver, packer
+            *(host, database, cluster, cells, locks, background, links, receiver, packer),
+            prepared_fetch,
         )
-        self.backup = BackupReplicator(
-            database, cluster, cells, background, links, upstream, receiver, packer
-        )
+        where = database, cluster, cells
+        self.backup = BackupReplicator(*where, background, links, upstream, receiver, packer)
         digests = Digests(database, cells, background, packer)
         self.checker = Checker(
             cluster, cells, locks, background, links, upstream, digests, receiver, packer
         )
 
-        downstream = DownstreamLinks()
         self._serve_storage = ServeStorage(
-            database, cells, locks, background, links, downstream, receiver, packer, digests
+            *(database, cells, locks, background, links, downstream, receiver, packer, digests),
+            prepared_fetch,
         )
         clients, sizes = Clients(), Sizes(host, backend, cells)
         service = Service(host, database, cells, locks, background, clients, packer, sizes)
@@ -130,10 +139,10 @@ class StorageNode(Core):
         self._serve_master = self._master_handler(remember)
         #: In the order in which they are told of events. Connections of clients end before their
         #: transactions, so that these send no answers. The operation starts by dropping votes that are
-        #: left, before any job reads the tables. Requests for identification are evaluated again last,
-        #: when nothing is left of the operation.
+        #: left, and with the locks of prepared transactions, before any job reads the tables. Requests
+        #: for identification are evaluated again last, when nothing is left of the operation.
         self.parts: tuple[Part, ...] = (
-            *(clients, self.participant, background, links, upstream, downstream),
+            *(clients, self.participant, self.prepared, background, links, upstream, downstream),
             *(self.backup, self.replicator, packer, self.eraser, self.checker),
             self._identification,
         )
@@ -148,6 +157,7 @@ class StorageNode(Core):
             self.cluster,
             self.cells,
             self.participant,
+            self.prepared,
             self.links,
             self._identification,
             self.replicator,
@@ -193,7 +203,7 @@ class StorageNode(Core):
             "pack_tid": self.packer.wanted(),
             BLANK: not self.cells.assigned(),
             GREATEST_NID: cluster.greatest_nid(),
-            FEATURES: [FEATURE_OIDS, FEATURE_MAINTENANCE, FEATURE_TAILS, FEATURE_LOCKS],
+            FEATURES: ANNOUNCED,
         }
         return RequestIdentification(
             NodeType.STORAGE, cluster.nid, cluster.address, cluster.name, None, extra

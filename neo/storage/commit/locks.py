@@ -36,17 +36,19 @@ that wait for an answer; there are no more delayed requests than answers that cl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from neo.protocol.ids import ZERO_TID
-from neo.storage.backend.api import Stored
+from neo.storage.backend.api import Check, Stored
 from neo.storage.commit.read_locks import Readers
 from neo.storage.commit.transactions import (
+    NOBODY,
     Blocked,
     Blocking,
     CellMode,
     Change,
     Client,
+    HeldByPrepared,
     RebaseAnswer,
     Request,
     StoreAnswer,
@@ -58,6 +60,8 @@ from neo.storage.commit.write_locks import WriteLocks
 #: Late stores come between the master's AbortTransaction and the client's own. No node has clients with
 #: 1000 aborts under way, and one that is forgotten costs a short lock.
 ABORTED_MAX = 1000
+#: Shortest time until the waits for prepared transactions are looked at again.
+AGAIN_SECONDS = 0.1
 
 
 class Locks:
@@ -70,14 +74,16 @@ class Locks:
         deadlock: Callable[[bytes, bytes], None],
         discard: Callable[[Stored], None],
         clock: Callable[[], float],
+        held_up: Callable[[], None] = lambda: None,
     ) -> None:
         """``cell_mode(oid)`` and ``last_serial(oid)`` (committed) are called at each attempt.
 
         ``deadlock(ttid, locking_tid)`` tells the master. ``discard(stored)`` gets each change that will
         not be voted: its data has lost a reference. ``clock()`` returns monotonic seconds; only the age
-        of transactions and their waits are computed from it.
+        of transactions and their waits are computed from it. ``held_up()`` is called when a request is
+        delayed while a transaction is prepared: :meth:`refuse_overdue` is to be called later.
         """
-        self._writes = WriteLocks(cell_mode, last_serial, deadlock, discard, clock)
+        self._writes = WriteLocks(cell_mode, last_serial, deadlock, discard, clock, held_up)
         self._clock = clock
         self._requests = 0
         self._start()
@@ -211,6 +217,8 @@ class Locks:
             raise TransactionRefused(f"transaction {ttid.hex()} is locked before it voted here")
         transaction.tid = tid
         self._readers.locked.add(transaction)
+        if transaction.xid is not None:
+            self.prepared.pop(ttid, None)
         return True
 
     def final_tid(self, ttid: bytes) -> bytes | None:
@@ -238,12 +246,98 @@ class Locks:
         for read in reads:
             read()
 
+    # -- prepared transactions (specification 24) -------------------------------------------------
+
+    @property
+    def prepared(self) -> dict[bytes, Transaction]:
+        """The transactions that are prepared and not locked, by ttid."""
+        return self._writes.prepared
+
+    def checks(self, ttid: bytes) -> list[Check]:
+        """Return what a voted transaction checks and does not store, for its mark. Raises
+        TransactionRefused if it has not voted here, or is locked."""
+        transaction = self._transactions.get(ttid)
+        if transaction is None or not transaction.voted or transaction.tid is not None:
+            raise TransactionRefused(
+                f"transaction {ttid.hex()} cannot be prepared: this node does not have its vote"
+            )
+        return transaction.checks()
+
+    def prepare(self, ttid: bytes, xid: bytes) -> None:
+        """Handle AskPrepareInformation: the voted transaction outlives its client from now on."""
+        transaction = self.prepared[ttid] = self._transactions[ttid]
+        transaction.xid = xid
+
+    def restore(self, ttid: bytes, xid: bytes, metadata: bool) -> bool:
+        """Take up a prepared transaction from the tables, or from another node; :meth:`restore_change`
+        follows. A transaction of this ttid that voted here becomes prepared, one that did not vote is
+        dropped. Return False, and change nothing, if it is locked: the decision came first."""
+        transaction = self._transactions.get(ttid)
+        if transaction is not None and transaction.tid is not None:
+            return False
+        if transaction is not None and not transaction.voted:
+            self._drop(transaction)
+            transaction = None
+        if transaction is None:
+            transaction = Transaction(ttid, NOBODY, ttid, self._clock(), voted=True)
+            self._transactions[ttid] = transaction
+        transaction.stored_vote = True
+        transaction.metadata |= metadata
+        self.prepare(ttid, xid)
+        return True
+
+    def restore_change(self, ttid: bytes, oid: bytes, change: Change) -> None:
+        """Add a change to a prepared transaction. The object is locked in a readable or complete cell,
+        lockless in one that is out of date, and ignored elsewhere; its serial is not compared."""
+        transaction = self.prepared[ttid]
+        self._writes.leave(transaction, oid.__eq__)
+        self._writes.hold_prepared(transaction, oid, change)
+        self._writes.execute()
+
+    def leave(self, ttid: bytes, gone: Callable[[bytes], bool]) -> None:
+        """Forget changes of a prepared transaction, whose rows are replaced."""
+        self._writes.leave(self.prepared[ttid], gone)
+        self._writes.execute()
+
+    def unlink(self, revisions: Collection[tuple[bytes, bytes]]) -> None:
+        """Note that undos of prepared transactions lost their data with these revisions (tid, oid)."""
+        for transaction in self.prepared.values():
+            for oid, (serial, stored) in list(transaction.changes.items()):
+                if stored is not None and (stored.value_serial, oid) in revisions:
+                    transaction.changes[oid] = Change(serial, stored._replace(data_id=None))
+
+    def blind(self, concerned: Callable[[bytes], bool]) -> set[bytes]:
+        """Return the prepared transactions that undo changes of concerned objects, where the revision to
+        go back to is not here."""
+        return {ttid for ttid, t in self.prepared.items() if t.undoes(concerned, blindly=True)}
+
+    def refuse_overdue(
+        self, limit: float, why: Callable[[Transaction, bytes], HeldByPrepared]
+    ) -> float | None:
+        """Refuse requests that have waited ``limit`` seconds for an object that a prepared transaction
+        holds; ``why(holder, oid)`` is the refusal. Return the seconds after which to call again, None if
+        nothing is prepared or delayed."""
+        now, oldest = self._clock(), None
+        if not self.prepared:
+            return None
+        for oid, queue in list(self._writes.queue.items()):
+            holders = self._writes.holders.get(oid, ())
+            holder = next((h for h in holders if h.ttid in self.prepared), None)
+            for request in [request for request in queue if not request.keeps_place]:
+                if holder is not None and now - request.since >= limit:
+                    self._writes.refuse(request, why(holder, oid))
+                else:
+                    oldest = request.since if oldest is None else min(oldest, request.since)
+        # A request that has waited longer may get a prepared holder at any time.
+        return None if oldest is None else max(oldest + limit - now, AGAIN_SECONDS)
+
     # -- ends without a commit --------------------------------------------------------------------
 
     def abort(self, ttid: bytes, by: Client | None) -> bool:
         """Handle AbortTransaction from the client, or from the master (``by`` is None).
 
-        Ignore unknown and locked transactions, and those of other clients. Return True if it had voted:
+        Ignore unknown and locked transactions, those of other clients, and the client's abort of a
+        prepared one (specification 24.6). Return True if it had voted:
         the backend has rows. Answer delayed requests as lockless; the client ignores that.
         """
         if by is not None:
@@ -251,7 +345,7 @@ class Locks:
         transaction = self._transactions.get(ttid)
         if transaction is None or transaction.tid is not None:
             return False
-        if by is not None and by.nid != transaction.client.nid:
+        if by is not None and (by.nid != transaction.client.nid or transaction.xid is not None):
             return False
         if by is None:
             self._aborted[ttid] = transaction.client
@@ -268,11 +362,14 @@ class Locks:
                 self._drop(transaction)
 
     def client_down(self, nid: int) -> list[bytes]:
-        """Drop the unlocked transactions of a client that the master lost; return those that voted."""
+        """Drop the transactions of a client that the master lost, unless they are locked or prepared;
+        return those that voted."""
         self._forget_aborted(lambda owner: owner.nid == nid)
         voted = []
         for transaction in list(self._transactions.values()):
-            if transaction.client.nid == nid and transaction.tid is None:
+            if transaction.client.nid != nid or transaction.xid is not None:
+                continue
+            if transaction.tid is None:
                 self._drop(transaction)
                 if transaction.voted:
                     voted.append(transaction.ttid)
@@ -351,12 +448,16 @@ class Locks:
                     self._writes.share(oid, transaction)
 
     def undoing(self, concerned: Callable[[bytes], bool], blindly: bool = False) -> bool:
-        """Return whether a transaction undoes changes of concerned objects; ``blindly``: only where the
-        revision to go back to is not here."""
-        return any(t.undoes(concerned, blindly) for t in self._transactions.values())
+        """Return whether a transaction that is not prepared undoes changes of concerned objects;
+        ``blindly``: only where the revision to go back to is not here. A prepared one may stay for days:
+        a pack leaves it the data, and replication fetches it again (:meth:`unlink`, :meth:`blind`)."""
+        return any(
+            t.undoes(concerned, blindly) for t in self._transactions.values() if t.xid is None
+        )
 
     def __len__(self) -> int:
-        return len(self._transactions)
+        """Return the number of transactions in progress, without those that wait for a coordinator."""
+        return len(self._transactions) - len(self._writes.prepared)
 
     def shared(self) -> frozenset[bytes]:
         """Return the objects with several holders; a complete cell with some is not yet readable."""
@@ -369,7 +470,9 @@ class Locks:
         here. So a transaction with objects that are still to be checked must not commit.
         """
         for transaction in self._transactions.values():
-            if not transaction.voted:
+            if transaction.xid is not None and transaction.tid is None:
+                self._writes.leave(transaction, gone)
+            elif not transaction.voted:
                 unknown = transaction.to_rebase()
                 if transaction.rebasing:  # the client may vote before it learns of the deadlock
                     unknown += [request.oid for request in transaction.delayed]
@@ -392,7 +495,10 @@ class Locks:
             if transaction.voted:
                 assert not transaction.delayed and not transaction.to_rebase()
             else:
-                assert transaction.tid is None
+                assert transaction.tid is None and transaction.xid is None
+        assert self.prepared == {
+            t.ttid: t for t in transactions if t.xid is not None and t.tid is None
+        }
 
     # -- internals --------------------------------------------------------------------------------
 
@@ -428,6 +534,7 @@ class Locks:
 
     def _drop(self, transaction: Transaction) -> None:
         del self._transactions[transaction.ttid]
+        self.prepared.pop(transaction.ttid, None)
         self._writes.give_up(transaction)
         if not transaction.voted:  # else the backend has its changes
             self._writes.discard_all(transaction)

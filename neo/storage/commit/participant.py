@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 
+from neo.node.host import Host
 from neo.protocol.packets import NotifyDeadlock
 from neo.storage.backend.api import Stored
 from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.commit import dropped_ttids as dropped
 from neo.storage.commit.locks import Locks
+from neo.storage.commit.prepared_waits import PreparedWaits
 from neo.storage.commit.transactions import CellMode
 from neo.storage.database import Database
 from neo.storage.events import CellsChanged, Part
@@ -17,15 +19,26 @@ from neo.storage.events import CellsChanged, Part
 
 class Participant(Part):
     def __init__(
-        self, database: Database, cluster: Cluster, cells: Cells, clock: Callable[[], float]
+        self, host: Host, database: Database, cluster: Cluster, cells: Cells
     ) -> None:
         self._database = database
         self._backend = database.backend
         self._cluster = cluster
         self._cells = cells
+        self._waits = PreparedWaits(host, database)
+        self._kept: set[bytes] = set()
         self.locks = Locks(
-            cells.mode, database.backend.last_serial, self._deadlock, self._discard, clock
+            cells.mode,
+            database.backend.last_serial,
+            self._deadlock,
+            self._discard,
+            host.monotonic,
+            self.watch,
         )
+
+    def watch(self) -> None:
+        """Bound the waits for prepared transactions: there is one, and maybe a request is delayed."""
+        self._waits.watch(self.locks)
 
     def _deadlock(self, ttid: bytes, locking_tid: bytes) -> None:
         self._cluster.tell_master(NotifyDeadlock(ttid, locking_tid))
@@ -63,12 +76,18 @@ class Participant(Part):
         if self.locks.abort(ttid, None):
             self._backend.abort(ttid)
 
+    def keep(self, ttids: Iterable[bytes]) -> None:
+        """Handle NotifyPrepared in VERIFYING: keep these marked votes when the operation starts."""
+        self._kept.update(ttids)
+
     # -- events ----------------------------------------------------------------------------------
 
     def operation_started(self) -> None:
-        """Drop the votes that verification left uncommitted."""
-        dropped.remember(self._backend, self._backend.locked_transactions())
-        self._backend.drop_unfinished()
+        """Drop the votes that verification left uncommitted, except for prepared ones that stay
+        (specification 24.20)."""
+        kept = self._kept.intersection(mark.ttid for mark in self._backend.prepared())
+        dropped.remember(self._backend, self._backend.locked_transactions().keys() - kept)
+        self._backend.drop_unfinished(kept)
 
     def cells_changed(self, change: CellsChanged) -> None:
         """Adapt the locks to the new states of the own cells."""
@@ -86,3 +105,4 @@ class Participant(Part):
     def operation_stopped(self) -> None:
         """Discard what has not voted, and leave the rest to verification."""
         self.locks.clear()
+        self._kept.clear()

@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from neo.storage.backend.api import Stored
-
-#: Answer of a store or check: None (locked), ZERO_TID (lockless), else the conflicting serial.
-StoreAnswer = Callable[[bytes | None], None]
+from neo.storage.backend.api import Check, Stored
 
 
 class CellMode(Enum):
@@ -28,6 +25,10 @@ class Client(NamedTuple):
     connection: int  # tells the successive connections of a node apart
 
 
+#: The client of a transaction that was read from the tables, or fetched: its connection is lost.
+NOBODY = Client(0, 0)
+
+
 class RebaseConflict(NamedTuple):
     """The conflict of an object that could not be rebased, and left the transaction."""
 
@@ -40,12 +41,23 @@ class TransactionRefused(Exception):
     """A request contradicts the state of its transaction; the message is for the peer."""
 
 
-class Unverifiable(TransactionRefused):
-    """Conflicts of the transaction can no longer be detected here: the client must begin it again."""
+class Hopeless(TransactionRefused):
+    """The transaction cannot commit any more: the client must begin it again."""
 
 
+class Unverifiable(Hopeless):
+    """Conflicts of the transaction can no longer be detected here."""
+
+
+class HeldByPrepared(Hopeless):
+    """A prepared transaction holds an object for which the transaction waited too long (specification
+    24.9)."""
+
+
+#: Answer of a store or check: None (locked), ZERO_TID (lockless), a refusal, else the conflicting serial.
+StoreAnswer = Callable[[bytes | Hopeless | None], None]
 #: None: the transaction holds the object, or has nothing to do with it any more.
-RebaseAnswer = Callable[[RebaseConflict | Unverifiable | None], None]
+RebaseAnswer = Callable[[RebaseConflict | Hopeless | None], None]
 
 
 class Change(NamedTuple):
@@ -78,6 +90,7 @@ class Transaction:
     voted: bool = False
     stored_vote: bool = False  # the vote is durable
     metadata: bool = False  # this node keeps the metadata
+    xid: bytes | None = None  # set when prepared
     tid: bytes | None = None  # set when locked
     alone: tuple[Transaction, ...] = ()  # (self,): one tuple for all objects that it holds alone
 
@@ -89,12 +102,18 @@ class Transaction:
         """Return the phase as in ``HolderRow`` of :mod:`neo.protocol.packets`."""
         if self.tid is not None:
             return "locked"
+        if self.xid is not None:
+            return "prepared"
         if self.voted:
             return "voted"
         return "waiting" if self.delayed else "storing"
 
     def stored(self) -> list[Stored]:
         return [change.stored for change in self.changes.values() if change.stored is not None]
+
+    def checks(self) -> list[Check]:
+        """Return the objects that are checked and not stored, with their serials."""
+        return [(oid, c.serial) for oid, c in self.changes.items() if c.stored is None]
 
     def undoes(self, concerned: Callable[[bytes], bool], blindly: bool) -> bool:
         """See :meth:`Locks.undoing`."""
@@ -132,6 +151,7 @@ class Request:
     oid: bytes
     number: int  # order of arrival
     change: Change | None
+    since: float = 0.0  # when it was delayed, by the node's monotonic clock
     answer_store: StoreAnswer | None = None
     answer_rebase: RebaseAnswer | None = None
 
@@ -141,6 +161,13 @@ class Request:
 
     def order(self) -> tuple[bytes, int]:
         return self.transaction.locking_tid, self.number
+
+    def refuse(self, why: Hopeless) -> None:
+        """Answer with a refusal."""
+        if self.answer_store is not None:
+            self.answer_store(why)
+        if self.answer_rebase is not None:
+            self.answer_rebase(why)
 
     def succeed(self, locked: bytes | None) -> None:
         if self.answer_store is not None:

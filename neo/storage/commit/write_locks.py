@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterable
 
 from neo.protocol.ids import MAX_TID, ZERO_TID
 from neo.storage.backend.api import Stored
-from neo.storage.commit.transactions import CellMode, Change, RebaseConflict, Request, Transaction
+from neo.storage.commit.transactions import (
+    CellMode,
+    Change,
+    Hopeless,
+    RebaseConflict,
+    Request,
+    Transaction,
+)
 
 _Holders = tuple[Transaction, ...]
 
@@ -31,18 +38,24 @@ class WriteLocks:
         deadlock: Callable[[bytes, bytes], None],
         discard: Callable[[Stored], None],
         clock: Callable[[], float],
+        held_up: Callable[[], None],
     ) -> None:
+        """``held_up()`` is called when a request is delayed while a transaction is prepared; the other
+        parameters are those of :class:`~neo.storage.commit.locks.Locks`."""
         self._cell_mode = cell_mode
         self._clock = clock
         self._last_serial = last_serial
         self._deadlock = deadlock
         self._discard = discard
+        self._held_up = held_up
         self.clear()
 
     def clear(self) -> None:
         self.holders: dict[bytes, _Holders] = {}
         self.shared: set[bytes] = set()  # objects with several holders
         self.queue: dict[bytes, list[Request]] = {}
+        #: The transactions that are prepared and not locked.
+        self.prepared: dict[bytes, Transaction] = {}
         self.freed: set[bytes] = set()  # objects whose requests may have to be executed
 
     # -- attempts ---------------------------------------------------------------------------------
@@ -228,10 +241,20 @@ class WriteLocks:
     def _delay(self, request: Request) -> None:
         delayed = request.transaction.delayed
         if request not in delayed:
+            request.since = self._clock()
             if not delayed:
-                request.transaction.delayed_since = self._clock()
+                request.transaction.delayed_since = request.since
             delayed[request] = None
             self.queue.setdefault(request.oid, []).append(request)
+            if self.prepared:
+                self._held_up()
+
+    def refuse(self, request: Request, why: Hopeless) -> None:
+        """Answer a delayed request with a refusal, and drop what it brings."""
+        self.undelay(request)
+        if request.change is not None:
+            self.discard(request.change)
+        request.refuse(why)
 
     def undelay(self, request: Request) -> None:
         """Remove a request from the queue, if it is there: it is about to be answered."""
@@ -241,6 +264,25 @@ class WriteLocks:
             queue.remove(request)
             if not queue:
                 del self.queue[request.oid]
+
+    def leave(self, transaction: Transaction, gone: Callable[[bytes], bool]) -> None:
+        """Release objects of a prepared transaction, whose changes the backend keeps."""
+        for oid in [oid for oid in transaction.changes if gone(oid)]:
+            del transaction.changes[oid]
+            transaction.lockless.discard(oid)
+            if oid in transaction.held:
+                self._release(transaction, oid)
+
+    def hold_prepared(self, transaction: Transaction, oid: bytes, change: Change) -> None:
+        """Add a change of a prepared transaction, with the lock that the state of the cell demands."""
+        mode = self._cell_mode(oid)
+        if mode is CellMode.ABSENT:
+            return
+        transaction.changes[oid] = change
+        if mode is CellMode.NORMAL:
+            self.share(oid, transaction)
+        else:
+            transaction.lockless.add(oid)
 
     def validate(self, transactions: Iterable[Transaction]) -> None:
         """Raise AssertionError unless the table and the transactions agree."""

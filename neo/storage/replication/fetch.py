@@ -68,7 +68,7 @@ class Receiver:
 
     async def remove(self, partition: int, revisions: Sequence[tuple[bytes, bytes]]) -> None:
         """Delete revisions (tid, oid), which the source does not have, from a cell that is OUT_OF_DATE.
-        Wait first for transactions in progress that may undo to them.
+        Wait first for transactions in progress that may undo to them, except for prepared ones.
 
         A client may have written an undo that goes back to one of them. Revisions between may be missing
         here, and a pack of the source may have made one of these the origin of the undo; only the source
@@ -79,6 +79,7 @@ class Receiver:
         while self.locks.undoing(lambda oid: self.cells.partitions.partition(oid) == partition):
             await self.background.sleep(LOOK_SECONDS)
         self.database.backend.unlink_undone(revisions)
+        self.locks.unlink(frozenset(revisions))
         self.database.backend.delete_objects(revisions)
 
     async def erase(self, partition: int, last: bytes) -> None:

@@ -16,7 +16,8 @@ fetched from a node whose cell is readable. The cell passes these phases::
   (``neoctl start``) and gave them up. Those after ``last`` are deleted at once. The first round begins
   with the last TAIL_LENGTH rows of the cell, or earlier: if the source does not have all of these,
   everything is compared, also if that is interrupted and resumed.
-* When the cell waits for no transaction, the next round is the last one. The cell is then complete:
+* When the cell waits for no transaction, or only for prepared ones, the next round is the last one. The
+  node then fetches the rows of the latter and takes part in them. The cell is then complete:
   stores are checked for conflicts and locked, together with those that were accepted lockless before
   (:meth:`Locks.replicated`).
 * When no object has several holders any more, the master is told, and makes the cell UP_TO_DATE.
@@ -38,7 +39,9 @@ from neo.node.task import Future
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_TID, add64, p64, u64
 from neo.protocol.packets import (
+    FEATURE_PREPARED,
     TAIL_LENGTH,
+    AskJoinPrepared,
     AskUnfinishedTransactions,
     NotifyReplicationDone,
 )
@@ -51,6 +54,7 @@ from neo.storage.events import CellsChanged, Part
 from neo.storage.links import Links
 from neo.storage.maintenance.pack import Packer
 from neo.storage.replication.fetch import LOOK_SECONDS, Fetch, FetchFailed, Receiver
+from neo.storage.replication.prepared import PreparedFetch
 
 logger = logging.getLogger("neo.storage")
 
@@ -77,12 +81,12 @@ class OutdatedCell:
     #: (tid, oid) of undos that go back to revisions which the source has packed away.
     lacking: frozenset[tuple[bytes, bytes]] = frozenset()
 
-    @property
-    def ready(self) -> bool:
-        """Whether a round is to be made now."""
+    def ready(self, prepared: set[bytes]) -> bool:
+        """Return whether a round is to be made now. ``prepared``: transactions for whose end
+        the cell need not wait."""
         if self.last is None or self.finishing:
             return False
-        return not self.waiting or self.fetched is None or self.fetched < self.last
+        return self.waiting <= prepared or self.fetched is None or self.fetched < self.last
 
 
 @dataclass(eq=False, repr=False)
@@ -96,6 +100,7 @@ class Replicator(Part):
     links: Links
     receiver: Receiver
     packer: Packer
+    prepared_fetch: PreparedFetch
 
     def __post_init__(self) -> None:
         self._start()
@@ -103,6 +108,8 @@ class Replicator(Part):
     def _start(self) -> None:
         self._outdated: dict[int, OutdatedCell] = {}
         self._working = False
+        #: Those of the transactions that cells wait for which are prepared, by the master's word.
+        self._prepared: set[bytes] = set()
         self._wake: Future[None] = Future()
 
     # -- events --------------------------------------------------------------------------------------
@@ -139,6 +146,7 @@ class Replicator(Part):
     def operation_stopped(self) -> None:
         """Forget the cells; the jobs are cancelled."""
         self.cells.complete.clear()
+        self.prepared_fetch.stopped()
         self._start()
 
     def _current(self, cell: OutdatedCell) -> bool:
@@ -193,8 +201,20 @@ class Replicator(Part):
         self.database.backend.forget_complete(self.cluster.nid)
         cell.first = ZERO_TID
 
+    def prepared(self, ttids: Sequence[bytes]) -> None:
+        """Handle NotifyPrepared: the end of these transactions may be far away (specification 24.24)."""
+        self._prepared.update(
+            ttid for ttid in ttids if any(ttid in c.waiting for c in self._outdated.values())
+        )
+        self._look()
+
+    def _ended(self, ttid: bytes) -> None:
+        self._prepared.discard(ttid)
+        self.prepared_fetch.ended(ttid)
+
     def finished(self, ttid: bytes, tid: bytes) -> None:
         """Handle NotifyTransactionFinished."""
+        self._ended(ttid)
         for cell in self._outdated.values():
             if ttid in cell.waiting and cell.last is not None:
                 cell.waiting.remove(ttid)
@@ -204,6 +224,7 @@ class Replicator(Part):
 
     def aborted(self, ttid: bytes) -> None:
         """Handle AbortTransaction from the master."""
+        self._ended(ttid)
         for cell in self._outdated.values():
             cell.waiting.discard(ttid)
         self._look()
@@ -216,7 +237,8 @@ class Replicator(Part):
 
     async def _work(self) -> None:
         while True:
-            cell = next((cell for cell in self._outdated.values() if cell.ready), None)
+            outdated = self._outdated.values()
+            cell = next((cell for cell in outdated if cell.ready(self._prepared)), None)
             if cell is None:
                 if all(cell.finishing for cell in self._outdated.values()):
                     self.links.release(USER)
@@ -261,9 +283,31 @@ class Replicator(Part):
         cell.first = min([add64(last, 1), *pending])
         if cell.first > ZERO_TID:
             self.database.backend.set_complete(cell.partition, nid, add64(cell.first, -1))
-        if not cell.waiting and cell.first > cell.last:
-            cell.finishing = True
-            self.background.run(self._finish(cell))
+        if cell.last == last and cell.waiting.issuperset(pending) and cell.waiting <= self._prepared:
+            await self._take_part(cell)
+            if self._current(cell) and not cell.waiting and cell.last == last:
+                cell.first = add64(last, 1)
+                self.database.backend.set_complete(cell.partition, nid, last)
+                cell.finishing = True
+                self.background.run(self._finish(cell))
+
+    async def _take_part(self, cell: OutdatedCell) -> None:
+        """Fetch the prepared transactions that the cell waits for, and the outcomes of earlier ones, and
+        take part in the former. The cell still waits for those that a coordinator has decided: their end
+        is about to be told (specification 24.25 to 24.27)."""
+        ttids = sorted(cell.waiting)
+        source = await self.links.connect(self._source(cell.partition), USER)
+        if source.node is None or FEATURE_PREPARED not in source.node.features:
+            if ttids:
+                raise FetchFailed(f"{source} does not send prepared transactions: update its program")
+            return
+        await self.prepared_fetch.run(source, cell.partition, ttids)
+        master = self.cluster.master
+        if not ttids or not self._current(cell) or master is None:
+            return
+        answer = await master.peer.ask(AskJoinPrepared(cell.partition, ttids))
+        cell.waiting.difference_update(answer.ttid_list)
+        self._prepared -= cell.waiting.intersection(ttids)
 
     def _fetch(
         self,
@@ -320,6 +364,13 @@ class Replicator(Part):
             await self.background.sleep(LOOK_SECONDS)
             if not self._current(cell):
                 return
+        if blind := locks.blind(here):
+            # The source has the data.
+            cell.waiting |= blind
+            self._prepared |= blind
+            cell.finishing = False
+            self._look()
+            return
         cell.lacking = frozenset(self.database.backend.link_undone(partition))
         if cell.lacking:
             cell.finishing = False

@@ -69,9 +69,9 @@ from neo.storage.commit.locks import Locks
 from neo.storage.commit.transactions import (
     CellMode,
     Client,
+    Hopeless,
     RebaseConflict,
     TransactionRefused,
-    Unverifiable,
 )
 from neo.storage.database import Database
 from neo.storage.events import Part
@@ -358,15 +358,15 @@ class ServeClient(StorageHandler):
         stored = None  # a store in an absent cell is ignored
         if self._cells.mode(m.oid) is not CellMode.ABSENT:
             stored = self._write(peer, m)
+
+        def answer(locked: bytes | Hopeless | None) -> None:
+            if isinstance(locked, Hopeless):
+                peer.refuse(message_id, ErrorCode.INCOMPLETE_TRANSACTION, str(locked))
+            else:
+                peer.answer(message_id, AnswerStoreObject(locked))
+
         try:
-            self._locks.store(
-                m.ttid,
-                self.client,
-                m.oid,
-                m.serial,
-                stored,
-                lambda locked: peer.answer(message_id, AnswerStoreObject(locked)),
-            )
+            self._locks.store(m.ttid, self.client, m.oid, m.serial, stored, answer)
         except TransactionRefused:
             if stored is not None and stored.data_id is not None:
                 self._backend.release_data((stored.data_id,))
@@ -412,14 +412,14 @@ class ServeClient(StorageHandler):
     @on(AskCheckCurrentSerial)
     def check(self, peer: Peer, message_id: int, m: AskCheckCurrentSerial) -> None:
         self._check_writable()
-        self._locks.store(
-            m.ttid,
-            self.client,
-            m.oid,
-            m.serial,
-            None,
-            lambda locked: peer.answer(message_id, AnswerCheckCurrentSerial(locked)),
-        )
+
+        def answer(locked: bytes | Hopeless | None) -> None:
+            if isinstance(locked, Hopeless):
+                peer.refuse(message_id, ErrorCode.INCOMPLETE_TRANSACTION, str(locked))
+            else:
+                peer.answer(message_id, AnswerCheckCurrentSerial(locked))
+
+        self._locks.store(m.ttid, self.client, m.oid, m.serial, None, answer)
 
     @on(AskRebaseTransaction)
     def rebase(self, peer: Peer, message_id: int, m: AskRebaseTransaction) -> Message:
@@ -428,8 +428,8 @@ class ServeClient(StorageHandler):
 
     @on(AskRebaseObject)
     def rebase_object(self, peer: Peer, message_id: int, m: AskRebaseObject) -> None:
-        def answer(conflict: RebaseConflict | Unverifiable | None) -> None:
-            if isinstance(conflict, Unverifiable):
+        def answer(conflict: RebaseConflict | Hopeless | None) -> None:
+            if isinstance(conflict, Hopeless):
                 peer.refuse(message_id, ErrorCode.INCOMPLETE_TRANSACTION, str(conflict))
                 return
             if conflict is None:

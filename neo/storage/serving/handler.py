@@ -11,7 +11,7 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import Message
 from neo.storage.backend.api import BackendFailure, BackendRefused, RecordDamaged
-from neo.storage.commit.transactions import TransactionRefused, Unverifiable
+from neo.storage.commit.transactions import Hopeless, TransactionRefused
 from neo.storage.database import Database
 
 logger = logging.getLogger("neo.storage")
@@ -30,7 +30,7 @@ def refusal(peer: Peer, error: Exception) -> ErrorAnswer:
         return ErrorAnswer(ErrorCode.CHECKING_ERROR, str(error))
     if isinstance(error, BackendRefused):
         return ErrorAnswer(ErrorCode.DENIED, str(error))
-    if isinstance(error, Unverifiable):
+    if isinstance(error, Hopeless):
         return ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, str(error))
     if isinstance(error, TransactionRefused):
         return ErrorAnswer(ErrorCode.PROTOCOL_ERROR, str(error))

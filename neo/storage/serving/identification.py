@@ -17,6 +17,7 @@ from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     FEATURE_OIDS,
     FEATURE_PAGES,
+    FEATURE_PREPARED,
     FEATURE_SIZE,
     FEATURES,
     AcceptIdentification,
@@ -182,7 +183,7 @@ class Identification(StorageHandler, Part):
     def _link(self, peer: Peer, request: RequestIdentification, node: Node) -> None:
         node.features = _features(request)
         if FEATURES in request.extra:
-            peer.send(NotifyFeatures([FEATURE_MAINTENANCE]))
+            peer.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_PREPARED]))
         self.links.established(peer, node)
 
 

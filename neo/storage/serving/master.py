@@ -23,7 +23,9 @@ from neo.protocol.packets import (
     AnswerLockedTransactions,
     AnswerLocks,
     AnswerPartitionTable,
+    AnswerPrepareInformation,
     AnswerRecovery,
+    AnswerRollbackPrepared,
     AnswerTails,
     AskFinalTID,
     AskLastIDs,
@@ -32,16 +34,22 @@ from neo.protocol.packets import (
     AskLocks,
     AskPack,
     AskPartitionTable,
+    AskPreparedTransactions,
+    AskPrepareInformation,
     AskRecovery,
+    AskRollbackPrepared,
     AskTails,
     CheckPartition,
+    Error,
     FlushLog,
+    ForgetPrepared,
     MendCell,
     Message,
     NotifyClusterInformation,
     NotifyFeatures,
     NotifyNodeInformation,
     NotifyPartitionChanges,
+    NotifyPrepared,
     NotifyReady,
     NotifyRepair,
     NotifyTransactionFinished,
@@ -58,6 +66,7 @@ from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.commit import dropped_ttids as dropped
 from neo.storage.commit.participant import Participant
+from neo.storage.commit.prepared import PreparedTransactions
 from neo.storage.events import CellsChanged
 from neo.storage.links import Links
 from neo.storage.maintenance.check import Checker
@@ -113,6 +122,7 @@ class ServeMaster(StorageHandler):
     cluster: Cluster
     cells: Cells
     participant: Participant
+    prepared: PreparedTransactions
     links: Links
     identification: Identification
     replicator: Replicator
@@ -227,6 +237,19 @@ class ServeMaster(StorageHandler):
     def validate(self, peer: Peer, message_id: int, m: ValidateTransaction) -> None:
         self.database.backend.validate(m.ttid, m.tid)
 
+    @on(AskPreparedTransactions)
+    def prepared_transactions(
+        self, peer: Peer, message_id: int, m: AskPreparedTransactions
+    ) -> Message:
+        return self.prepared.answer()
+
+    @on(NotifyPrepared)
+    def stay_prepared(self, peer: Peer, message_id: int, m: NotifyPrepared) -> None:
+        if self.cluster.operational:
+            self.replicator.prepared(m.ttid_list)
+        else:
+            self.participant.keep(m.ttid_list)
+
     @on(AskLastIDs)
     def last_ids(self, peer: Peer, message_id: int, m: AskLastIDs) -> None:
         """Truncate if that was ordered; answer when all earlier orders are durable: verification ends."""
@@ -264,6 +287,9 @@ class ServeMaster(StorageHandler):
         if self.cells.partitions.ptid is None:
             raise PeerError("StartOperation before any partition table")
         if not self.cluster.operational:
+            if (complaint := self.prepared.complaint()) is not None:
+                logger.error("%s", complaint)
+                raise PeerError(complaint)
             self._forget_truncation()
             self.cells.proof.accept(self.cells.readable())
             peer.send(NotifyReady())
@@ -313,6 +339,22 @@ class ServeMaster(StorageHandler):
     def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
         self.replicator.aborted(m.ttid)
         self.participant.abort(m.ttid)
+
+    @on(AskPrepareInformation)
+    def prepare(self, peer: Peer, message_id: int, m: AskPrepareInformation) -> None:
+        """Mark a voted transaction; answer when the mark and the vote are durable."""
+        self.prepared.prepare(m)
+        self.database.answer_stored(peer, message_id, AnswerPrepareInformation(m.ttid))
+
+    @on(AskRollbackPrepared)
+    def roll_back(self, peer: Peer, message_id: int, m: AskRollbackPrepared) -> None:
+        self.prepared.roll_back(m)
+        self.database.answer_stored(peer, message_id, AnswerRollbackPrepared(m.ttid))
+
+    @on(ForgetPrepared)
+    def forget_outcome(self, peer: Peer, message_id: int, m: ForgetPrepared) -> None:
+        self.prepared.forget(m.xid)
+        self.database.answer_stored(peer, message_id, Error(ErrorCode.ACK.value, ""))
 
     @on(AskLocks)
     def locks(self, peer: Peer, message_id: int, m: AskLocks) -> Message:

@@ -24,12 +24,16 @@ from neo.protocol.ids import ZERO_HASH, u64
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     AddObject,
+    AddPrepared,
+    AddPreparedObject,
     AddTransaction,
     AnswerFetchObjects,
+    AnswerFetchPrepared,
     AnswerFetchTransactions,
     AskCheckSerialRange,
     AskCheckTIDRange,
     AskFetchObjects,
+    AskFetchPrepared,
     AskFetchTransactions,
     AskPackState,
     CloseClient,
@@ -37,7 +41,14 @@ from neo.protocol.packets import (
     NotifyFeatures,
     Ping,
 )
-from neo.storage.backend.api import BackendFailure, Record, Transaction
+from neo.storage.backend.api import (
+    Backend,
+    BackendFailure,
+    Prepared,
+    Record,
+    Stored,
+    Transaction,
+)
 from neo.storage.background import Background, Job
 from neo.storage.cells import Cells
 from neo.storage.commit.locks import Locks
@@ -46,6 +57,7 @@ from neo.storage.maintenance.digests import Digests
 from neo.storage.maintenance.pack import Packer
 from neo.storage.replication.backup_links import DownstreamLinks
 from neo.storage.replication.fetch import Receiver
+from neo.storage.replication.prepared import PreparedFetch
 from neo.storage.serving.handler import StorageHandler, refusal
 
 logger = logging.getLogger("neo.storage")
@@ -62,6 +74,8 @@ CHUNK_BYTES = 1 << 20
 LENGTH_MAX = 10_000
 #: Bytes of a message besides its data.
 OVERHEAD_BYTES = 60
+#: Period in which a destination that does not read is looked at.
+FULL_SECONDS = 0.05
 
 
 @dataclass(eq=False, repr=False)
@@ -76,6 +90,7 @@ class ServeStorage(StorageHandler):
     receiver: Receiver
     packer: Packer
     digests: Digests
+    prepared_fetch: PreparedFetch
 
     def lost(self, peer: Peer, reason: str) -> None:
         self.links.lost(peer)
@@ -84,6 +99,10 @@ class ServeStorage(StorageHandler):
     @on(AddTransaction, AddObject)
     def add(self, peer: Peer, message_id: int, m: AddTransaction | AddObject) -> None:
         self.receiver.add(peer, m)
+
+    @on(AddPrepared, AddPreparedObject)
+    def add_prepared(self, peer: Peer, message_id: int, m: AddPrepared | AddPreparedObject) -> None:
+        self.prepared_fetch.add(peer, m)
 
     @on(CloseClient)
     def close_client(self, peer: Peer, message_id: int, m: CloseClient) -> None:
@@ -240,6 +259,64 @@ class ServeStorage(StorageHandler):
                 deleted.setdefault(tid, []).append(oid)
         next_tid, next_oid = following or (None, None)
         peer.answer(message_id, AnswerFetchObjects(None, next_tid, next_oid, deleted))
+
+
+    @on(AskFetchPrepared)
+    def fetch_prepared(self, peer: Peer, message_id: int, m: AskFetchPrepared) -> None:
+        """Send prepared transactions when nothing is locked: they are prepared or ended then."""
+        self.digests.check_readable(m.partition, ErrorCode.REPLICATION_ERROR)
+        self._run(peer, message_id, lambda: self._prepared(peer, message_id, m))
+
+    async def _prepared(self, peer: Peer, message_id: int, m: AskFetchPrepared) -> None:
+        marks = {mark.ttid: mark for mark in self.database.backend.prepared()}
+        sent = []
+        for ttid in m.ttid_list:
+            if ttid in marks and await self._send_prepared(peer, message_id, m.partition, marks[ttid]):
+                sent.append(ttid)
+        self.digests.check_readable(m.partition, ErrorCode.REPLICATION_ERROR)
+        partition = self.cells.partitions.partition
+        decided = [d for d in self.database.backend.decided() if partition(d.ttid) == m.partition]
+        peer.answer(message_id, AnswerFetchPrepared(sent, [*decided]))
+
+    async def _send_prepared(
+        self, peer: Peer, message_id: int, partition: int, mark: Prepared
+    ) -> bool:
+        """Send the rows of a prepared transaction. Return False if it ended meanwhile."""
+        backend, pace, ttid = self.database.backend, self.background, mark.ttid
+        if ttid not in self.locks.prepared:
+            return False
+
+        def here(id_: bytes) -> bool:
+            return self.cells.partitions.partition(id_) == partition
+
+        metadata, stored, checks = backend.prepared_rows(ttid)
+        checks = [(oid, serial) for oid, serial in checks if here(oid)]
+        kept = None if metadata is None or not here(ttid) else (*metadata[:3], list(metadata.oids))
+        where = mark.xid, mark.since, mark.text, list(mark.partitions)
+        peer.send(AddPrepared(ttid, *where, kept, checks), message_id)
+        began, buffered = pace.monotonic(), 0
+        for change in stored:
+            if not here(change.oid):
+                continue
+            if buffered > BUFFER_BYTES or peer.full:
+                await pace.give_way(began)
+                while peer.full:
+                    await pace.sleep(FULL_SECONDS)
+                began, buffered = pace.monotonic(), 0
+                if ttid not in self.locks.prepared or peer.closed:
+                    return False
+            message = _add_prepared_object(ttid, change, backend)
+            peer.send(message, message_id)
+            buffered += OVERHEAD_BYTES + len(message.data)
+        await pace.give_way(began)
+        return True
+
+
+def _add_prepared_object(ttid: bytes, change: Stored, backend: Backend) -> AddPreparedObject:
+    oid, data_id, data_serial = change
+    if data_id is None:
+        return AddPreparedObject(ttid, oid, 0, ZERO_HASH, b"", data_serial)
+    return AddPreparedObject(ttid, oid, *backend.load_data(data_id), data_serial)
 
 
 def _add_transaction(found: Transaction) -> Message:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from neo.protocol.ids import ZERO_TID
 from neo.storage.backend.api import Stored
-from neo.storage.commit.transactions import Client, RebaseConflict, TransactionRefused, Unverifiable
+from neo.storage.commit.transactions import Client, Hopeless, RebaseConflict, TransactionRefused
 
 if TYPE_CHECKING:
     from tests.unit.storage.lock_cluster import Cluster, Storage
@@ -123,7 +123,10 @@ class SimClient:
 
             self.ask(storage, request)
 
-    def _stored(self, storage: Storage, oid: bytes, serial: bytes, locked: bytes | None) -> None:
+    def _stored(
+        self, storage: Storage, oid: bytes, serial: bytes, locked: bytes | Hopeless | None
+    ) -> None:
+        assert not isinstance(locked, Hopeless), "nothing is prepared"
         if locked is None:
             if self.work[oid][0] == serial:
                 self.locked_by.setdefault(oid, set()).add(storage)
@@ -155,7 +158,7 @@ class SimClient:
         def request(storage: Storage, reply: Reply) -> None:
             try:
                 oids = storage.locks.rebase(ttid, self.identity, locking)
-            except Unverifiable:
+            except Hopeless:
                 reply(self.abort)
             else:
                 reply(lambda: self._rebase_objects(storage, oids))
@@ -167,9 +170,9 @@ class SimClient:
         for oid in oids:
 
             def request(storage: Storage, reply: Reply, oid: bytes = oid) -> None:
-                def answer(conflict: RebaseConflict | Unverifiable | None) -> None:
+                def answer(conflict: RebaseConflict | Hopeless | None) -> None:
                     def then() -> None:
-                        if isinstance(conflict, Unverifiable):
+                        if isinstance(conflict, Hopeless):
                             self.abort()
                         elif conflict is not None:
                             self._conflict(oid, conflict.serial, conflict.conflict_serial)
@@ -183,7 +186,7 @@ class SimClient:
     def _vote(self, storage: Storage, reply: Reply, ttid: bytes) -> None:
         try:
             storage.voted[ttid] = storage.locks.vote(ttid, self.identity, metadata=False)
-        except Unverifiable:
+        except Hopeless:
             reply(self.abort)
         except TransactionRefused:
             assert self.ttid != ttid, "it was refused, and not aborted before"

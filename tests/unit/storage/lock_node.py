@@ -5,9 +5,9 @@ from __future__ import annotations
 from neo.protocol.ids import ZERO_TID, p64
 from neo.storage.backend.api import Stored
 from neo.storage.commit.locks import Locks
-from neo.storage.commit.transactions import CellMode, Client, RebaseConflict, Unverifiable
+from neo.storage.commit.transactions import CellMode, Client, Hopeless, RebaseConflict
 
-Answer = bytes | None | RebaseConflict | Unverifiable
+Answer = bytes | None | RebaseConflict | Hopeless
 
 
 def tid(number: int) -> bytes:

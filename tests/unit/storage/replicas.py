@@ -9,6 +9,7 @@ from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.ids import ZERO_HASH, p64
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
+    FEATURE_PREPARED,
     FEATURES,
     AcceptIdentification,
     AddObject,
@@ -103,7 +104,7 @@ class Destination:
         self.world.wait(lambda: bool(self.world.host.dialed), "the source is not dialed")
         source = self.world.take_dial()
         message_id, request = take_question(source, RequestIdentification)
-        extra = {FEATURES: [FEATURE_MAINTENANCE]}
+        extra = {FEATURES: [FEATURE_MAINTENANCE, FEATURE_PREPARED]}
         assert request == RequestIdentification(NodeType.STORAGE, 1, STORAGE, "test", 1.5, extra)
         answer(source, message_id, AcceptIdentification(NodeType.STORAGE, 2, 1))
         if features:

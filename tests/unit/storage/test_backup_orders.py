@@ -6,6 +6,7 @@ from neo.protocol.enums import NodeType
 from neo.protocol.ids import ZERO_TID, p64
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
+    FEATURE_PREPARED,
     FEATURES,
     AcceptIdentification,
     NotifyReplicationDone,
@@ -27,7 +28,7 @@ def test_an_order_without_the_name_of_a_cluster_is_for_a_node_of_the_own_one(wor
     world.wait(lambda: bool(world.host.dialed), "the other node is not dialed")
     source = world.take_dial()
     message_id, request = take_question(source, RequestIdentification)
-    extra = {FEATURES: [FEATURE_MAINTENANCE]}
+    extra = {FEATURES: [FEATURE_MAINTENANCE, FEATURE_PREPARED]}
     assert request == RequestIdentification(NodeType.STORAGE, 1, STORAGE, "test", 1.5, extra)
     answer(source, message_id, AcceptIdentification(NodeType.STORAGE, 2, 1))
     Destination.serve(source, 0, 12, {(12, 2): data_of(12)})

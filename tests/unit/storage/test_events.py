@@ -14,6 +14,7 @@ from tests.unit.storage.world import C1, OUT, World
 ORDER = [
     "Clients",
     "Participant",
+    "PreparedTransactions",
     "Background",
     "Links",
     "UpstreamLinks",

@@ -1,0 +1,125 @@
+"""Fetch the rows of prepared transactions for a cell that is out of date (specification 24.25).
+
+Rows replace those that the node has, in the database and in
+:class:`~neo.storage.commit.locks.Locks`. They are written as they arrive: the source sends them in small
+steps, and no more than this node reads. The rows of a transaction that ended meanwhile are ignored
+(specification 24.27).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha1
+
+from neo.node.peer import Peer
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import ZERO_HASH, ZERO_TID
+from neo.protocol.packets import AddPrepared, AddPreparedObject, AskFetchPrepared
+from neo.storage.backend.api import (
+    BackendRefused,
+    Check,
+    Decided,
+    Prepared,
+    Record,
+    TransactionMeta,
+)
+from neo.storage.cells import Cells
+from neo.storage.commit.participant import Participant
+from neo.storage.commit.prepared import check_partitions
+from neo.storage.commit.transactions import CellMode, Change
+from neo.storage.database import Database
+from neo.storage.replication.fetch import FetchFailed
+
+
+class PreparedFetch:
+    """The fetch of a node: one at a time, for one cell."""
+
+    def __init__(self, database: Database, cells: Cells, participant: Participant) -> None:
+        self._database = database
+        self._backend = database.backend
+        self._cells = cells
+        self._participant = participant
+        self._locks = participant.locks
+        self._source: Peer | None = None
+        self._partition = 0
+        self._wanted: set[bytes] = set()
+        self._failure: str | None = None
+
+    async def run(self, source: Peer, partition: int, ttids: Iterable[bytes]) -> None:
+        """Fetch these transactions, and the outcomes that the source remembers. They are durable when
+        this ends. Raises ConnectionLost, ErrorAnswer (of the source), FetchFailed."""
+        self._source, self._partition = source, partition
+        self._wanted, self._failure = set(ttids), None
+        try:
+            answer = await source.ask(AskFetchPrepared(partition, sorted(self._wanted)))
+        finally:
+            self._source = None
+        if self._failure is not None:
+            raise FetchFailed(self._failure)
+        self._backend.decide(
+            Decided(*row) for row in answer.decided_list if self._is_here(row[1])
+        )
+        await self._database.stored()
+        self._participant.watch()
+
+    def ended(self, ttid: bytes) -> None:
+        """Ignore rows of this transaction from now on: it was committed or aborted."""
+        self._wanted.discard(ttid)
+
+    def stopped(self) -> None:
+        """Ignore all rows: the operation stopped."""
+        self._source = None
+
+    def _is_here(self, id_: bytes) -> bool:
+        return self._cells.partitions.partition(id_) == self._partition
+
+    # -- what the source sends -----------------------------------------------------------------------
+
+    def add(self, source: Peer, message: AddPrepared | AddPreparedObject) -> None:
+        """Write a row of the source, unless the fetch or the transaction ended."""
+        if source is not self._source or message.ttid not in self._wanted or self._failure:
+            return
+        if self._cells.state(self._partition) is None:
+            self._failure = "the cell was taken away"
+            return
+        try:
+            if isinstance(message, AddPrepared):
+                self._add(message)
+            else:
+                self._add_object(message)
+        except (BackendRefused, ErrorAnswer) as e:
+            self._failure = str(e)
+
+    def _add(self, m: AddPrepared) -> None:
+        locks, ttid = self._locks, m.ttid
+        if locks.final_tid(ttid) is not None:
+            self.ended(ttid)  # it is being committed: its rows will be fetched
+            return
+        check_partitions(self._cells, m.partition_list)
+        metadata = None if m.metadata is None else TransactionMeta(*m.metadata)
+        mark = Prepared(ttid, m.xid, m.since, m.text, m.partition_list)
+        checks: list[Check] = [(oid, serial) for oid, serial in m.checked_list if self._is_here(oid)]
+        self._backend.replace_prepared(mark, self._partition, metadata, checks)
+        locks.restore(ttid, m.xid, metadata is not None)
+        locks.leave(ttid, self._is_here)
+        for oid, serial in checks:
+            locks.restore_change(ttid, oid, Change(serial, None))
+
+    def _add_object(self, m: AddPreparedObject) -> None:
+        locks = self._locks
+        if m.ttid not in locks.prepared or not self._is_here(m.oid):
+            return
+        if self._cells.mode(m.oid) is CellMode.ABSENT or locks.stored(m.ttid, m.oid) is not None:
+            self._failure = f"object {m.oid.hex()} of a prepared transaction cannot be added"
+            return
+        deleted = m.checksum == ZERO_HASH and not m.data
+        if not deleted and sha1(m.data).digest() != m.checksum:
+            self._failure = (
+                f"object {m.oid.hex()} of prepared transaction {m.ttid.hex()} does not match its"
+                f" checksum: it was damaged in transit from {self._source}"
+            )
+            return
+        compression = None if deleted else m.compression
+        record = Record(ZERO_TID, None, compression, m.checksum, m.data, m.data_serial)
+        stored = self._backend.add_prepared_object(m.ttid, m.oid, record)
+        locks.restore_change(m.ttid, m.oid, Change(ZERO_TID, stored))
