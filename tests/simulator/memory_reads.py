@@ -283,6 +283,7 @@ class MemoryMaintenance(MemoryReads):
                 for serial in serials[bisect_right(serials, last) :]:
                     self._write(tables.remove_object, oid, serial)
             self._write(tables.remove_transactions, partition, last + 1, MAX_TID)
+        self._write(tables.truncate_decided, last, partitions, self._modulo)
         for cell, complete in self._cells.items():
             if complete > last and cell[0] in partitions:
                 self._set_cell(cell, last)

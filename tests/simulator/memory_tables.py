@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from neo.protocol.ids import time_from_tid
@@ -362,6 +362,11 @@ class Tables:
             if row is not None and row.data_id is not None and row.value_tid in tids:
                 self.tobj.put((ttid, oid), row._replace(data_id=None))
                 self._unuse(row.data_id)
+
+    def truncate_decided(self, last: int, partitions: Sequence[int], modulo: int) -> None:
+        for row in list(self.decided.values()):
+            if row.tid is not None and row.tid > last and row.ttid % modulo in partitions:
+                self.decided.remove(row.xid)
 
     def forget_decided(self, xid: bytes) -> None:
         if xid in self.decided:

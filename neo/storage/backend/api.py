@@ -473,7 +473,8 @@ class Backend(Protocol):
     # -- maintenance: each call does a bounded piece of work ---------------------------------------
 
     def truncate(self, tid: bytes, partitions: Sequence[int]) -> None:
-        """Delete all rows later than ``tid`` in these partitions (AskLastIDs with truncate_tid)."""
+        """Delete all rows later than ``tid`` in these partitions (AskLastIDs with truncate_tid), and
+        forget that prepared transactions were committed later."""
 
     def pack(self, tid: bytes, partition: int, min_oid: bytes, length: int) -> bytes | None:
         """Pack ``length`` oids from ``min_oid``; return the oid where the next step begins.

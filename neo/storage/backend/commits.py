@@ -49,7 +49,7 @@ class Commits:
         self._tables = tables
         self._values = values
         self._reads = reads
-        self._prepared = prepared
+        self.prepared = prepared
         self._read = engine.read
         self._write = engine.write
         #: The data ids in ``tobj``, by ttid.
@@ -99,10 +99,10 @@ class Commits:
     def unlock(self, ttid: bytes, tid: bytes) -> None:
         t = to_int(ttid)
         final = storable(tid, "tid")
-        if t in self._prepared.marks:
-            mark = self._prepared.remove(t)
+        if t in self.prepared.marks:
+            mark = self.prepared.remove(t)
             if t in self._with_metadata:
-                self._prepared.committed(mark, tid)
+                self.prepared.committed(mark, tid)
         if t in self._with_metadata:
             self._with_metadata.discard(t)
             self._write(_MOVE_META, final % self._tables.modulo, final, t)
@@ -121,8 +121,8 @@ class Commits:
         self._abort(to_int(ttid))
 
     def _abort(self, t: int) -> None:
-        if t in self._prepared.marks:
-            self._prepared.remove(t)
+        if t in self.prepared.marks:
+            self.prepared.remove(t)
         if t in self._with_metadata:
             self._with_metadata.discard(t)
             self._write("DELETE FROM ttrans WHERE ttid=?", t)
@@ -132,7 +132,7 @@ class Commits:
 
     def drop_unfinished(self, keep: Collection[bytes] = ()) -> None:
         kept = set(map(to_int, keep))
-        for t in sorted({*self.voted, *self._with_metadata, *self._prepared.marks} - kept):
+        for t in sorted({*self.voted, *self._with_metadata, *self.prepared.marks} - kept):
             self._abort(t)
 
     def final_tid(self, ttid: bytes) -> bytes | None:
@@ -153,7 +153,7 @@ class Commits:
     def locked_transactions(self) -> dict[bytes, bytes | None]:
         self._engine.drain()
         locked: dict[bytes, bytes | None] = {to_bytes(ttid): None for ttid in self.voted}
-        locked |= dict.fromkeys(map(to_bytes, self._prepared.marks))
+        locked |= dict.fromkeys(map(to_bytes, self.prepared.marks))
         for ttid, tid in self._read("SELECT ttid, tid FROM ttrans"):
             locked[to_bytes(ttid)] = optional_bytes(tid)
         return locked
@@ -170,7 +170,7 @@ class Commits:
             metadata = TransactionMeta(user, description, extension, listed)
         rows = self._read("SELECT oid, data_id, value_tid FROM tobj WHERE tid=? ORDER BY oid", t)
         stored = [Stored(to_bytes(oid), id_, optional_bytes(value)) for oid, id_, value in rows]
-        return PreparedRows(metadata, stored, self._prepared.checks(t))
+        return PreparedRows(metadata, stored, self.prepared.checks(t))
 
     def replace_prepared(
         self,
@@ -182,13 +182,13 @@ class Commits:
         t = storable(mark.ttid, "ttid")
         if metadata is not None:
             self._engine.dialect.check_metadata(*metadata)
-        rows = self._prepared.rows(mark.ttid, checks)
+        rows = self.prepared.rows(mark.ttid, checks)
         self._remove_objects(t, partition)
-        self._prepared.remove_checks(t, partition)
+        self.prepared.remove_checks(t, partition)
         if metadata is not None:
             self._write("DELETE FROM ttrans WHERE ttid=?", t)
             self._vote_meta(t, metadata)
-        self._prepared.write(mark, rows)
+        self.prepared.write(mark, rows)
 
     def _remove_objects(self, t: int, partition: int) -> None:
         """Delete the objects that a transaction stores in a partition, and their data."""
@@ -230,18 +230,18 @@ class Commits:
 
     def remove_prepared(self, partition: int) -> None:
         """Delete the rows that prepared transactions have in a partition; keep their marks."""
-        for t in self._prepared.marks:
+        for t in self.prepared.marks:
             self._remove_objects(t, partition)
-            self._prepared.remove_checks(t, partition)
+            self.prepared.remove_checks(t, partition)
 
     def unlink_prepared(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
         """Remove the data from undos of prepared transactions that go back to one of these revisions
         (tid, oid)."""
-        if not self._prepared.marks:
+        if not self.prepared.marks:
             return
         self._engine.drain()
         for o, tids in revisions.by_oid(objects).items():
-            for t in self._prepared.marks:
+            for t in self.prepared.marks:
                 where = "tobj WHERE tid=? AND oid=?"
                 rows = self._read(f"SELECT data_id, value_tid FROM {where}", t, o)
                 for data_id, value_tid in rows:

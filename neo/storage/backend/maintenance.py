@@ -43,6 +43,7 @@ class Maintenance:
             self._write("DELETE FROM obj WHERE `partition`=? AND tid>?", partition, last)
             self._write("DELETE FROM trans WHERE `partition`=? AND tid>?", partition, last)
             self._values.collect(data_id for (data_id,) in ids)
+        self._commits.prepared.truncate(last, partitions)
         self._tables.truncated(tid, partitions)
 
     def pack(self, tid: bytes, partition: int, min_oid: bytes, length: int) -> bytes | None:

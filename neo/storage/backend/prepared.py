@@ -6,7 +6,7 @@ rows of a prepared transaction stay in ``ttrans`` and ``tobj`` (:mod:`neo.storag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from struct import pack, unpack
 
 from neo.protocol.ids import time_from_tid
@@ -90,6 +90,13 @@ class PreparedTables:
         self._engine.drain()
         rows = self._read("SELECT xid, ttid, tid, time FROM decided ORDER BY xid")
         return [Decided(x, to_bytes(ttid), optional_bytes(tid), time) for x, ttid, tid, time in rows]
+
+    def truncate(self, last: int, partitions: Collection[int]) -> None:
+        """Forget commits after ``last`` of transactions whose metadata is in these partitions."""
+        modulo = self._tables.modulo
+        for xid, ttid in self._read("SELECT xid, ttid FROM decided WHERE tid>?", last):
+            if ttid % modulo in partitions:
+                self.forget_decided(xid)
 
     def forget_decided(self, xid: bytes) -> None:
         self._write("DELETE FROM decided WHERE xid=?", xid)

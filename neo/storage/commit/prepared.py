@@ -102,15 +102,19 @@ class PreparedTransactions(Part):
             for oid, serial in rows.checks:
                 self._locks.restore_change(mark.ttid, oid, Change(serial, None))
             logger.info("transaction %r is still prepared", text_of(mark.xid))
+        self._drop_absent()
 
     def cells_changed(self, change: CellsChanged) -> None:
-        """Drop prepared transactions of which this node has no cell any more: the master does not ask it
-        to lock them (specification 24.31)."""
         if change.dropped:
-            assigned = set(self._cells.assigned())
-            for mark in self._backend.prepared():
-                if mark.ttid in self._locks.prepared and assigned.isdisjoint(mark.partitions):
-                    self._participant.abort(mark.ttid)
+            self._drop_absent()
+
+    def _drop_absent(self) -> None:
+        """Drop prepared transactions of which this node has no cell: the master does not ask it to lock
+        them (specification 24.31)."""
+        assigned = set(self._cells.assigned())
+        for mark in self._backend.prepared():
+            if mark.ttid in self._locks.prepared and assigned.isdisjoint(mark.partitions):
+                self._participant.abort(mark.ttid)
 
 
 def check_partitions(cells: Cells, partitions: Iterable[int]) -> None:

@@ -122,6 +122,7 @@ class Machine(RuleBasedStateMachine):
         self.trans = {tid: oids for tid, oids in self.trans.items() if tid <= last}
         for oid, revisions in self.committed.items():
             self.committed[oid] = {tid: c for tid, c in revisions.items() if tid <= last}
+        self.decided = {xid: tid for xid, tid in self.decided.items() if tid <= p64(last)}
 
     @rule(back=st.integers(0, 10), length=st.integers(1, 3))
     def pack(self, back: int, length: int) -> None:

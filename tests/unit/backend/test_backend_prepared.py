@@ -246,6 +246,19 @@ def test_pack_truncation_and_repair_keep_the_data_of_prepared_transactions(node:
     assert backend.load(p64(6), None, None) == record(13, b"x")
 
 
+def test_a_truncation_forgets_later_commits_of_its_partitions(node: Harness) -> None:
+    backend = node.ready()
+    outcomes = [
+        Decided(b"a", p64(10), p64(13), 1.0),
+        Decided(b"b", p64(11), p64(20), 1.0),
+        Decided(b"c", p64(16), None, 1.0),
+        Decided(b"d", p64(19), p64(22), 1.0),
+    ]
+    backend.decide(outcomes)
+    backend.truncate(p64(13), [1])
+    assert [row.xid for row in backend.decided()] == [b"a", b"b", b"c"]
+
+
 def test_people_see_what_is_prepared_and_decided(node: Harness) -> None:
     def text(value: Any) -> Any:
         return value.decode() if isinstance(value, bytes) else value
