@@ -110,7 +110,7 @@ class PreparedTransactions(Part):
 
     def _drop_absent(self) -> None:
         """Drop prepared transactions of which this node has no cell: the master does not ask it to lock
-        them (specification 24.31)."""
+        them (specification 24.35)."""
         assigned = set(self._cells.assigned())
         for mark in self._backend.prepared():
             if mark.ttid in self._locks.prepared and assigned.isdisjoint(mark.partitions):

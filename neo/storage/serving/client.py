@@ -343,6 +343,10 @@ class ServeClient(StorageHandler):
         def read() -> None:
             # Only a node with all of the partition knows that nothing was committed.
             self._check_readable(m.ttid)
+            if m.ttid in self._locks.prepared:
+                raise ErrorAnswer(
+                    ErrorCode.DENIED, f"transaction {m.ttid.hex()} is prepared: its outcome is open"
+                )
             answer = AnswerFinalTID(self._backend.final_tid(m.ttid))
             # The drop of a vote must be durable, too. Else, after a crash of this node, another one that
             # locked the transaction and was away could still have it committed.

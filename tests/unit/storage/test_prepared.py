@@ -21,6 +21,7 @@ from neo.protocol.packets import (
     AnswerPrepareInformation,
     AnswerRollbackPrepared,
     AskCheckCurrentSerial,
+    AskFinalTID,
     AskLockedTransactions,
     AskLockInformation,
     AskLocks,
@@ -231,6 +232,17 @@ def test_a_rollback_is_remembered_before_it_is_answered_and_can_be_forgotten(
     assert master.ask(AskPreparedTransactions()).decided_list == []
 
 
+def test_the_outcome_of_a_prepared_transaction_is_open(
+    world: World, master: End, client: End, other: End
+) -> None:
+    """24.32"""
+    prepare(client, master, 10, 1)
+    code, text = refused(other.ask(AskFinalTID(p64(10))))
+    assert code == ErrorCode.DENIED.value and "outcome is open" in text
+    finish(master, 10, 20)
+    assert other.ask(AskFinalTID(p64(10))).tid == p64(20)
+
+
 # -- restart and verification (24.17 to 24.22) ---------------------------------------------------
 
 
@@ -391,13 +403,13 @@ def test_a_node_with_marks_refuses_a_master_that_does_not_know_them(
     assert [mark.xid for mark in world.backend.prepared()] == [XID]
 
 
-# -- cells (24.20, 24.31) ------------------------------------------------------------------------
+# -- cells (24.20, 24.35) ------------------------------------------------------------------------
 
 
 def test_a_transaction_without_a_cell_of_this_node_is_dropped(
     world: World, master: End, client: End
 ) -> None:
-    """24.31"""
+    """24.35"""
     store(client, 10, 1)
     client.ask(AskVoteTransaction(p64(10)))
     master.ask(request(10, 1))

@@ -151,7 +151,7 @@ def test_fetched_rows_replace_what_the_node_voted(world: World) -> None:
 
 
 def test_the_outcomes_are_fetched_if_nothing_is_prepared(world: World) -> None:
-    """24.32"""
+    """24.36"""
     node = Destination(world)
     node.unfinished(12)
     source = node.source(FEATURE_PREPARED)
@@ -301,7 +301,7 @@ def test_a_decision_after_the_join_is_that_of_a_participant(world: World) -> Non
 
 
 def test_a_blind_undo_that_is_prepared_here_gets_its_value_from_the_source(world: World) -> None:
-    """24.32: the cell does not wait for the end of this transaction, which began later."""
+    """24.36: the cell does not wait for the end of this transaction, which began later."""
     node = Prepared.__new__(Prepared)
     Destination.__init__(node, world)
     client = world.client(node.master)
