@@ -65,6 +65,8 @@ class Coordination(Protocol):
 
     def begun(self, storage: NEOStorage, metadata: Any) -> None: ...
 
+    def locking(self, metadata: Any, begun: ClientTransaction) -> None: ...
+
     def voting(self, metadata: Any) -> None: ...
 
     def voted(self, storage: NEOStorage, metadata: Any) -> None: ...
@@ -334,6 +336,8 @@ class NEOStorage(ConflictResolvingStorage):
         begun = self._transactions.get(id(transaction))
         if begun is None:
             raise StorageTransactionError(f"transaction {transaction!r} did not begin here")
+        if self._coordination is not None:
+            self._coordination.locking(transaction, begun)
         return begun
 
     def new_oid(self) -> bytes:

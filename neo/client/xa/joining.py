@@ -23,6 +23,8 @@ Rules
 -----
 * The coordinator prepares first. So a resolver that finds a transaction prepared anywhere else, and not
   in the coordinator, knows that it was rolled back.
+* All transactions lock in the order of the sort keys: a database is asked for locks when those in the one
+  before are granted. Otherwise two transactions could wait for each other, which no cluster would notice.
 * A branch that is prepared is rolled back only in a state in which the coordinator cannot commit.
 * The outcome of the coordinator is forgotten only when no branch is prepared any more.
 * A transaction with one branch is committed as if there were no coordination.
@@ -85,6 +87,8 @@ class Unit:
         # Names of the branches that have not ended.
         self._open: list[str] = []
         self._prepared: list[NEOStorage] = []
+        # The storage's transaction that asked for locks last.
+        self._locking: ClientTransaction | None = None
         self._left = False
         # The transaction in the coordinator's database, if the application did not change that.
         self._decision: TransactionMetaData | None = None
@@ -92,6 +96,13 @@ class Unit:
     def join(self, name: str) -> None:
         """Add a branch, or another transaction in the same one."""
         self._open.append(name)
+
+    def lock(self, begun: ClientTransaction) -> None:
+        """Have all locks of the last storage before another one asks for its own. Raise the errors of
+        settle()."""
+        last, self._locking = self._locking, begun
+        if last is not begun and last is not None:
+            last.settle()
 
     def vote(self) -> None:
         """Prepare to vote, before each branch does. The first call finds out what takes part."""
@@ -312,6 +323,12 @@ class Coordination:
             unit = self._unit(transaction)
             unit.join(storage.getName())
             self._units[id(metadata)] = unit
+
+    def locking(self, metadata: Any, begun: ClientTransaction) -> None:
+        """Wait for the locks in other databases before ``begun`` asks for more."""
+        unit = self._units.get(id(metadata))
+        if unit is not None:
+            unit.lock(begun)
 
     def voting(self, metadata: Any) -> None:
         unit = self._units.get(id(metadata))

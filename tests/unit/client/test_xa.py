@@ -17,15 +17,17 @@ from neo.client.prepared import PreparedTransaction
 from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import (
     AbortTransaction,
+    AnswerStoreObject,
     AskBeginTransaction,
     AskFinishPrepared,
     AskFinishTransaction,
     AskPrepareTransaction,
     AskStoreObject,
+    AskStoreTransaction,
 )
 from tests.unit.client.committing import OID, refusing
 from tests.unit.client.joined import Fails, Work, World, Writes
-from tests.unit.client.peers import wait_until
+from tests.unit.client.peers import in_threads, wait_until
 from tests.unit.client.prepared_master import clusters
 
 
@@ -137,7 +139,7 @@ def test_a_database_that_does_not_prepare_rolls_back_all(world: World, refusing_
 
 
 def test_a_vote_that_fails_rolls_back_what_is_prepared(world: World) -> None:
-    world.second.scripted.storages[1].answers[AskStoreObject] = refusing(
+    world.second.scripted.storages[1].answers[AskStoreTransaction] = refusing(
         ErrorCode.INCOMPLETE_TRANSACTION
     )
     world.change()
@@ -147,6 +149,17 @@ def test_a_vote_that_fails_rolls_back_what_is_prepared(world: World) -> None:
     assert world.first.decisions == [(world.first.prepares()[0], False)]
     assert world.second.scripted.master.wait_for(AbortTransaction)
     wait_until(world.forgotten)
+
+
+def test_a_conflict_is_found_before_anything_is_prepared(world: World) -> None:
+    world.second.scripted.storages[1].answers[AskStoreObject] = refusing(
+        ErrorCode.INCOMPLETE_TRANSACTION
+    )
+    world.change()
+    with pytest.raises(TransactionLostError):
+        world.manager.commit()
+    world.manager.abort()
+    assert not world.first.prepares() and not world.second.prepares()
 
 
 def test_a_data_manager_that_fails_to_vote_rolls_back_all(world: World) -> None:
@@ -356,6 +369,26 @@ def test_nothing_is_committed_before_the_coordinator(world: World) -> None:
     (xid,) = world.first.prepares()
     assert world.first.decisions == world.second.decisions == [(xid, False)]
     assert not world.joined._units
+
+
+def test_a_database_is_asked_for_locks_when_those_before_are_granted(world: World) -> None:
+    """Two transactions that lock in two orders would wait for each other."""
+    first, second = (c.scripted.storages[1] for c in (world.first, world.second))
+    first.answers[AskStoreObject] = lambda m: None
+    asked: list[list[Any]] = []
+
+    def grant() -> None:
+        first.wait_for(AskStoreObject)
+        world.storage2.sync()
+        asked.append(second.asked(AskStoreObject))
+        first.answer_last(AskStoreObject, AnswerStoreObject(None))
+
+    def commit() -> None:
+        world.change()
+        world.manager.commit()
+
+    assert in_threads(commit, grant) == [None, None]
+    assert asked == [[]] and len(second.asked(AskStoreObject)) == 1
 
 
 def test_two_connections_to_one_database_cannot_share_an_xid(world: World) -> None:
