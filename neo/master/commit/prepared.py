@@ -66,6 +66,9 @@ class Finisher(Protocol):
     ) -> bytes:
         """Allocate the final tid, and a place in the order of commits."""
 
+    def abort_elsewhere(self, transaction: Transaction[Peer], involved: set[int]) -> None:
+        """Abort the transaction on nodes that have no cells of it any more."""
+
     def ask_locks(self, transaction: Transaction[Peer], tid: bytes) -> None:
         """Ask the storage nodes of the transaction to lock."""
 
@@ -249,8 +252,8 @@ class PreparedTransactions:
         self._askers.setdefault(xid, []).append(_Asker(peer, message_id, commit))
         if transaction is None or transaction.state is State.PREPARED:
             if commit:
-                assert transaction is not None
-                self._commit(transaction)
+                assert transaction is not None and transaction.mark is not None
+                self._commit(transaction, transaction.mark)
             elif not rolling_back:
                 ttid = self._cluster.tids.ttid() if transaction is None else transaction.ttid
                 self._roll_back(xid, Outcome(ttid, None, self._core.host.time()))
@@ -259,9 +262,14 @@ class PreparedTransactions:
                 transaction.client = peer  # it needs no InvalidateObjects: the answer has the tid
         return None
 
-    def _commit(self, transaction: Transaction[Peer]) -> None:
+    def _commit(self, transaction: Transaction[Peer], mark: Mark) -> None:
+        """Finish a transaction with the nodes that have its rows, and have a cell of it still."""
         logger.info("prepared transaction %s is committed", transaction.ttid.hex())
-        tid = self._finisher.lock(transaction, transaction.stored, transaction.nodes)
+        rows = self._cluster.partitions.rows
+        involved = {nid for partition in mark.partitions for nid in rows[partition]}
+        nodes = transaction.nodes & involved
+        tid = self._finisher.lock(transaction, transaction.stored, nodes)
+        self._finisher.abort_elsewhere(transaction, involved)
         self._finisher.ask_locks(transaction, tid)
 
     def finished(self, xid: bytes, ttid: bytes, tid: bytes) -> None:

@@ -172,6 +172,20 @@ def test_a_node_that_joined_and_is_lost_is_not_waited_for(world: PreparedWorld) 
     assert answer.done
 
 
+def test_a_node_that_has_no_cell_of_it_any_more_is_not_asked_to_lock(world: PreparedWorld) -> None:
+    """Specification 24.11: it takes no part, whether it has dropped the rows or not."""
+    ttid = prepared(world, world.client())
+    first, second = world.storages
+    changes = [(partition, 2, CellState.DISCARDED) for partition in range(4)]
+    world.master.cluster.change_partitions(changes)
+    world.master.flush()
+    world.confirm(first, second)
+    answer = decide(world.client(), True)
+    lock(first)
+    assert answer.done
+    assert second.take(AbortTransaction).ttid == ttid and not second.has(AskLockInformation)
+
+
 def test_a_partition_that_the_table_has_not_is_the_storages_error(world: PreparedWorld) -> None:
     world.storages[0].send(AskJoinPrepared(4, []))
     assert world.storages[0].complaint == "the peer says: there are 4 partitions, not 4"
