@@ -140,13 +140,17 @@ class PreparedTransactions:
             raise denied(f"xid {name} is being rolled back: choose another one")
         if (outcome := self._outcomes.get(xid)) is not None:
             raise denied(f"xid {name} was {outcome}: choose another one")
-        if ignorant := {nid for nid in nodes if not self._knows(nid)}:
-            raise denied(
-                f"{format_nids(ignorant)} cannot keep prepared transactions: update the storage nodes"
-            )
+        self._check_nodes(nodes)
         if len(self._by_xid) >= PREPARED_MAX:
             raise denied(
                 f"{PREPARED_MAX} transactions are prepared: their coordinators must decide first"
+            )
+
+    def _check_nodes(self, nids: Iterable[int]) -> None:
+        """Raise ErrorAnswer (DENIED) if one of these storage nodes did not announce FEATURE_PREPARED."""
+        if ignorant := {nid for nid in nids if not self._knows(nid)}:
+            raise denied(
+                f"{format_nids(ignorant)} cannot keep prepared transactions: update the storage nodes"
             )
 
     def _knows(self, nid: int) -> bool:
@@ -249,6 +253,10 @@ class PreparedTransactions:
             )
         if transaction is not None and transaction.state is State.LOCKING and not commit:
             raise denied(f"transaction {name} is being committed")
+        if transaction is None and not rolling_back:
+            # A node with a readable cell of the new ttid's partition must remember it.
+            readable = self._cluster.partitions.nodes(readable_only=True)
+            self._check_nodes(readable & self._cluster.running_storages())
         self._askers.setdefault(xid, []).append(_Asker(peer, message_id, commit))
         if transaction is None or transaction.state is State.PREPARED:
             if commit:

@@ -12,8 +12,11 @@ from neo.protocol.enums import ClusterState, ErrorCode, NodeState
 from neo.protocol.ids import INVALID_TID, MAX_TID, ZERO_TID, parse_nid
 from neo.protocol.packets import (
     AddPendingNodes,
+    AskFinishPrepared,
+    AskPrepared,
     CheckReplicas,
     FlushLog,
+    ForgetPrepared,
     ForgetTable,
     Repair,
     RepairCells,
@@ -120,6 +123,10 @@ COMMANDS: list[tuple[Request[Any], set[Make]]] = [
     (Repair([3], True), IN_SERVICE),
     (SetPrimary(M2), set()),
     (ForgetTable(1), set()),
+    (AskPrepared(9), SERVING),
+    (AskFinishPrepared(b"x", True), set()),
+    (AskFinishPrepared(b"x", False), set()),  # the storage nodes could not remember it
+    (ForgetPrepared(b"x"), {make for make, state in WORLDS.items() if state is RUNNING}),
 ]
 
 

@@ -436,6 +436,16 @@ def test_who_rolls_back_first_wins(world: PreparedWorld, client: Remote) -> None
     assert states(world) == [(XID, "rolled back")]
 
 
+def test_a_rollback_that_a_node_could_not_remember_is_refused(
+    world: PreparedWorld, client: Remote
+) -> None:
+    """Specification 24.13."""
+    world.master.nodes.get(2).features = frozenset()  # type: ignore[union-attr]
+    text = "DENIED: S2 cannot keep prepared transactions: update the storage nodes"
+    assert refusal(decide(client, False)) == text
+    assert states(world) == []
+
+
 def test_the_commit_of_an_unknown_xid_is_refused(world: PreparedWorld, client: Remote) -> None:
     """Specification 24.13."""
     assert refusal(decide(client, True)).startswith("DENIED: no transaction order-7 is prepared")
