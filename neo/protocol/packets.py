@@ -1233,7 +1233,8 @@ class AskLocks(Request[AnswerLocks]):
 
 #: (ttid, its client, address of the client's connection or nil if it is lost, seconds since it began,
 #: phase, how many transactions wait for it, seconds that the first of these has waited). Phases are
-#: ``begun``, those of HolderRow, ``finishing`` and ``ended``.
+#: ``begun``, those of HolderRow, ``prepared``, ``finishing`` and ``ended``. The client of one that an
+#: earlier master prepared is the master.
 TransactionRow = tuple[Tid, Nid, Address | None, Finite, str, Count, Finite]
 
 
