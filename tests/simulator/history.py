@@ -105,6 +105,10 @@ class History:
     def __init__(self, world: World) -> None:
         self.world = world
         self.attempts: list[Attempt] = []
+        #: Prepared transactions, by xid.
+        self.prepared: dict[bytes, Attempt] = {}
+        #: Xids whose rollback was acknowledged.
+        self.rolled_back: set[bytes] = set()
         self.reads: list[Read] = []
         self.listings: list[Listing] = []
         self.snapshots: list[Snapshot] = []

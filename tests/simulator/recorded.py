@@ -299,6 +299,43 @@ class Recorded:
 
     def tpc_abort(self, transaction: Any) -> None:
         attempt = self._attempts.pop(transaction, None)
-        if attempt is not None:
+        if attempt is not None and attempt.outcome is Outcome.BEGUN:
             attempt.outcome = Outcome.ABORTED
         self._storage.tpc_abort(transaction)
+
+    # -- prepared transactions ---------------------------------------------------------------------
+
+    def tpc_prepare(self, transaction: Any, xid: bytes) -> None:
+        """Prepare a transaction. From the call on, any client may commit it."""
+        attempt = self._attempts[transaction]
+        attempt.outcome = Outcome.FINISHING
+        attempt.after = self._history.told_tid
+        attempt.era = len(self._history.voids)
+        self._history.prepared[xid] = attempt
+        refused = xid in self._history.rolled_back
+        self._storage.tpc_prepare(transaction, xid)
+        if refused:
+            raise self._history.violated(f"{xid!r} was rolled back, then prepared")
+
+    def commit_prepared(self, xid: bytes) -> bytes:
+        tid: bytes = self._storage.commit_prepared(xid)
+        attempt = self._history.prepared.get(xid)
+        if attempt is None:
+            raise self._history.violated(f"{xid!r} was committed, but never prepared")
+        if attempt.outcome is Outcome.ABORTED:
+            raise self._history.violated(f"{attempt.mark} was rolled back, then committed")
+        if attempt.outcome is not Outcome.COMMITTED:
+            self._history.committed(attempt, tid)
+        elif attempt.tid != tid:
+            raise self._history.violated(f"{attempt.mark} was committed twice: {tid.hex()}")
+        return tid
+
+    def rollback_prepared(self, xid: bytes) -> None:
+        self._storage.rollback_prepared(xid)
+        self._history.rolled_back.add(xid)
+        attempt = self._history.prepared.get(xid)
+        if attempt is None:
+            return
+        if attempt.outcome is Outcome.COMMITTED:
+            raise self._history.violated(f"{attempt.mark} was committed, then rolled back")
+        attempt.outcome = Outcome.ABORTED

@@ -11,6 +11,7 @@ from tests.simulator.workloads.deadlocks import Deadlocks
 from tests.simulator.workloads.growth import Growth
 from tests.simulator.workloads.iteration import Iteration
 from tests.simulator.workloads.pack import Pack
+from tests.simulator.workloads.prepared import Prepared
 from tests.simulator.workloads.races import Increments, Phases
 from tests.simulator.workloads.records import Records
 from tests.simulator.workloads.restore import Restore
@@ -21,8 +22,8 @@ from tests.simulator.workloads.visitors import Visitors
 _ALL = (
     *(Bank, Big, Counters, Deadlocks, Growth, Increments, Iteration),
     *(Pack, Phases, Records, Restore, Skew, Undo, Visitors),
-    *(Cascades, ResolvingBank),
+    *(Cascades, Prepared, ResolvingBank),
 )
 #: Workloads that were added when many seeds were known: a seed has them besides the others.
-LATER = (Cascades.name, ResolvingBank.name)
+LATER = (Cascades.name, ResolvingBank.name, Prepared.name)
 WORKLOADS: dict[str, type[Workload]] = {workload.name: workload for workload in _ALL}

@@ -1,0 +1,222 @@
+"""Transfers in two prepared transactions, whose coordinator may stop at any point (specification 24).
+
+A transfer takes money from an account in one transaction and gives it to another account in a second
+one, as two databases would. The workload is the coordinator: it survives its client processes, like the
+database of a coordinator, and decides about each transfer once. Steps of other threads, in other
+processes, are the resolvers: they finish what an interrupted step left, or roll it back.
+
+Accounts are held while their transfers are undecided, so others that want them must get an error.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from ZODB.Connection import TransactionMetaData
+from ZODB.POSException import StorageError
+from ZODB.tests.MinPO import MinPO
+from ZODB.tests.StorageTestBase import zodb_pickle, zodb_unpickle
+from ZODB.utils import z64
+
+from tests.simulator.workloads.base import Context, Workload
+from tests.simulator.world import Violation
+
+BALANCE = 100
+#: Part of the transfers that the step which made them decides; the others are left to resolvers.
+DECIDED_CHANCE = 0.7
+COMMIT_CHANCE = 0.7
+#: Part of the settled transfers for which the contrary decision is tried, and that are forgotten.
+CONTRARY_CHANCE = 0.3
+FORGET_CHANCE = 0.5
+#: Undecided transfers at most, so that some accounts are free.
+OPEN_MAX = 3
+
+
+class _Transfer:
+    """``decision``: None until the coordinator has decided. ``prepared``: the xids for which prepare was
+    acknowledged. ``settled``: those for which the decision was acknowledged."""
+
+    def __init__(self, number: int) -> None:
+        self.xids = b"transfer %d, from" % number, b"transfer %d, to" % number
+        self.decision: bool | None = None
+        self.prepared: set[bytes] = set()
+        self.settled: set[bytes] = set()
+        #: Whether its step is over: it prepares nothing any more.
+        self.left = False
+
+    @property
+    def promised(self) -> bool:
+        return len(self.prepared) == len(self.xids)
+
+    def decide(self, commit: bool) -> bool:
+        """Decide, unless that was done before; return the decision."""
+        if self.decision is None:
+            self.decision = commit
+        return self.decision
+
+
+class Prepared(Workload):
+    name = "prepared"
+    threads = 3
+
+    def __init__(self, random: Random) -> None:
+        super().__init__(random)
+        self.oids: list[bytes] = []
+        self._numbers = 0
+        #: Transfers that are not settled, and the xids of those that are.
+        self._open: list[_Transfer] = []
+        self._settled: set[bytes] = set()
+
+    def setup(self, context: Context) -> None:
+        if self.oids:
+            return
+        storage: Any = context.storage
+        oids = [storage.new_oid() for _ in range(self.random.randrange(4, 10))]
+        transaction = TransactionMetaData()
+        storage.tpc_begin(transaction)
+        try:
+            for oid in oids:
+                storage.store(oid, z64, zodb_pickle(MinPO(BALANCE)), "", transaction)
+            storage.tpc_vote(transaction)
+            storage.tpc_finish(transaction)
+        except BaseException:
+            storage.tpc_abort(transaction)
+            raise
+        self.oids = oids
+
+    def step(self, context: Context, thread: int) -> None:
+        choice = context.random.random()
+        if choice < 0.2:
+            self._list(context)
+        elif choice < 0.3:
+            self._compete(context)
+        elif choice < 0.6 or len(self._open) >= OPEN_MAX:
+            self._resolve(context)
+        else:
+            self._transfer(context)
+
+    # -- the application ---------------------------------------------------------------------------
+
+    def _transfer(self, context: Context) -> None:
+        random = context.random
+        self._numbers += 1
+        transfer = _Transfer(self._numbers)
+        self._open.append(transfer)
+        source, target, other = random.sample(self.oids, 3)
+        amount = random.randrange(1, 20)
+        try:
+            for xid, oid, change in zip(
+                transfer.xids, (source, target), (-amount, amount), strict=True
+            ):
+                checked = other if random.random() < 0.5 else None
+                self._prepare(context, xid, oid, change, checked)
+                transfer.prepared.add(xid)
+                if transfer.decision is not None:
+                    break  # a resolver gave it up
+        finally:
+            transfer.left = True
+        if random.random() < DECIDED_CHANCE:
+            transfer.decide(transfer.promised and random.random() < COMMIT_CHANCE)
+            self._settle(context, transfer)
+
+    def _prepare(
+        self, context: Context, xid: bytes, oid: bytes, change: int, checked: bytes | None
+    ) -> None:
+        storage: Any = context.storage
+        storage.sync()
+        transaction = TransactionMetaData()
+        storage.tpc_begin(transaction)
+        try:
+            data, serial = storage.load(oid)
+            balance = zodb_unpickle(data).value + change
+            storage.store(oid, serial, zodb_pickle(MinPO(balance)), "", transaction)
+            if checked is not None:
+                _, serial = storage.load(checked)
+                storage.checkCurrentSerialInTransaction(checked, serial, transaction)
+            storage.tpc_vote(transaction)
+            storage.tpc_prepare(transaction, xid)
+        except BaseException:
+            storage.tpc_abort(transaction)
+            raise
+
+    def _compete(self, context: Context) -> None:
+        """Move money in an ordinary transaction, which may want accounts that are held."""
+        storage: Any = context.storage
+        storage.sync()
+        transaction = TransactionMetaData()
+        storage.tpc_begin(transaction)
+        try:
+            for oid, change in zip(context.random.sample(self.oids, 2), (-1, 1), strict=True):
+                data, serial = storage.load(oid)
+                balance = zodb_unpickle(data).value + change
+                storage.store(oid, serial, zodb_pickle(MinPO(balance)), "", transaction)
+            storage.tpc_vote(transaction)
+            storage.tpc_finish(transaction)
+        except BaseException:
+            storage.tpc_abort(transaction)
+            raise
+
+    # -- the coordinator ---------------------------------------------------------------------------
+
+    def _resolve(self, context: Context) -> None:
+        """Settle a transfer, whatever became of the step that made it."""
+        if not self._open:
+            return
+        transfer = context.random.choice(self._open)
+        if transfer.left or context.random.random() < 0.2:
+            transfer.decide(transfer.promised and context.random.random() < COMMIT_CHANCE)
+        if transfer.decision is not None:
+            self._settle(context, transfer)
+
+    def _settle(self, context: Context, transfer: _Transfer) -> None:
+        storage: Any = context.storage
+        assert transfer.decision is not None
+        for xid in transfer.xids:
+            if transfer.decision:
+                storage.commit_prepared(xid)
+            else:
+                storage.rollback_prepared(xid)
+            transfer.settled.add(xid)
+        if transfer in self._open:
+            self._open.remove(transfer)
+            self._settled.update(transfer.xids)
+        if context.random.random() < CONTRARY_CHANCE:
+            self._contradict(context, transfer)
+        elif transfer.decision and context.random.random() < FORGET_CHANCE:
+            # The outcome of a rollback is kept: the step may still be about to prepare.
+            for xid in transfer.xids:
+                storage.forget_prepared(xid)
+
+    def _contradict(self, context: Context, transfer: _Transfer) -> None:
+        """Try the contrary decision, which must be refused as long as the outcome is remembered."""
+        if transfer.decision:
+            return  # another step may have had it forgotten
+        try:
+            context.storage.commit_prepared(transfer.xids[0])
+        except StorageError:
+            return
+        raise Violation(f"{transfer.xids[0]!r} was rolled back, then committed")
+
+    def _list(self, context: Context) -> None:
+        """Check that what is prepared and undecided is listed, and what is settled is not."""
+        undecided = {
+            xid for transfer in self._open if transfer.decision is None for xid in transfer.prepared
+        }
+        settled = set(self._settled)
+        listed = {prepared.xid for prepared in context.storage.recover()}
+        decided = {xid for t in self._open if t.decision is not None for xid in t.xids}
+        if missing := undecided - listed - decided - self._settled:
+            raise Violation(f"prepared: {sorted(missing)} are not listed: they were lost")
+        if risen := listed & settled:
+            raise Violation(f"prepared: {sorted(risen)} are listed, and were settled before")
+
+    def check(self, context: Context) -> None:
+        for transfer in list(self._open):
+            transfer.decide(transfer.promised)
+            self._settle(context, transfer)
+        if left := context.storage.recover():
+            raise Violation(f"prepared: {left} is left")
+        balances = [zodb_unpickle(context.storage.load(oid)[0]).value for oid in self.oids]
+        if sum(balances) != BALANCE * len(self.oids):
+            raise Violation(f"prepared: money appeared or vanished: {balances}")
