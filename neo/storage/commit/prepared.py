@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import ZERO_TID
+from neo.protocol.ids import ZERO_TID, format_xid
 from neo.protocol.packets import (
     FEATURE_PREPARED,
     AnswerPreparedTransactions,
@@ -31,7 +31,6 @@ from neo.storage.backend.api import Decided, Prepared
 from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.commit.participant import Participant
-from neo.storage.commit.prepared_waits import text_of
 from neo.storage.commit.transactions import Change
 from neo.storage.database import Database
 from neo.storage.events import CellsChanged, Part
@@ -85,7 +84,7 @@ class PreparedTransactions(Part):
         if not marks or master is None or FEATURE_PREPARED in master.features:
             return None
         return (
-            f"this node has {len(marks)} prepared transactions, such as {text_of(marks[0].xid)!r}, and"
+            f"this node has {len(marks)} prepared transactions, such as {format_xid(marks[0].xid)}, and"
             " the program of the master does not know them: update the master"
         )
 
@@ -101,7 +100,7 @@ class PreparedTransactions(Part):
                 self._locks.restore_change(mark.ttid, stored.oid, Change(ZERO_TID, stored))
             for oid, serial in rows.checks:
                 self._locks.restore_change(mark.ttid, oid, Change(serial, None))
-            logger.info("transaction %r is still prepared", text_of(mark.xid))
+            logger.info("transaction %s is still prepared", format_xid(mark.xid))
         self._drop_absent()
 
     def cells_changed(self, change: CellsChanged) -> None:

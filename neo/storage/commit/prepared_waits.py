@@ -6,6 +6,7 @@ A timer runs only while a transaction is prepared and a request is delayed.
 from __future__ import annotations
 
 from neo.node.host import Host
+from neo.protocol.ids import format_xid
 from neo.storage.commit.locks import Locks
 from neo.storage.commit.transactions import HeldByPrepared, Transaction
 from neo.storage.database import Database
@@ -41,11 +42,7 @@ class PreparedWaits:
         mark = marks[holder.ttid]
         age = max(0.0, self._host.time() - mark.since)
         return HeldByPrepared(
-            f"prepared: transaction {text_of(mark.xid)!r} holds object {oid.hex()}, and is prepared since"
+            f"prepared: transaction {format_xid(mark.xid)} holds object {oid.hex()}, prepared since"
             f" {age:.0f} s: its coordinator must commit it or roll it back"
         )
 
-
-def text_of(xid: bytes) -> str:
-    """Return an xid as people read it."""
-    return xid.decode(errors="backslashreplace")

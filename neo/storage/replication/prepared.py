@@ -96,6 +96,8 @@ class PreparedFetch:
             self.ended(ttid)  # it is being committed: its rows will be fetched
             return
         check_partitions(self._cells, m.partition_list)
+        if self._partition not in m.partition_list:
+            return  # the master would not let this node take part
         metadata = None if m.metadata is None else TransactionMeta(*m.metadata)
         mark = Prepared(ttid, m.xid, m.since, m.text, m.partition_list)
         checks: list[Check] = [(oid, serial) for oid, serial in m.checked_list if self._is_here(oid)]

@@ -283,7 +283,7 @@ class ServeStorage(StorageHandler):
     ) -> bool:
         """Send the rows of a prepared transaction. Return False if it ended meanwhile."""
         backend, pace, ttid = self.database.backend, self.background, mark.ttid
-        if ttid not in self.locks.prepared:
+        if ttid not in self.locks.prepared or partition not in mark.partitions:
             return False
 
         def here(id_: bytes) -> bool:

@@ -49,7 +49,7 @@ from neo.storage.commit.prepared_waits import PREPARED_WAIT
 from tests.unit.storage.requests import commit, data_of, finish, load, store, store_request, vote
 from tests.unit.storage.world import C1, DISCARDED, OUT, UP, End, MakeWorld, World, refused
 
-XID = b"order 7"
+XID = b"order-7"
 TEXT = b"jim: pays"
 #: Seconds since 1970 at which tests prepare: the host's clock.
 SINCE = 1000.0
@@ -398,7 +398,7 @@ def test_a_node_with_marks_refuses_a_master_that_does_not_know_them(
     master.send(StartOperation(False))
     world.core.flush()
     assert master.closed
-    assert "update the master" in caplog.text and "'order 7'" in caplog.text
+    assert "update the master" in caplog.text and "order-7" in caplog.text
     assert not world.core.cluster.operational
     assert [mark.xid for mark in world.backend.prepared()] == [XID]
 
@@ -444,7 +444,7 @@ def test_who_waits_for_a_prepared_transaction_is_refused_after_some_seconds(
     code, text = refused(waits[0])
     assert code == ErrorCode.INCOMPLETE_TRANSACTION.value
     assert text.startswith("prepared: ")
-    assert "'order 7'" in text and p64(1).hex() in text and " 7 s" in text
+    assert "order-7" in text and p64(1).hex() in text and " 7 s" in text
     world.core.locks.validate()
     # The request is gone: the client aborts, and nothing is left.
     other.send(AbortTransaction(p64(12), []))

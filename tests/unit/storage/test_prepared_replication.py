@@ -368,6 +368,27 @@ def test_a_source_sends_the_rows_of_one_partition(world: World) -> None:
     assert len(peer.inbox) == 2
 
 
+def test_a_transaction_of_other_partitions_is_not_sent(world: World) -> None:
+    master = world.operate()
+    client = world.client(master)
+    assert store(client, 11, 1) is None
+    vote(client, 11, 1)
+    master.ask(AskPrepareInformation(p64(11), XID, SINCE, TEXT, [1]))
+    peer = storage(world, master, 2)
+    assert peer.ask(AskFetchPrepared(0, [p64(11)])) == AnswerFetchPrepared([], [])
+    assert not peer.inbox
+
+
+def test_a_mark_for_other_partitions_is_ignored(world: World) -> None:
+    node = Prepared(world)
+    row = AddPrepared(p64(10), XID, SINCE, TEXT, [1], None, [])
+    node.end.connection.send(row, node.message_id)
+    node.end_rows()
+    node.join(10)
+    node.done(12)
+    assert world.backend.prepared() == [] and node.phases() == {}
+
+
 def test_a_source_waits_for_transactions_that_are_locked(world: World) -> None:
     """They are sent neither as prepared nor as committed otherwise."""
     master, _ = prepared_source(world)
