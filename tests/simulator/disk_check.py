@@ -34,7 +34,7 @@ def check_tables(
         raise Violation(f"{name}: {problem}")
     if not quiet:
         return
-    for table in ("ttrans", "tobj"):
+    for table in ("ttrans", "tobj", "prepared", "prepared_check"):
         if tables[table]:
             raise Violation(f"{name}: {table} has rows left: {tables[table][:3]}")
     left = orphans(tables).difference(allowed_orphans)
@@ -103,6 +103,10 @@ def _transaction_problems(
             oid = int.from_bytes(oids[i : i + 8], "big")
             if oid % modulo in readable and (oid, tid) not in known:
                 yield f"{where}: object {oid:016x} is listed and missing"
+    marked = {row[0] for row in tables["prepared"]}
+    for ttid, oid, _ in tables["prepared_check"]:
+        if ttid not in marked:
+            yield f"prepared_check {ttid:016x}: object {oid:016x} of a transaction without a mark"
     begun = {row[7] for row in tables["ttrans"]}
     if len(begun) != len(tables["ttrans"]):
         yield "ttrans has a transaction twice"

@@ -250,6 +250,8 @@ DAMAGES: dict[str, tuple[Callable[[Rows], object], str]] = {
     "no transaction": (lambda t: t["trans"].pop(), "not in trans"),
     "a vote left": (lambda t: t["tobj"].append((0, 3, 18, None, None)), "tobj has rows left"),
     "metadata left": (lambda t: t["ttrans"].append(EMPTY_META), "ttrans has rows left"),
+    "a mark left": (lambda t: t["prepared"].append((18, b"x", 1.0, b"", b"")), "prepared has rows"),
+    "a check without a mark": (lambda t: t["prepared_check"].append((18, 3, 0)), "without a mark"),
     "an undo to nowhere": (lambda t: repoint(t, 11), "which is not there"),
     "an undo to another value": (lambda t: repoint(t, 13), "has not the value"),
     "an undo to the future": (lambda t: repoint(t, 19), "not older"),
