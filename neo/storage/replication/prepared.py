@@ -56,11 +56,17 @@ class PreparedFetch:
             self._source = None
         if self._failure is not None:
             raise FetchFailed(self._failure)
-        self._backend.decide(
-            Decided(*row) for row in answer.decided_list if self._is_here(row[1])
-        )
+        self._remember([Decided(*row) for row in answer.decided_list if self._is_here(row[1])])
         await self._database.stored()
         self._participant.watch()
+
+    def _remember(self, outcomes: list[Decided]) -> None:
+        """Remember outcomes of the source, unless the xid was used again: the ttid here is greater."""
+        if outcomes:
+            known = {row.xid: row.ttid for row in self._backend.decided()}
+            self._backend.decide(
+                row for row in outcomes if row.xid not in known or known[row.xid] <= row.ttid
+            )
 
     def ended(self, ttid: bytes) -> None:
         """Ignore rows of this transaction from now on: it was committed or aborted."""

@@ -164,6 +164,21 @@ def test_the_outcomes_are_fetched_if_nothing_is_prepared(world: World) -> None:
     assert node.master.ask(AskPreparedTransactions()).decided_list == [DECIDED]
 
 
+def test_an_older_outcome_of_the_source_does_not_replace_that_of_the_node(world: World) -> None:
+    """24.39: the source was away when the older one was forgotten."""
+    newer: DecidedRow = (DECIDED[0], p64(8), p64(10), 995.0)
+    world.backend.decide([newer])
+    node = Destination(world)
+    node.unfinished(12)
+    source = node.source(FEATURE_PREPARED)
+    node.serve(source, 0, 12, {(12, 0): b"committed"})
+    message_id, _ = take_question(source, AskFetchPrepared)
+    later: DecidedRow = (b"order 8", p64(8), None, 990.0)
+    answer(source, message_id, AnswerFetchPrepared([], [DECIDED, later]))
+    node.master.take(NotifyReplicationDone)
+    assert node.master.ask(AskPreparedTransactions()).decided_list == [newer, later]
+
+
 def test_a_transaction_that_becomes_prepared_later_is_fetched_then(world: World) -> None:
     """24.24"""
     node = Destination(world)
