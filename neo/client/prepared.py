@@ -50,7 +50,8 @@ from neo.protocol.packets import (
 
 logger = logging.getLogger("neo.client")
 
-PREPARED, COMMITTED, ROLLED_BACK = "prepared", "committed", "rolled back"
+#: States in answers to AskPrepared, besides ``rolling back``.
+PREPARED, COMMITTING, COMMITTED, ROLLED_BACK = "prepared", "committing", "committed", "rolled back"
 #: Outcomes that are asked for at first; ten times as many each time that the wanted one is not there.
 OUTCOMES = 1000
 
@@ -168,6 +169,7 @@ class PreparedTransaction:
         self,
         connections: Connections,
         primary: MasterConnection,
+        decisions: PreparedTransactions,
         invalidations: Invalidations,
         voted: ClientTransaction,
         xid: bytes,
@@ -179,6 +181,7 @@ class PreparedTransaction:
         self.ended = False
         self._connections = connections
         self._primary = primary
+        self._decisions = decisions
         self._invalidations = invalidations
         self._voted = voted
         self._prepared = False
@@ -275,11 +278,14 @@ class PreparedTransaction:
 
     def _denied(self, error: ErrorAnswer, callback: Callable[[bytes], object]) -> bytes:
         """Return the tid if the transaction is committed nevertheless: an earlier answer was lost, and
-        the outcome was forgotten since. Else raise TransactionLostError."""
+        the outcome was forgotten since. Raise TransactionLostError if it was rolled back."""
         try:
-            tid = self._voted.final_tid()
+            outcome = self._decisions.outcome(self.xid)
+            tid = self._voted.final_tid() if outcome is None else outcome.tid
         except (ErrorAnswer, NEOStorageError) as e:
             raise self._unknown(e) from e
+        if outcome is not None and outcome.state in (PREPARED, COMMITTING):
+            raise self._unknown(error)
         self.ended = True
         if tid is None:
             raise TransactionLostError(

@@ -482,7 +482,8 @@ class NEOStorage(ConflictResolvingStorage):
             raise StorageTransactionError("tpc_prepare before tpc_vote")
         self._decisions.check_known()
         prepared = PreparedTransaction(
-            self._session.connections, self._session.master, self._invalidations, voted, xid
+            *(self._session.connections, self._session.master, self._decisions),
+            *(self._invalidations, voted, xid),
         )
         # First, so that tpc_abort finds the transaction whatever exception comes.
         self._prepared[id(transaction)] = prepared

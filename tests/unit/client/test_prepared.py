@@ -229,14 +229,31 @@ def test_a_commit_without_answer_is_unknown_and_names_the_xid() -> None:
         assert AskFinishPrepared(XID, False) not in cluster.master.log, "it may be committed"
 
 
-def test_a_commit_after_a_rollback_is_lost_and_may_be_retried() -> None:
+@pytest.mark.parametrize("state", ["rolled back", "rolling back", None])
+def test_a_commit_after_a_rollback_is_lost_and_may_be_retried(state: str | None) -> None:
+    """While the master knows the outcome, no storage node is asked, since it may not have heard of it."""
+    rows: list[PreparedRow] = [] if state is None else [(XID, TTID, None, 1.0, 0, b"", state)]
     with scripted([1]) as (cluster, storage):
         knows(cluster, refusing(ErrorCode.DENIED))
-        cluster.master.answers[AskFinalTID] = lambda m: AnswerFinalTID(MAX_TID)
+        cluster.master.answers |= {
+            AskPrepared: lambda m: AnswerPrepared(rows),
+            AskFinalTID: lambda m: AnswerFinalTID(MAX_TID),
+        }
         cluster.storages[1].answers[AskFinalTID] = lambda m: AnswerFinalTID(None)
         t = voted(storage)
         storage.tpc_prepare(t, XID)
         with pytest.raises(TransactionLostError, match="transfer-1 was rolled back"):
+            storage.tpc_finish(t)
+        assert bool(cluster.storages[1].asked(AskFinalTID)) is (state is None)
+
+
+def test_a_denied_commit_of_what_is_still_prepared_is_unknown() -> None:
+    with scripted([1]) as (cluster, storage):
+        knows(cluster, refusing(ErrorCode.DENIED))
+        cluster.master.answers[AskPrepared] = lambda m: AnswerPrepared(ROWS[:1])
+        t = voted(storage)
+        storage.tpc_prepare(t, XID)
+        with pytest.raises(OutcomeUnknownError):
             storage.tpc_finish(t)
 
 
@@ -244,7 +261,10 @@ def test_a_commit_whose_outcome_was_forgotten_meanwhile_is_found() -> None:
     """The first answer was lost, and a resolver finished and forgot the transaction."""
     with scripted([1]) as (cluster, storage):
         knows(cluster, in_turn(lose(cluster), refusing(ErrorCode.DENIED)))
-        cluster.master.answers[AskFinalTID] = lambda m: AnswerFinalTID(MAX_TID)
+        cluster.master.answers |= {
+            AskPrepared: lambda m: AnswerPrepared([]),
+            AskFinalTID: lambda m: AnswerFinalTID(MAX_TID),
+        }
         cluster.storages[1].answers[AskFinalTID] = lambda m: AnswerFinalTID(TID)
         t = voted(storage)
         storage.tpc_prepare(t, XID)
