@@ -50,8 +50,9 @@ from neo.protocol.packets import (
 
 logger = logging.getLogger("neo.client")
 
-#: States in answers to AskPrepared, besides ``rolling back``.
-PREPARED, COMMITTING, COMMITTED, ROLLED_BACK = "prepared", "committing", "committed", "rolled back"
+#: States in answers to AskPrepared.
+PREPARED, COMMITTING, ROLLING_BACK = "prepared", "committing", "rolling back"
+COMMITTED, ROLLED_BACK = "committed", "rolled back"
 #: Outcomes that are asked for at first; ten times as many each time that the wanted one is not there.
 OUTCOMES = 1000
 

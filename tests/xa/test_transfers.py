@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -144,6 +145,18 @@ def test_the_command_settles_after_a_dry_run(
     assert "committed in second, as in first" in capsys.readouterr().out
     assert command.main(options) == 0
     assert capsys.readouterr().out == "nothing is in doubt\n"
+
+
+@pytest.mark.parametrize("step", ["before commit first", "before commit second"])
+def test_several_resolvers_at_once_do_it_once(pair: Pair, step: str) -> None:
+    pair.crash(step)
+    with ThreadPoolExecutor(3) as pool:
+        runs = [pool.submit(pair.resolve) for _ in range(3)]
+    lines = [line for run in runs for line in run.result()]
+    assert lines and not any(line.failed for line in lines), lines
+    moved = STEPS.index(step) >= DECIDED
+    assert pair.read() == ([MONEY - 1, MONEY + 1] if moved else [MONEY, MONEY])
+    assert pair.in_doubt() == [] and pair.resolve() == []
 
 
 def test_a_database_that_was_given_up_is_not_committed(pair: Pair) -> None:

@@ -1,6 +1,7 @@
 """The command line of ``neoresolve``.
 
-Exit codes: 0 nothing is left to settle, 1 something could not be settled, 2 wrong options.
+Exit codes: 0 settled, or left alone because an application is at work; 1 something could not be settled;
+2 wrong options.
 """
 
 from __future__ import annotations

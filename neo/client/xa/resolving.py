@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from neo.client.errors import ConfigurationError, NEOStorageError, RefusedError
-from neo.client.prepared import COMMITTED, PREPARED, ROLLED_BACK
+from neo.client.prepared import COMMITTED, PREPARED, ROLLED_BACK, ROLLING_BACK
 from neo.client.xa.branches import Branch, NEOBranch, xid_prefix
 from neo.client.xa.joining import neo_storage
 from neo.protocol.ids import format_xid
@@ -138,14 +138,14 @@ class Resolver:
             if age < self._older_than:
                 self._say(xid, f"left alone: prepared {age:.0f} s ago in {self._names(holders)}")
                 return
-        if state in (None, PREPARED):
+        if state in (None, PREPARED, ROLLING_BACK):
             state = self._give_up(xid, holders)
         if state == COMMITTED:
             self._tell(xid, holders, "commit", "committed")
         elif state == ROLLED_BACK:
             self._tell(xid, holders, "rollback", "rolled back")
         elif state is not None:
-            self._say(xid, f"left alone: the coordinator's master is {state}", failed=True)
+            self._say(xid, f"left alone: {self._coordinator.name} is {state} it")
 
     def _names(self, holders: Holders) -> str:
         return ", ".join([self._coordinator.name, *holders])

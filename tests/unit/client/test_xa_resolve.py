@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from ZODB.Connection import TransactionMetaData
@@ -11,12 +12,14 @@ from neo.client import xa
 from neo.client.errors import ConfigurationError
 from neo.client.xa import command
 from neo.client.xa.branches import xid_prefix
+from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import p64
 from neo.protocol.packets import (
     AnswerTransactionInformation,
     AskFinishPrepared,
     AskTransactionInformation,
 )
+from tests.unit.client.committing import refusing
 from tests.unit.client.joined import Bank, World
 from tests.unit.client.prepared_master import Cluster, clusters
 
@@ -219,6 +222,49 @@ def test_a_process_that_was_faster_is_no_failure(world: World) -> None:
     assert resolve(world) == []
 
 
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("step", range(12))
+def test_a_resolver_may_die_anywhere(
+    world: World, committed: bool, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if committed:
+        committed_in(world, "second", "bank")
+    else:
+        world.first.put(XID, "prepared", age=99.0)
+    world.second.put(XID, "prepared", age=99.0)
+    world.bank.prepared.append(XID)
+    left = [step]
+    with monkeypatch.context() as patches:
+        for method in ("recover", "commit", "rollback", "forget", "outcome", "commits"):
+            for kind in (xa.NEOBranch, Bank):
+                if hasattr(kind, method):
+                    patches.setattr(kind, method, dying(getattr(kind, method), left))
+        try:
+            resolve(world)
+        except KeyboardInterrupt:
+            pass
+    resolve(world)
+    assert world.bank.prepared == [] and "prepared" not in [
+        *map(str, world.second.states().values())
+    ]
+    decided = "committed" if committed else "rolled back"
+    undone = [row.state for row in world.second.rows.values() if row.state != decided]
+    assert undone == [] and resolve(world) == []
+    assert world.first.states() == ({} if committed else {XID: "rolled back"})
+
+
+def dying(method: Callable[..., Any], left: list[int]) -> Callable[..., Any]:
+    """Return a method that ends its process after so many calls of such methods."""
+
+    def call(*arguments: Any) -> Any:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return method(*arguments)
+
+    return call
+
+
 def test_a_dry_run_changes_nothing(world: World) -> None:
     committed_in(world, "second")
     world.second.put(XID, "prepared")
@@ -234,8 +280,7 @@ def test_a_dry_run_changes_nothing(world: World) -> None:
 
 def test_a_transition_is_waited_for(world: World) -> None:
     world.first.put(XID, "committing")
-    line = "0123: left alone: the coordinator's master is committing (failed)"
-    assert resolve(world) == [line]
+    assert resolve(world) == ["0123: left alone: first is committing it"]
 
 
 def test_the_coordinator_is_a_neo_database(world: World) -> None:
@@ -268,9 +313,11 @@ def test_the_command_settles_and_prints(world: World, capsys: pytest.CaptureFixt
 def test_the_command_fails_if_something_stays_in_doubt(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    world.first.put(XID, "committing")
+    world.first.put(XID, "prepared", age=99.0)
+    denies = refusing(ErrorCode.DENIED)
+    world.first.scripted.master.answers[AskFinishPrepared] = denies
     assert command.main(["--coordinator", uri(world.first)]) == 1
-    assert "left alone: the coordinator's master is committing" in capsys.readouterr().err
+    assert "not rolled back: rollback of prepared transaction" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
