@@ -132,7 +132,7 @@ class World:
     def __init__(self, found: list[tuple[Cluster, NEOStorage]]) -> None:
         (self.first, self.storage1), (self.second, self.storage2) = found
         self.bank = Bank()
-        self.manager = transaction.TransactionManager()
+        self.manager: Any = transaction.TransactionManager()
         participants = [self.storage1, self.storage2, self.bank]
         self.joined = xa.join(self.manager, participants, self.storage1)
 

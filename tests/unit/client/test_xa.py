@@ -121,6 +121,20 @@ def test_a_transaction_of_another_manager_is_left_alone(world: World) -> None:
     assert not world.first.prepares()
 
 
+def test_one_join_serves_all_threads(world: World) -> None:
+    world.manager = transaction.ThreadTransactionManager()
+    xa.join(world.manager, [world.storage1, world.storage2], world.storage1)
+
+    def commit() -> None:
+        world.change()
+        world.manager.commit()
+
+    assert in_threads(commit, commit, commit) == [None] * 3
+    assert sorted(world.first.prepares()) == sorted(world.second.prepares())
+    assert len(set(world.first.prepares())) == 3
+    wait_until(world.forgotten)
+
+
 @pytest.mark.parametrize("refusing_one", ["first", "second"])
 def test_a_database_that_does_not_prepare_rolls_back_all(world: World, refusing_one: str) -> None:
     """Requirement 12: fail if not all prepares are ok."""
