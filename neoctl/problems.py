@@ -333,7 +333,9 @@ def _join(names: list[str]) -> str:
     return ", ".join(names)
 
 
-def find_blocking(transactions: list[TransactionRow]) -> list[Problem]:
+def find_blocking(
+    transactions: list[TransactionRow], prepared: list[PreparedRow]
+) -> list[Problem]:
     """Return a problem for each transaction that blocks others for too long.
 
     A transaction that waits itself is omitted, because the one that it waits for is listed.
@@ -342,23 +344,25 @@ def find_blocking(transactions: list[TransactionRow]) -> list[Problem]:
     found = [row for row in rows if row["waiting"] and row["seconds"] >= BLOCKING_SECONDS]
     first = [row for row in found if row["phase"] != "waiting"] or found
     first.sort(key=lambda row: -row["seconds"])
-    problems = [_blocking(row) for row in first[:NAMED_MOST]]
+    xids = {row["ttid"]: row["xid"] for row in prepared_data(prepared)}
+    problems = [_blocking(row, xids.get(row["ttid"])) for row in first[:NAMED_MOST]]
     if len(first) > NAMED_MOST:
         text = f"{len(first) - NAMED_MOST} more transactions make others wait"
         problems.append(Problem("problem", text, "neoctl print transactions"))
     return problems
 
 
-def _blocking(row: Data) -> Problem:
+def _blocking(row: Data, xid: str | None) -> Problem:
+    """``xid``: None unless the transaction is prepared."""
     where = row["address"] or "not connected"
     others = "1 other waits" if row["waiting"] == 1 else f"{row['waiting']} others wait"
     text = (
         f"{others} for transaction {row['ttid']} of {row['client']} ({where}) since"
         f" {row['seconds']:.0f} s; it began {row['age']:.0f} s ago and is {row['phase']}"
     )
-    if row["phase"] == "prepared":
-        text = f"{others} for what transaction {row['ttid']} holds, which is prepared"
-        return _undecided("problem", text)
+    if xid is not None:
+        text = f"{others} for what prepared transaction {xid} holds, since {row['seconds']:.0f} s"
+        return _undecided("problem", text, xid)
     if row["phase"] == "finishing":
         return Problem(
             "problem",
@@ -383,13 +387,13 @@ def find_undecided(rows: list[PreparedRow], now: float) -> list[Problem]:
         text += f" ({first['xid']})"
     objects = sum(row["objects"] for row in old)
     text += f": nothing else can write their {objects} objects"
-    return [_undecided("warning", text)]
+    return [_undecided("warning", text, first["xid"])]
 
 
-def _undecided(severity: str, text: str) -> Problem:
+def _undecided(severity: str, text: str, xid: str) -> Problem:
     return Problem(
         severity,
         text,
-        "let its coordinator or neoresolve decide; if they are lost: neoctl print prepared, then neoctl"
-        " commit or neoctl rollback, the same in all databases that take part",
+        "run neoresolve with all databases that take part; if the coordinator is lost for ever, and no"
+        f" other database has committed it: neoctl rollback {xid}",
     )

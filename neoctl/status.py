@@ -75,14 +75,15 @@ def status_reply(admin: AdminClient) -> Reply:
     transactions = _asked(admin, AskTransactions())
     obstacle = _obstacle(admin, state)
     # The last two questions: an admin node of an earlier version does not know them, and closes.
-    prepared = _asked_late(admin, AskPrepared(0))
+    known = _asked_late(admin, AskPrepared(0))
+    prepared = [] if known is None else known.row_list
     scrub = _scrub(admin)
     now = time.time()
     problems = [
         *([] if report is None else find_check_problems(report.row_list)),
         *find_upstream_problems(upstream, nodes, now),
-        *([] if transactions is None else find_blocking(transactions.row_list)),
-        *([] if prepared is None else find_undecided(prepared.row_list, now)),
+        *([] if transactions is None else find_blocking(transactions.row_list, prepared)),
+        *find_undecided(prepared, now),
         *find_problems(state, nodes, table, obstacle, election),
         *find_master_problems(election),
     ]

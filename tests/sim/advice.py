@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any, cast
+from unittest.mock import patch
 
 from neo.admin.core import AdminCore
 from neo.admin.primary import Primary
@@ -173,7 +175,10 @@ class Stage:
     def neoctl(self, line: str) -> Reply:
         """Run a command. Raise the error with which neoctl refuses it."""
         found, words = find(line.split())
-        return found.run(cast(AdminClient, self.admin), Arguments(words, False))
+        master = self.cluster.master_core
+        now = time.time() if master is None else master.host.time()
+        with patch("neoctl.status.time.time", lambda: now):
+            return found.run(cast(AdminClient, self.admin), Arguments(words, False))
 
     def problems(self) -> list[Data]:
         problems: list[Data] = self.neoctl("status").data["problems"]

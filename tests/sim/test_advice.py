@@ -22,6 +22,7 @@ from neo.protocol.enums import CellState, ClusterState, ErrorCode
 from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import Error
 from neo.storage.node import StorageNode
+from neoctl.problems import BLOCKING_SECONDS, PREPARED_SECONDS
 from tests.sim.advice import CHOICE, Stage, steps
 from tests.sim.writing import Counter
 from tests.simulator.clients import ClientProcess
@@ -358,6 +359,35 @@ def blocked(count: int = 1, *, finish: bool = False) -> Stage:
     return stage
 
 
+def undecided(*, wanted: bool) -> Stage:
+    """A client prepared a transaction and stopped, long ago. ``wanted``: another one waits for it."""
+    stage = served(2, 4, 1)
+
+    def store(process: ClientProcess, prepares: bool) -> None:
+        storage = stage.cluster.storage(process, wait_timeout=30.0)
+        transaction = TransactionMetaData()
+        storage.tpc_begin(transaction)
+        try:
+            storage.store(p64(1), ZERO_TID, b"x", "", transaction)
+            storage.tpc_vote(transaction)
+            storage.tpc_prepare(transaction, b"lost")
+        except ConflictError:
+            assert not prepares
+            storage.tpc_abort(transaction)
+            store(process, prepares)
+
+    process = stage.cluster.client()
+    process.spawn(partial(store, process, True), "prepares")
+    stage.world.run(2.0)
+    process.kill()
+    stage.world.run(5.0 if wanted else PREPARED_SECONDS)
+    if wanted:
+        process = stage.cluster.client()
+        process.spawn(partial(store, process, False), "wants it")
+        stage.world.run(BLOCKING_SECONDS + 0.5)
+    return stage
+
+
 # -- several masters ---------------------------------------------------------------------------------
 
 
@@ -419,6 +449,10 @@ DIFFER = "… differ: name the one to believe: neoctl check …:NODE"
 DIFFER_UPSTREAM = (
     "… differ from the upstream cluster: check that one, too; if it is right: neoctl repair …:…"
 )
+UNDECIDED = (
+    "run neoresolve with all databases that take part; if the coordinator is lost for ever, and no other"
+    " database has committed it: neoctl rollback …"
+)
 WAIT_VOTES = "start the others, and wait until they vote"
 
 SCENES = [
@@ -476,6 +510,8 @@ SCENES = [
         "it will be committed: look for a storage node that is stopped or slow",
         lambda: blocked(finish=True),
     ),
+    Scene(UNDECIDED, lambda: undecided(wanted=False)),
+    Scene(UNDECIDED, lambda: undecided(wanted=False), otherwise=True),
     Scene("nothing, unless it stays so", learning),
     Scene(WAIT_VOTES, learning),
 ]
@@ -531,6 +567,12 @@ def wait(stage: Stage) -> None:
     stage.world.run(5.0)
 
 
+def resolve(stage: Stage) -> None:
+    """Do what the resolver does about a transaction that its coordinator does not know."""
+    for row in stage.neoctl("print prepared").data["prepared"]:
+        stage.neoctl(f"rollback {row['xid']}")
+
+
 #: Words of the advice that are no commands of neoctl.
 WORDS: dict[str, Callable[[Stage], None]] = {
     "start neostorage there": revive,
@@ -569,6 +611,8 @@ WORDS: dict[str, Callable[[Stage], None]] = {
     "wait until they vote": nothing,
     "wait until all is copied": nothing,
     "name the one to believe": nothing,
+    "run neoresolve with all databases that take part": resolve,
+    "no other database has committed it": nothing,
 }
 
 
@@ -603,7 +647,7 @@ def templates(expression: ast.expr) -> Iterator[str]:
 def findings() -> Iterator[str]:
     """Yield the master's advice where it cannot decide between copies."""
     for node in ast.walk(ast.parse((ROOT / "neo/master/maintenance/check.py").read_text())):
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "row.text":
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("row.text", "text"):
             yield from (text for text in _literals(node.value) if " differ" in text)
 
 

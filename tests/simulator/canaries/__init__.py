@@ -20,6 +20,7 @@ from tests.simulator.canaries import (
     master,
     old_disks,
     operation,
+    prepared,
     replication,
     scrub,
     storage,
@@ -30,7 +31,7 @@ CANARIES: dict[str, Canary] = {
     canary.name: canary
     for module in (
         *(master, storage, client, replication, operation, backup, maintenance, election),
-        *(old_disks, mark, scrub, locks, interrupts),
+        *(old_disks, mark, scrub, locks, interrupts, prepared),
     )
     for canary in module.CANARIES
 }

@@ -29,6 +29,8 @@ COMMIT_CHANCE = 0.7
 #: Part of the settled transfers for which the contrary decision is tried, and that are forgotten.
 CONTRARY_CHANCE = 0.3
 FORGET_CHANCE = 0.5
+#: Part of the transactions that check a third account.
+CHECKED_CHANCE = 0.8
 #: Undecided transfers at most, so that some accounts are free.
 OPEN_MAX = 3
 
@@ -72,7 +74,7 @@ class Prepared(Workload):
         if self.oids:
             return
         storage: Any = context.storage
-        oids = [storage.new_oid() for _ in range(self.random.randrange(4, 10))]
+        oids = [storage.new_oid() for _ in range(self.random.randrange(4, 9))]
         transaction = TransactionMetaData()
         storage.tpc_begin(transaction)
         try:
@@ -87,11 +89,11 @@ class Prepared(Workload):
 
     def step(self, context: Context, thread: int) -> None:
         choice = context.random.random()
-        if choice < 0.2:
+        if choice < 0.15:
             self._list(context)
-        elif choice < 0.3:
+        elif choice < 0.4:
             self._compete(context)
-        elif choice < 0.6 or len(self._open) >= OPEN_MAX:
+        elif choice < 0.65 or len(self._open) >= OPEN_MAX:
             self._resolve(context)
         else:
             self._transfer(context)
@@ -109,7 +111,7 @@ class Prepared(Workload):
             for xid, oid, change in zip(
                 transfer.xids, (source, target), (-amount, amount), strict=True
             ):
-                checked = other if random.random() < 0.5 else None
+                checked = other if random.random() < CHECKED_CHANCE else None
                 self._prepare(context, xid, oid, change, checked)
                 transfer.prepared.add(xid)
                 if transfer.decision is not None:
