@@ -58,7 +58,8 @@ class Packer(Part):
     locks: Locks
     background: Background
     _working: bool = field(default=False, init=False)
-    _first: int | None = field(default=None, init=False)
+    #: The partition to pack next; -1 if none is in a hurry.
+    _first: int = field(default=-1, init=False)
     _waiting: list[tuple[Peer, int]] = field(default_factory=list, init=False)
 
     # -- state -------------------------------------------------------------------------------------
@@ -86,13 +87,15 @@ class Packer(Part):
         """Note that a cell is packed; forget where an earlier pack was interrupted."""
         backend = self.database.backend
         backend.set_config(f"_packed.{partition}", str(tid) if tid else None)
-        if self._begun() == partition:
+        if self._begun()[0] == partition:
             backend.set_config("_packing", None)
 
-    def _begun(self) -> int | None:
-        """Return the partition whose pack was interrupted, or is in progress."""
-        text = (self.database.backend.get_config("_packing") or "").partition(":")[0]
-        return int(text) if text else None
+    def _begun(self) -> tuple[int, int, bytes]:
+        """Return (partition, tid, next oid) of a pack that was interrupted, or is in progress; partition
+        -1 if there is none."""
+        text = self.database.backend.get_config("_packing") or f"-1:0:{ZERO_OID.hex()}"
+        partition, tid, oid = text.split(":")
+        return int(partition), int(tid), bytes.fromhex(oid)
 
     def pending(self, partition: int) -> bool:
         """Return whether an own cell is readable and must be packed. A cell of a backup must first be
@@ -123,22 +126,15 @@ class Packer(Part):
 
     def _next(self) -> int | None:
         """Return the next partition to pack: the one that was begun, then one that is waited for."""
-        for partition in (self._begun(), self._first):
-            if partition is not None and self._exists(partition) and self.pending(partition):
+        for partition in (self._begun()[0], self._first):
+            if 0 <= partition < len(self.cells.partitions) and self.pending(partition):
                 return partition
         return next(filter(self.pending, self.cells.readable()), None)
 
-    def _exists(self, partition: int) -> bool:
-        return partition < len(self.cells.partitions)
-
     def _start_oid(self, partition: int) -> bytes:
         """Return the oid at which a pack at the wanted tid was interrupted."""
-        text = self.database.backend.get_config("_packing") or ""
-        if text.count(":") == 2:
-            begun, tid, oid = text.split(":")
-            if (int(begun), int(tid)) == (partition, self.wanted()):
-                return bytes.fromhex(oid)
-        return ZERO_OID
+        begun, tid, oid = self._begun()
+        return oid if (begun, tid) == (partition, self.wanted()) else ZERO_OID
 
     # -- events ------------------------------------------------------------------------------------
 
@@ -167,7 +163,7 @@ class Packer(Part):
     def operation_stopped(self) -> None:
         """Refuse the requests that wait; the job is cancelled."""
         self._working = False
-        self._first = None
+        self._first = -1
         waiting, self._waiting = self._waiting, []
         for peer, message_id in waiting:
             peer.refuse(message_id, ErrorCode.NOT_READY, "the pack goes on when the node is back")
