@@ -141,7 +141,6 @@ class Links(Part):
                 self._fail(dial, str(e))
             # Else that node dials this one: its connection is accepted, or the timeout ends the wait.
             return
-        assert isinstance(accepted, AcceptIdentification)
         found = accepted.node_type, accepted.nid, accepted.your_nid
         if self._dials.get(dial.nid) is not dial:
             dial.peer.close()

@@ -75,7 +75,9 @@ class Replication:
         self._engine.drain()
         objects = list(objects)
         if packed:
-            self._repoint(objects)
+            for o, tids in revisions.by_oid(objects).items():
+                for t, value_tid in revisions.repoint(self._reads.revisions_of(o), tids):
+                    self._write(SET_VALUE_TID, value_tid, o % self._tables.modulo, o, t)
         ids = []
         for tid, oid in objects:
             o = to_int(oid)
@@ -83,11 +85,6 @@ class Replication:
             ids += [data_id for (data_id,) in self._read(_DATA_ID, *key)]
             self._write("DELETE FROM obj WHERE `partition`=? AND oid=? AND tid=?", *key)
         self._values.collect(data_id for data_id in ids if data_id is not None)
-
-    def _repoint(self, objects: list[tuple[bytes, bytes]]) -> None:
-        for o, tids in revisions.by_oid(objects).items():
-            for t, value_tid in revisions.repoint(self._reads.revisions_of(o), tids):
-                self._write(SET_VALUE_TID, value_tid, o % self._tables.modulo, o, t)
 
     def unlink_undone(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
         objects = list(objects)

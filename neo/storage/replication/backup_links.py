@@ -28,7 +28,6 @@ from neo.protocol.packets import (
     RequestIdentification,
 )
 from neo.storage.cluster import Cluster
-from neo.storage.database import Database
 from neo.storage.events import Part
 from neo.storage.replication.fetch import Receiver
 from neo.storage.serving.handler import StorageHandler
@@ -43,10 +42,8 @@ IDENTIFY_SECONDS = 10.0
 class FromUpstream(StorageHandler):
     """The handler of a storage node of the upstream cluster, which sends what a fetch asks for."""
 
-    def __init__(
-        self, database: Database, receiver: Receiver, ended: Callable[[Peer], None]
-    ) -> None:
-        super().__init__(database)
+    def __init__(self, receiver: Receiver, ended: Callable[[Peer], None]) -> None:
+        super().__init__(receiver.database)
         self._receiver = receiver
         self._ended = ended
         #: Known before this node is accepted.
@@ -88,7 +85,7 @@ class UpstreamLinks(Part):
             return established
         core, own = self._core, self._cluster.own
         self._dialed[address] = established
-        handler = FromUpstream(self._receiver.database, self._receiver, self.lost)
+        handler = FromUpstream(self._receiver, self.lost)
         peer = core.dial(address, handler)
         request = RequestIdentification(
             NodeType.STORAGE,
@@ -107,8 +104,6 @@ class UpstreamLinks(Part):
                     raise ConnectionLost("the operation stopped meanwhile")
                 del self._dialed[address]
                 accepted = answer.result()
-                if not isinstance(accepted, AcceptIdentification):
-                    raise ConnectionLost("it is not a storage node")
                 if accepted.node_type is not NodeType.STORAGE:
                     raise ConnectionLost("it is not a storage node")
             except (ConnectionLost, ErrorAnswer) as e:

@@ -246,7 +246,10 @@ class SQLite:
             row[0] for row in self._execute("SELECT name FROM sqlite_master WHERE type='table'")
         }
         if "config" in existing:
-            self._upgrade()
+            config = dict(self._execute("SELECT name, value FROM config WHERE value IS NOT NULL"))
+            # The migration runs inside the transaction that creates tables.
+            database = Database("sqlite", self._execute, (), ("COMMIT", "BEGIN IMMEDIATE"))
+            upgrade(self.name, config, database)
         elif existing:
             raise BackendFailure(
                 f"{self.name}: this SQLite database belongs to another program: it has the tables"
@@ -262,12 +265,6 @@ class SQLite:
         self._execute("COMMIT")
         if reset:
             self._execute("VACUUM")
-
-    def _upgrade(self) -> None:
-        config = dict(self._execute("SELECT name, value FROM config WHERE value IS NOT NULL"))
-        # The migration runs inside the transaction that creates tables.
-        database = Database("sqlite", self._execute, (), ("COMMIT", "BEGIN IMMEDIATE"))
-        upgrade(self.name, config, database)
 
     def close(self) -> None:
         if self._db is None:
