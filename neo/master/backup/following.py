@@ -102,7 +102,7 @@ class Backup:
         self._kept_ptid = 0
         #: The last transaction that was announced while the histories were compared.
         self._heard = ZERO_TID
-        self._orders = Orders(
+        self.orders = Orders(
             cluster, core, self.cells, self.upstream_name or "", self._sources, self._ask
         )
         self._asking: dict[int, bool] = {}  # by AskRecovery; True: ask again when it is answered
@@ -139,11 +139,11 @@ class Backup:
                 "this database is a backup, but 'upstream_cluster' is not set: set it, or leave"
                 " backup mode with: neoctl set cluster stopping_backup"
             )
-        self._orders.tick()
+        self.orders.tick()
 
     def stop(self) -> None:
         self._stopped = True
-        self._orders.stop()
+        self.orders.stop()
         self.contact.stop()
         if self._task is not None:
             self._task.cancel()
@@ -194,13 +194,13 @@ class Backup:
         if last > self.cells.last:
             self._readers.missed(last)
         # Earlier orders may name source nodes that are gone.
-        self._orders.forget_upstream()
+        self.orders.forget_upstream()
         self.cells.jumped(last)
         self._cluster.tids.seen(last)
         logger.info("following the upstream cluster from %s", last.hex())
         self._tell_admins()
         self._check_started()
-        self._orders.give()
+        self.orders.give()
         self._pack()
 
     def heard(self, tid: bytes, oids: list[bytes]) -> None:
@@ -219,19 +219,15 @@ class Backup:
             return
         self.cells.heard(tid, {self._cluster.partitions.partition(id_) for id_ in (tid, *oids)})
         self._readers.heard(tid, oids)
-        self._orders.give()
+        self.orders.give()
 
     def tables_changed(self) -> None:
         """Choose sources again: upstream nodes may have come or gone."""
         if not self.following:
             return
-        self._orders.forget_upstream(gone_only=True)
+        self.orders.forget_upstream(gone_only=True)
         self._tell_admins()
-        self._orders.give()
-
-    def source(self, partition: int) -> tuple[str, Address] | None:
-        """Return the upstream cluster and a node of it where the partition can be read now."""
-        return self._orders.upstream(partition)
+        self.orders.give()
 
     def _sources(self, partition: int) -> list[Address]:
         if self._following is None or self._cluster.state is not BACKINGUP:
@@ -261,8 +257,8 @@ class Backup:
             return
         self.cells.done(partition, nid, tid)
         self._unknown.discard((partition, nid))
-        self._orders.prune()
-        self._orders.give(partition)
+        self.orders.prune()
+        self.orders.give(partition)
         self._ask_if_behind(nid)
         self.advance()
 
@@ -323,7 +319,7 @@ class Backup:
         for cell, told in cells:
             cell.tid = max(cell.tid, told if tid is None else tid)
         self._check_started()
-        self._orders.give()
+        self.orders.give()
         self.advance()
 
     def cells_changed(self, changes: Iterable[CellChange]) -> None:
@@ -344,8 +340,8 @@ class Backup:
             self.cells.remove(partition, nid)
             self._unknown.discard((partition, nid))
             nids.add(nid)
-        self._orders.prune()
-        self._orders.give()
+        self.orders.prune()
+        self.orders.give()
         for nid in sorted(nids):
             # Its watermark may have been held back by the cell that it lost.
             self._ask_if_behind(nid)
@@ -383,8 +379,8 @@ class Backup:
         it."""
         self.packer.wanted(tid)
         if self.following:
-            self._orders.forget_before(tid)
-            self._orders.give()
+            self.orders.forget_before(tid)
+            self.orders.give()
         self._pack()
 
     def _pack(self) -> None:

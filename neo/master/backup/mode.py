@@ -148,7 +148,7 @@ class BackupMode:
 
     def source(self, partition: int) -> tuple[str, Address] | None:
         """Return the upstream cluster and a node of it where the partition can be read now."""
-        return None if self.current is None else self.current.source(partition)
+        return None if self.current is None else self.current.orders.upstream(partition)
 
     def done(self, nid: int, partition: int, tid: bytes) -> None:
         """Note that a storage node completed a cell up to ``tid``."""
