@@ -23,31 +23,25 @@ def check_clone(cluster: Cluster, request: RequestIdentification) -> list[int]:
     """Return the partitions that the clone has. Raise ErrorAnswer if it may not join."""
     if cluster.state not in SERVING:
         raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
+    if (request.node_type, request.nid, request.address) != (NodeType.STORAGE, None, None):
+        raise _wrong("only storages without id and address are cloned")
     partitions = request.extra["new_nid"]
-    if (
-        request.node_type is not NodeType.STORAGE
-        or request.nid is not None
-        or request.address is not None
-    ):
-        raise ErrorAnswer(
-            ErrorCode.PROTOCOL_ERROR, "only storages without id and address are cloned"
-        )
     count = len(cluster.partitions)
     theirs = request.extra.get("partitions", count)  # other implementations do not tell
     if theirs != count:
-        raise ErrorAnswer(
-            ErrorCode.PROTOCOL_ERROR,
+        raise _wrong(
             f"the database has {theirs} partitions and the cluster {count}: it is no copy of a node of"
-            " this cluster",
+            " this cluster"
         )
     if not isinstance(partitions, list) or not all(
         type(partition) is int and 0 <= partition < count for partition in partitions
     ):
-        raise ErrorAnswer(
-            ErrorCode.PROTOCOL_ERROR,
-            f"the clone asks for {partitions}: partitions 0 to {count - 1} exist",
-        )
+        raise _wrong(f"the clone asks for {partitions}: partitions 0 to {count - 1} exist")
     return list(dict.fromkeys(partitions))
+
+
+def _wrong(text: str) -> ErrorAnswer:
+    return ErrorAnswer(ErrorCode.PROTOCOL_ERROR, text)
 
 
 def accept_clone(
