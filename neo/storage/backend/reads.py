@@ -12,7 +12,7 @@ from neo.protocol.ids import ZERO_TID
 from neo.storage.backend import revisions
 from neo.storage.backend.api import Record, Stored, Tail, Transaction
 from neo.storage.backend.revisions import Revision
-from neo.storage.backend.sql import MAX_TID, Engine, bound, optional_bytes, to_bytes, to_int
+from neo.storage.backend.sql import MAX_TID, Engine, Row, bound, optional_bytes, to_bytes, to_int
 from neo.storage.backend.tables import Tables
 from neo.storage.backend.values import Values
 
@@ -79,20 +79,11 @@ class Reads:
             rows = self._read(sql, o % self._tables.modulo, o, limit)
         if not rows:
             return None
-        return self._record(oid, *rows[0])
+        return self._record(oid, rows[0])
 
-    def _record(
-        self,
-        oid: bytes,
-        tid: int,
-        value_tid: int | None,
-        data_id: int | None,
-        compression: int | None,
-        checksum: bytes | None,
-        data: bytes | None,
-        next_tid: int | None = None,
-    ) -> Record:
+    def _record(self, oid: bytes, row: Row) -> Record:
         """Return the record with the columns of a row of ``obj`` and ``data``. Raise RecordDamaged."""
+        tid, value_tid, data_id, compression, checksum, data, next_tid = row
         serial = to_bytes(tid)
         if data_id is None:
             compression, checksum, data = None, _NO_CHECKSUM, b""
@@ -105,14 +96,9 @@ class Reads:
             if sha1(data).digest() != checksum:
                 what = f"object {oid.hex()} at serial {serial.hex()}"
                 raise self._values.damaged(what, data_id)
-        return Record(
-            serial,
-            None if next_tid is None else to_bytes(next_tid),
-            compression,
-            checksum,
-            data,
-            None if value_tid is None else to_bytes(value_tid),
-        )
+        next_serial = None if next_tid is None else to_bytes(next_tid)
+        data_serial = None if value_tid is None else to_bytes(value_tid)
+        return Record(serial, next_serial, compression, checksum, data, data_serial)
 
     def records(self, rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Record | None]:
         together = self._dialect.records_together
@@ -131,7 +117,7 @@ class Reads:
         places = " OR ".join(["o.tid=? AND o.oid=?"] * len(rows))
         sql = (
             "SELECT o.oid, o.tid, o.value_tid, o.data_id, d.compression, d.hash,"
-            f" CASE WHEN LENGTH(d.value)<={self._dialect.small_bytes} THEN d.value END"
+            f" CASE WHEN LENGTH(d.value)<={self._dialect.small_bytes} THEN d.value END, NULL"
             f" FROM obj o{self._dialect.primary_key} LEFT JOIN data d ON d.id=o.data_id"
             f" WHERE o.`partition`=? AND ({places})"
         )
@@ -140,7 +126,7 @@ class Reads:
         for key, (tid, oid) in zip(keys, rows, strict=True):
             row = found.get(key)
             if row is not None and (row[3] is None or row[6] is not None):
-                yield self._record(oid, *row[1:])
+                yield self._record(oid, row[1:])
             else:
                 yield None if row is None else self.load(oid, tid, None)
 
