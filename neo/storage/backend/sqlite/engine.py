@@ -336,6 +336,8 @@ class SQLite:
         raise self._failure from error
 
     def _explained(self, error: Exception) -> BackendFailure:
+        """Return the failure for an error of SQLite, the operating system, or the thread that syncs."""
+        path = self._path
         if isinstance(error, BackendFailure):
             return error
         try:
@@ -343,7 +345,20 @@ class SQLite:
                 self._files.check()
         except DatabaseGone as gone:
             return gone
-        return _explain(error, self._path)
+        if isinstance(error, OSError):
+            return BackendFailure(
+                f"{path}: cannot make the log of the database durable: {error}. Check the disk and the"
+                " system log"
+            )
+        if not isinstance(error, sqlite3.Error):
+            return BackendFailure(f"{path}: cannot make the log of the database durable: {error!r}")
+        name = getattr(error, "sqlite_errorname", None) or ""
+        for prefix, advice in _ADVICE.items():
+            if name.startswith(prefix):
+                return BackendFailure(f"{path}: {advice} ({error}, {name})")
+        if not os.path.exists(path):
+            return BackendFailure(f"{path}: the file of the database is gone ({error}, {name})")
+        return BackendFailure(f"{path}: the database refused a statement ({error}, {name})")
 
     def insert_value(self, data_id: int, checksum: bytes, compression: int, data: bytes) -> None:
         self._value_bytes += len(data)
@@ -462,21 +477,3 @@ class SQLite:
         if syncer is self._syncer and self._failure is None:
             self._failure = self._explained(error)
             self._on_failure(self._failure)
-
-
-def _explain(error: Exception, path: str) -> BackendFailure:
-    """Return the failure for an error of SQLite, the operating system, or the thread that syncs."""
-    if isinstance(error, OSError):
-        return BackendFailure(
-            f"{path}: cannot make the log of the database durable: {error}. Check the disk and the"
-            " system log"
-        )
-    if not isinstance(error, sqlite3.Error):
-        return BackendFailure(f"{path}: cannot make the log of the database durable: {error!r}")
-    name = getattr(error, "sqlite_errorname", None) or ""
-    for prefix, advice in _ADVICE.items():
-        if name.startswith(prefix):
-            return BackendFailure(f"{path}: {advice} ({error}, {name})")
-    if not os.path.exists(path):
-        return BackendFailure(f"{path}: the file of the database is gone ({error}, {name})")
-    return BackendFailure(f"{path}: the database refused a statement ({error}, {name})")
