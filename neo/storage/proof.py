@@ -15,7 +15,7 @@ Replication then compares all that such a cell has, because its gaps may be anyw
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 
 from neo.storage.backend.api import Backend
 from neo.topology.partitions import PartitionTable
@@ -63,13 +63,11 @@ class Proof:
                 )
         self.cells_changed(nid, readable)
 
-    def cells_changed(self, nid: int, readable: Container[int]) -> None:
+    def cells_changed(self, nid: int, readable: Iterable[int]) -> None:
         """Forget what the partition table says, too. Call when it is written to the database."""
-        announced = {p for p in self._announced() if p not in readable}
-        write_partitions(self._backend, _ANNOUNCED, announced)
+        write_partitions(self._backend, _ANNOUNCED, self._announced().difference(readable))
         unproven = self.unproven()
-        lost = {p for p in unproven if p not in readable}
-        if lost:
+        if lost := unproven.difference(readable):
             write_partitions(self._backend, _UNPROVEN, unproven - lost)
             self._backend.forget_complete(nid)
 
