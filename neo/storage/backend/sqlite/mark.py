@@ -105,7 +105,8 @@ class SQLiteMark:
         self._position = next_position(None if reset else found, self._random)
 
     def _find(self, promised: Position | None) -> Position | None:
-        """Return the position of the database; None if it is empty."""
+        """Return the position of the database; None if it is empty. Raise WentBack if a damaged log
+        explains an error of SQLite."""
         # On close, a connection that may write would copy the rest of a damaged log over newer pages and
         # delete the log. Only rollback journals, which other programs write, need such a connection.
         mode = "rw" if os.path.exists(f"{self._path}-journal") else "ro"
@@ -125,24 +126,16 @@ class SQLiteMark:
                 index = WalIndex(self._path)
                 found = found._replace(log=index.end())
             if failure is not None:
-                self._explain(failure, found, promised)
+                # The rest of a log that was already copied into the database hides newer pages.
+                if promised is not None and found.log.salts == promised.log.salts:
+                    # Raises WentBack if frames are missing.
+                    self._compare(promised._replace(log=found.log), promised)
+                raise failure
             return found
         finally:
             db.close()
             if index is not None:
                 index.close()
-
-    def _explain(
-        self, error: sqlite3.DatabaseError, found: Position, promised: Position | None
-    ) -> None:
-        """Raise WentBack if a damaged log explains the error, otherwise the error.
-
-        The rest of a log that was already copied into the database hides newer pages.
-        """
-        if promised is not None and found.log.salts == promised.log.salts:
-            # Raises WentBack if frames are missing.
-            self._compare(promised._replace(log=found.log), promised)
-        raise error
 
     def _compare(self, found: Position | None, promised: Position | None) -> None:
         advice = (
