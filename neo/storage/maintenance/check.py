@@ -44,7 +44,6 @@ from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     FEATURE_TAILS,
     A,
-    Address,
     AnswerCheckSerialRange,
     AnswerCheckTIDRange,
     AnswerPackState,
@@ -175,17 +174,16 @@ class Comparison:
         self._reference: int | None = None
         #: What all were packed at when the comparison began; None if that does not matter.
         self._packed: AnswerPackState | None = None
-        self._upstream, address = m.source
-        self._address: Address | None = address
+        self._upstream, self._address = m.source
         if self._upstream:
-            if address is None or not self._cells.backup.active:
+            if self._address is None or not self._cells.backup.active:
                 raise CheckFailed(
                     "only cells of a backup can be compared with those of another cluster"
                 )
             self._nodes.append(UPSTREAM)
             self._reference = UPSTREAM
-        elif address is not None:
-            node = self._cluster.nodes.by_address(NodeType.STORAGE, address)
+        elif self._address is not None:
+            node = self._cluster.nodes.by_address(NodeType.STORAGE, self._address)
             if node is None or node.nid not in self._nodes:
                 raise CheckFailed("the reference cell is not readable any more")
             self._reference = node.nid

@@ -87,12 +87,9 @@ class UpstreamLinks(Part):
         self._dialed[address] = established
         handler = FromUpstream(self._receiver, self.lost)
         peer = core.dial(address, handler)
+        timestamp = None if own is None else own.id_timestamp
         request = RequestIdentification(
-            NodeType.STORAGE,
-            None,
-            self._cluster.address,
-            cluster,
-            None if own is None else own.id_timestamp,
+            *(NodeType.STORAGE, None, self._cluster.address, cluster, timestamp),
             {FEATURES: [FEATURE_MAINTENANCE]},
         )
         timer = core.call_later(IDENTIFY_SECONDS, lambda: peer.lost("it does not answer"))
