@@ -1,0 +1,152 @@
+"""When a client votes, and which answers and notifications it ignores by then."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from ZODB.POSException import ConflictError
+
+from neo.client import system
+from neo.client.errors import TransactionLostError
+from neo.protocol.enums import ErrorCode
+from neo.protocol.ids import MAX_TID, ZERO_TID, p64
+from neo.protocol.packets import (
+    AbortTransaction,
+    AnswerFinalTID,
+    AnswerRebaseTransaction,
+    AnswerStoreObject,
+    AskFinalTID,
+    AskFinishTransaction,
+    AskRebaseTransaction,
+    AskStoreObject,
+    AskStoreTransaction,
+    Error,
+    FailedVote,
+    NotifyDeadlock,
+)
+from tests.unit.client.committing import OID, OTHER, TTID, Merging, begin, refusing, stored
+from tests.unit.client.peers import wait_until
+from tests.unit.client.scripted import Node, scripted
+
+
+@pytest.fixture(autouse=True)
+def short_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the intervals at which threads check deadlines, and connections on which none waits."""
+    monkeypatch.setattr(system, "TICK_SECONDS", 0.02)
+    monkeypatch.setattr(system, "SWEEP_SECONDS", 0.02)
+
+
+def answer_store(node: Node, number: int, locked: bytes | None) -> None:
+    """Answer one of the stores that a node got, counted from 0."""
+    received = node.peer.received
+    stores = [i for i, message in enumerate(received) if isinstance(message, AskStoreObject)]
+    node.peer.answer(stores[number], AnswerStoreObject(locked))
+
+
+def test_nothing_is_voted_while_a_store_is_not_answered() -> None:
+    """Specification 7.18."""
+    with scripted([1, 2], wait_timeout=0.05) as (cluster, storage):
+        fast, slow = cluster.storages.values()
+        slow.answers[AskStoreObject] = lambda m: None
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        with pytest.raises(ConflictError):
+            storage.tpc_vote(t)
+        storage.tpc_abort(t)
+        for node in fast, slow:
+            node.wait_for(AbortTransaction)  # what was sent before has arrived
+            assert not node.asked(AskStoreTransaction)
+
+
+def test_a_late_answer_to_a_store_that_conflicted_elsewhere_is_ignored() -> None:
+    """Specification 7.17: the object is stored again while the second node has not answered."""
+    with scripted([1, 2]) as (cluster, storage):
+        merging = Merging(storage)
+        first, second = cluster.storages.values()
+        first.answers[AskStoreObject] = second.answers[AskStoreObject] = lambda m: None
+        t = begin(storage)
+        storage.store(OID, p64(7), b"one", "", t)
+        vote = threading.Thread(target=storage.tpc_vote, args=[t])
+        vote.start()
+        first.wait_for(AskStoreObject)
+        answer_store(first, 0, p64(9))
+        for node in first, second:
+            node.wait_for(AskStoreObject, count=2)
+        # The second node had delayed the first store: its answer must not pass for one to the second,
+        # or the data is dropped while the first node may still find another conflict.
+        answer_store(second, 0, ZERO_TID)
+        answer_store(second, 1, None)
+        participants = storage._begun(t)._participants
+        wait_until(lambda: len(participants.asked) - len(participants.ready) == 1)
+        answer_store(first, 1, p64(11))
+        for node in first, second:
+            node.wait_for(AskStoreObject, count=3)
+            answer_store(node, 2, None)
+        vote.join(10)
+        assert not vote.is_alive() and len(merging.calls) == 2
+        assert first.asked(AskStoreTransaction) and second.asked(AskStoreTransaction)
+        storage.tpc_finish(t)
+
+
+def test_a_transaction_whose_metadata_nobody_voted_is_aborted() -> None:
+    """Specification 7.22: all nodes with its objects are there, and its partition has a lost one."""
+    with scripted([1], [2]) as (cluster, storage):
+        keeper = cluster.storages[2]
+        keeper.answers[AskStoreTransaction] = lambda m: keeper.peer.close()
+        cluster.master.answers[FailedVote] = lambda m: Error(ErrorCode.ACK.value, "")
+        t = begin(storage)
+        storage.store(OTHER, None, b"two", "", t)
+        with pytest.raises(TransactionLostError, match="no storage node has the transaction's metadata"):
+            storage.tpc_vote(t)
+        assert not cluster.master.asked(FailedVote)
+        storage.tpc_abort(t)
+
+
+def test_a_deadlock_after_the_vote_is_ignored() -> None:
+    """Specification 8.16: others wait for the transaction, which gives up no lock any more."""
+    with scripted([1]) as (cluster, storage):
+        cluster.storages[1].answers[AskRebaseTransaction] = lambda m: AnswerRebaseTransaction([])
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage.tpc_vote(t)
+        cluster.tell(NotifyDeadlock(TTID, p64(1500)))
+        storage.sync()
+        storage.tpc_finish(t)
+        cluster.tell(NotifyDeadlock(TTID, p64(1600)))
+        storage.sync()
+        assert not cluster.storages[1].asked(AskRebaseTransaction)
+
+
+def test_the_master_alone_aborts_what_it_was_asked_to_finish() -> None:
+    """Specification 7.45."""
+    with scripted([1]) as (cluster, storage):
+        refuse = refusing(ErrorCode.INCOMPLETE_TRANSACTION)
+        cluster.master.answers[AskFinishTransaction] = refuse
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage.tpc_vote(t)
+        with pytest.raises(TransactionLostError):
+            storage.tpc_finish(t)
+        storage.tpc_abort(t)
+        again = begin(storage)
+        storage.store(OID, None, b"two", "", again)
+        storage._begun(again).settle()  # what was sent before has arrived
+        assert len(stored(cluster, 1)) == 2
+        for node in cluster.master, cluster.storages[1]:
+            assert not node.asked(AbortTransaction)
+        storage.tpc_abort(again)
+
+
+def test_what_no_storage_node_has_either_was_not_committed() -> None:
+    """Specification 7.39."""
+    with scripted([1]) as (cluster, storage):
+        cluster.master.answers[AskFinishTransaction] = lambda m: cluster.master.peer.close()
+        cluster.master.answers[AskFinalTID] = lambda m: AnswerFinalTID(MAX_TID)
+        cluster.storages[1].answers[AskFinalTID] = lambda m: AnswerFinalTID(None)
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage.tpc_vote(t)
+        with pytest.raises(TransactionLostError, match="was not committed"):
+            storage.tpc_finish(t)
+        assert cluster.storages[1].asked(AskFinalTID) == [AskFinalTID(TTID)]
