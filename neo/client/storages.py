@@ -80,6 +80,11 @@ class StorageConnections:
             accepted = self._connections.identify(channel, request, NodeType.STORAGE)
             if accepted.nid != nid:
                 raise ConnectionLost(f"{channel.name} is {format_nid(accepted.nid)}")
+            if accepted.your_nid != joined.nid:
+                raise ConnectionLost(
+                    f"{channel.name} accepted {format_nid(accepted.your_nid)},"
+                    f" not {format_nid(joined.nid)}"
+                )
         except BaseException:
             channel.close("identification failed")
             raise
