@@ -62,6 +62,7 @@ def test_a_lock_waits_for_the_vote_to_be_durable_whatever_the_client_does(
     world: World, master: End, client: End
 ) -> None:
     """Specification 7.30."""
+    world.settle()  # else the lock would wait for the partition table
     store(client, 10, 1)
     client.ask_later(AskVoteTransaction(p64(10)))  # the client does not wait
     locked = master.ask_later(AskLockInformation(p64(10), p64(12)))
