@@ -89,6 +89,25 @@ def test_a_late_answer_to_a_store_that_conflicted_elsewhere_is_ignored() -> None
         storage.tpc_finish(t)
 
 
+def test_a_node_that_was_lost_gets_no_more_of_the_transaction() -> None:
+    """Specification 7.9: though it is connected again, it lacks what was stored before."""
+    with scripted([1, 2]) as (cluster, storage):
+        cluster.master.answers[FailedVote] = lambda m: Error(ErrorCode.ACK.value, "")
+        lost, other = cluster.storages.values()
+        t = begin(storage)
+        storage.store(p64(2), None, b"one", "", t)
+        storage._begun(t).settle()
+        storage._session.storages.channel(1).close("lost")
+        storage.store(p64(4), None, b"two", "", t)
+        storage._session.storages.channel(1)  # another one
+        storage.store(p64(6), None, b"three", "", t)
+        storage.tpc_vote(t)
+        storage.tpc_finish(t)
+        assert cluster.master.asked(FailedVote) == [FailedVote(TTID, [1])]
+        assert len(lost.server.peers) == 2 and not lost.asked(AskStoreTransaction)
+        assert (len(stored(cluster, 1)), len(stored(cluster, 2))) == (1, 3)
+
+
 def test_a_transaction_whose_metadata_nobody_voted_is_aborted() -> None:
     """Specification 7.22: all nodes with its objects are there, and its partition has a lost one."""
     with scripted([1], [2]) as (cluster, storage):
