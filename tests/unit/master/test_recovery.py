@@ -345,7 +345,8 @@ def test_a_table_older_than_the_one_in_use_is_refused() -> None:
 
 
 def test_a_table_that_nobody_committed_with_is_not_missed() -> None:
-    """A storage node may lose what it was told just before its end; nothing depends on it."""
+    """A storage node may lose what it was told just before its end; nothing depends on it
+    (specification 4.19)."""
     world = MasterWorld(replicas=1)
     first, second = world.running()
     rows = world.master.partitions.row_list()

@@ -145,7 +145,7 @@ def test_sound_copies_are_equal_however_they_are_packed(
 def test_a_sound_copy_is_believed_and_one_that_went_back_is_found(
     history: Transactions, length: int, packed: int, data: Any
 ) -> None:
-    """The copy may know of packs before it was made, but of no later one."""
+    """The copy may know of packs before it was made, but of no later one (specification 5.15)."""
     numbers = set(range(1, len(history) + 1))
     first = data.draw(st.integers(1, len(history) + 1), "first transaction that is lost")
     last = data.draw(st.integers(first, len(history) + 1), "last one")

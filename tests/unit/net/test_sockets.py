@@ -26,6 +26,7 @@ from neo.net.sockets import (
     ],
 )
 def test_address(text: str, address: tuple[str, int]) -> None:
+    """Specification 2.9."""
     if text.startswith("localhost"):
         assert parse_address(text)[0] in {"127.0.0.1", "::1"}
     else:

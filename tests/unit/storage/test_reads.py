@@ -114,7 +114,7 @@ def test_reads_wait_for_the_unlock_of_a_locked_transaction(
 
 
 def test_transactions_are_listed_and_described(master: End, client: End) -> None:
-    """Specification 6.15, 6.16, 6.18, 6.19."""
+    """Specification 6.15, 6.16, 6.17, 6.18, 6.19."""
     for number in range(4):
         commit(master, client, 10 + 2 * number, 10 + 2 * number, number)
     assert client.ask(AskTIDs(1, 3, INVALID_PARTITION)).tid_list == [p64(14), p64(12)]

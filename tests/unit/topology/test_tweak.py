@@ -181,6 +181,7 @@ def test_the_cell_that_feeds_already_goes_on_if_one_is_enough() -> None:
 
 
 def test_a_feeding_cell_is_not_needed_if_there_are_as_many_others_as_wanted() -> None:
+    """Specification 9.11."""
     assert fed(loaded([{1: FEEDING, 2: UP, 3: OUT}], 0)) == [(0, 1, DISCARDED)]
 
 

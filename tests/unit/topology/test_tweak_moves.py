@@ -227,6 +227,7 @@ def test_nothing_changes_if_no_node_may_have_cells() -> None:
 def test_replication_in_any_order_leads_to_a_table_that_stays(
     rows: Rows, nodes: Nodes, replicas: int, rng: Random
 ) -> None:
+    """Specification 9.11."""
     table = tweaked(rows, nodes, replicas)
     chosen = [cells(row) for row in table.rows]
     order = incomplete(table)
