@@ -296,6 +296,7 @@ def test_failing_tells_the_peer_with_the_last_id_received() -> None:
 
 
 def test_close_drops_what_was_not_sent_and_returns_the_questions() -> None:
+    """Specification 2.27."""
     connection = opened()
     connection.ask(Ping(), "one")
     connection.ask(Ping(), "two")

@@ -321,6 +321,7 @@ def test_requests_that_wait_aside_are_bounded(
 
 @pytest.mark.parametrize("how", ["lost", "close", "drop"])
 def test_nothing_that_waits_survives_the_connection(remotes: Remotes, how: str) -> None:
+    """Specification 2.27."""
     remote = remotes.connect()
     remote.load(5 * MB, 1, 2, 3)
     remotes.turn()
