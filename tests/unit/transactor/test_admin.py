@@ -47,6 +47,7 @@ def test_reset_node_forgets_the_journal_of_a_peer() -> None:
 
 
 def test_members_are_changed_through_the_log() -> None:
+    """Specification 20.43."""
     host = Host()
     operator = host.client(admin=True)
     assert operator.say(b'move_peer "n0" elsewhere 9\n') == (
@@ -63,6 +64,7 @@ def test_members_are_changed_through_the_log() -> None:
 
 
 def test_the_own_place_in_a_status_is_that_in_the_present_list() -> None:
+    """Specification 20.42."""
     host = Host(3, name="n2")
     operator = host.client(admin=True)
     assert operator.say(b"getstatus\n").startswith(b"status 3 2 ")
@@ -76,6 +78,7 @@ def test_the_own_place_in_a_status_is_that_in_the_present_list() -> None:
 
 
 def test_the_speed_test_posts_after_each_decision_until_it_is_switched_off() -> None:
+    """Specification 20.53."""
     host = Host(3)
     operator = host.client(admin=True)
     assert operator.say(b"speedtest 67108864\n") == b"speedtest 67108864\n"
@@ -93,11 +96,13 @@ def test_the_speed_test_posts_after_each_decision_until_it_is_switched_off() -> 
 
 
 def test_the_speed_test_must_be_allowed_at_the_start() -> None:
+    """Specification 20.53."""
     operator = Host(speedtest=False).client(admin=True)
     assert operator.say(b"speedtest 100\n").startswith(b"error: the speed test is not allowed")
 
 
 def test_debug_flags_have_the_bits_of_the_page() -> None:
+    """Specification 20.51."""
     assert FLAGS == {
         **{"se_tasks": 0o1, "se_requests": 0o2, "se_connections": 0o4, "ta_state": 0o10},
         **{"ta_arrivals": 0o20, "ta_posts": 0o40, "ta_moreposts": 0o100, "ta_acks": 0o200},

@@ -22,6 +22,7 @@ HTTP = b"POST /debugfile HTTP/1.1\r\nHost: localhost:7002\r\n\r\nterminate\r\ndu
 
 
 def test_an_operator_answers_the_challenge_with_the_secret() -> None:
+    """Specification 20.50."""
     host = Host(admin_secret="for operators", secret="for applications")
     operator = host.client(admin=True, challenge=CHALLENGE)
     assert operator.got() == b"challenge 00ff\n"
@@ -65,6 +66,7 @@ def test_a_stranger_cannot_make_a_transactor_keep_data() -> None:
 
 
 def test_strangers_are_few_and_do_not_stay() -> None:
+    """Specification 20.50."""
     host = Host(admin_secret="x")
     strangers = [host.client(admin=True, challenge=CHALLENGE) for _ in range(STRANGERS_MAX)]
     assert host.service.open(strangers[0], True, "one more", CHALLENGE) is None
@@ -94,6 +96,7 @@ def test_a_mistake_in_a_command_does_not_end_the_connection_of_an_operator() -> 
 
 @pytest.mark.parametrize("word", sorted(HELP.keys() - SERVICE))
 def test_commands_of_operators_are_refused_to_application_servers(word: str) -> None:
+    """Specification 20.39."""
     host = Host()
     client, usage = host.client(), HELP[word]
     line = " ".join([word, *["1"] * usage.least])
@@ -106,6 +109,7 @@ def test_commands_of_operators_are_refused_to_application_servers(word: str) -> 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/b", ".hidden", '""', "x" * 101, "a~"])
 @pytest.mark.parametrize("word", ["dump", "debugfile"])
 def test_files_have_plain_names(word: str, name: str) -> None:
+    """Specification 20.52."""
     host = Host()
     operator = host.client(admin=True)
     assert operator.say(f"{word} {name}\n".encode()).startswith(b"error: a file is written into")
@@ -153,6 +157,7 @@ def test_operators_have_a_socket_unless_a_port_and_a_secret_are_given(tmp_path: 
 
 
 def test_the_socket_is_for_the_own_user_and_replaces_what_a_killed_one_left(tmp_path: Path) -> None:
+    """Specification 20.50."""
     path = str(tmp_path / "admin.sock")
     before = os.umask(0o022)
     try:

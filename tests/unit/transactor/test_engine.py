@@ -10,6 +10,7 @@ from tests.unit.transactor.calm import TIMING, Calm
 
 @pytest.mark.parametrize("count", [2, 3, 5, 7])
 def test_the_quiet_case_costs_three_packets_per_peer(count: int) -> None:
+    """Specification 20.3."""
     world = Calm(count)
     world.decide(0)
     world.packets = 0
@@ -41,6 +42,7 @@ def test_idle_time_does_not_count_for_the_timeout_of_a_round() -> None:
 
 
 def test_one_of_two_concurrent_posts_wins_and_the_other_may_be_posted_again() -> None:
+    """Specification 20.11."""
     world = Calm(3)
     first, second = world.write(1, b"one"), world.write(2, b"other")
     assert isinstance(first, Sid) and isinstance(second, Sid)
@@ -59,6 +61,7 @@ def test_one_of_two_concurrent_posts_wins_and_the_other_may_be_posted_again() ->
 
 
 def test_a_node_that_posts_without_pause_lets_others_go_first() -> None:
+    """Specification 20.14."""
     world = Calm(3)
     world.decide(0)
     winners = []
@@ -80,6 +83,7 @@ def test_a_node_that_posts_without_pause_lets_others_go_first() -> None:
 
 
 def test_a_silent_coordinator_is_gone_around_and_hears_of_it_later() -> None:
+    """Specification 20.12, 20.13."""
     world = Calm(3)
     world.decide(0)
     world.unheard = {0}
@@ -107,6 +111,7 @@ def test_a_minority_waits_and_says_so() -> None:
 
 
 def test_the_timeout_of_a_peer_grows_after_a_wrong_suspicion() -> None:
+    """Specification 20.13."""
     detector = Calm(2).engine(0).detector
     detector.heard(1, 0)
     for now in range(1000):
@@ -120,6 +125,7 @@ def test_the_timeout_of_a_peer_grows_after_a_wrong_suspicion() -> None:
 
 
 def test_nothing_is_promised_before_it_is_on_disk() -> None:
+    """Specification 20.8."""
     world = Calm(3)
     batch = world.engine(0).take()
     world.write(0)
@@ -141,6 +147,7 @@ def test_nothing_is_promised_before_it_is_on_disk() -> None:
 
 
 def test_only_what_is_held_is_acknowledged() -> None:
+    """Specification 20.3."""
     engine = Calm(3).engine(1)
     engine.receive(0, Propose(1, 0, Sid(0, 9)))
     batch = engine.take()
@@ -149,6 +156,7 @@ def test_only_what_is_held_is_acknowledged() -> None:
 
 
 def test_a_decision_without_its_data_is_asked_for() -> None:
+    """Specification 20.15."""
     engine = Calm(3).engine(1)
     engine.receive(0, Decide(1, Sid(0, 9)))
     assert [type(m).__name__ for _, m in engine.take().asides] == ["Ask"]
@@ -167,6 +175,7 @@ def test_a_message_that_overtook_a_decision_is_not_lost() -> None:
 
 
 def test_late_messages_are_answered_with_the_decision() -> None:
+    """Specification 20.10."""
     world = Calm(3)
     sid = world.decide(0)
     engine = world.engine(0)

@@ -11,6 +11,7 @@ from neo.transactor.frames import Damage, frame, scan
 
 
 def test_frames_are_cut_only_where_a_crash_can_cut() -> None:
+    """Specification 20.26."""
     data = frame(b"one") + frame(b"two" * 20)
     assert scan(data).frames == [b"one", b"two" * 20]
     assert scan(data + bytes(4096)) == (scan(data).frames, len(data))
@@ -45,6 +46,7 @@ def test_what_a_crash_left_as_zeros_is_told_from_content_that_is_zeros(zeros: in
 
 
 def test_frames_of_before_are_read_and_gone_on_behind() -> None:
+    """Specification 20.25."""
     def old(content: bytes) -> bytes:
         length = struct.pack(">I", len(content))
         return length + struct.pack(">II", zlib.crc32(length), zlib.crc32(content)) + content

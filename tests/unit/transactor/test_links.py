@@ -14,6 +14,7 @@ def big(size: int) -> Message:
 
 
 def test_the_status_comes_first_and_messages_arrive_in_one_packet() -> None:
+    """Specification 20.23."""
     net = Internet("a", "b")
     net.run()
     assert net["a"].got[0] == ("b", Status(1, 1, False, False))
@@ -27,6 +28,7 @@ def test_the_status_comes_first_and_messages_arrive_in_one_packet() -> None:
 
 @pytest.mark.parametrize("limit", [*MTU_SIZES, 0])
 def test_the_path_mtu_is_one_of_five_sizes_and_bigger_packets_take_tcp(limit: int) -> None:
+    """Specification 20.35."""
     net = Internet("a", "b")
     net.datagrams = lambda x, y, size: size <= limit
     net.run()
@@ -59,6 +61,7 @@ def test_without_tcp_udp_is_enough_for_small_messages() -> None:
 
 
 def test_two_peers_without_a_path_use_a_third_as_relay() -> None:
+    """Specification 20.2, 20.35."""
     net = Internet("a", "b", "c")
     net.cut("a", "b")
     net.run()

@@ -15,6 +15,7 @@ from tests.unit.transactor.world import Disk
 
 
 def test_a_stranger_does_not_vote_until_it_is_reset() -> None:
+    """Specification 20.17."""
     told: list[str] = []
     world = Calm(3)
     engine = world.engine(0)
@@ -35,6 +36,7 @@ def test_a_stranger_does_not_vote_until_it_is_reset() -> None:
 
 
 def test_members_change_with_the_next_transaction() -> None:
+    """Specification 20.1, 20.16."""
     world = Calm(3)
     engine = world.engine(0)
     fewer = engine.members.removed("n2")
@@ -50,7 +52,7 @@ def test_members_change_with_the_next_transaction() -> None:
 
 
 def test_a_list_of_members_is_not_reposted() -> None:
-    """The list was made of an older one, which may have changed since."""
+    """The list was made of an older one, which may have changed since (specification 20.11)."""
     world = Calm(3)
     engine = world.engine(1)
     mine = engine.post(1, engine.members.removed("n2").encode(), Kind.MEMBERS)
@@ -64,6 +66,7 @@ def test_a_list_of_members_is_not_reposted() -> None:
 
 
 def test_a_node_without_logs_votes_when_nothing_that_it_promised_can_matter() -> None:
+    """Specification 20.18."""
     learner = Learner(alone=False)
     three = (0, 1, 2)
     assert not learner.enough(0, three, three)
@@ -77,6 +80,7 @@ def test_a_node_without_logs_votes_when_nothing_that_it_promised_can_matter() ->
 
 
 def test_of_two_members_one_without_logs_takes_no_part_in_rounds_of_before() -> None:
+    """Specification 20.19."""
     learner = Learner(alone=False)
     assert not learner.may_vote(0, (0, 1), (0, 1), 9)
     learner.counted(1, 7, 3)
@@ -145,6 +149,7 @@ def test_a_node_without_logs_does_not_vote_because_it_was_alone_once() -> None:
 
 
 def test_lists_of_members_are_checked() -> None:
+    """Specification 20.16."""
     members = first_members([("b", ("h", 2)), ("a", ("h", 1))])
     assert [m.name for m in members.all] == ["a", "b"] and members.nodes == (0, 1)
     more = members.added("c", ("h", 3)).removed("a").added("d", ("h", 4))

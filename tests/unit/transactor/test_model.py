@@ -37,6 +37,7 @@ def schedule(seed: int, changes: bool = False, steps: int = STEPS) -> World:
 
 @pytest.mark.parametrize("first", range(0, FIXED, 14))
 def test_random_schedules_keep_the_properties_and_end_in_progress(first: int) -> None:
+    """Specification 20.2, 20.24, 23.12."""
     worlds = [schedule(seed) for seed in range(first, first + 14)]
     assert sum(len(world.log) for world in worlds) > 14 * 10
     assert sum(world.steps for world in worlds) >= 14 * STEPS
@@ -164,6 +165,7 @@ def promises_are_forgotten_in_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=lambda plant: plant.__name__,
 )
 def test_random_schedules_find_a_planted_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Specification 20.2, 20.8, 20.18."""
     plant(monkeypatch)
     with pytest.raises(AssertionError, match="agreement|integrity|validity"):
         for seed in range(400):
@@ -234,6 +236,7 @@ def test_random_ways_through_many_rounds_agree() -> None:
     ids=lambda plant: plant.__name__,
 )
 def test_random_ways_find_a_planted_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Specification 20.7, 20.8, 20.9."""
     plant(monkeypatch)
     with pytest.raises(AssertionError, match="agreement"):
         walk()

@@ -68,7 +68,8 @@ def test_journals_are_not_those_of_other_members_while_the_first_members_are_not
 
 
 def test_the_log_is_learned_when_all_first_members_have_left() -> None:
-    """The log is longer than one message, and the node knows none of the members that continue it."""
+    """The log is longer than one message, and the node knows none of the members that continue it
+    (specification 20.15, 20.20)."""
     now = FIRST
     lists = [now := now.added(name, ("host", 1)) for name in ("e", "f", "a")]
     lists += [now.moved("e", ("elsewhere", n)) for n in range(CATCH_UP_COUNT)]

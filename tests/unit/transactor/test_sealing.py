@@ -13,6 +13,7 @@ from tests.unit.transactor.internet import Host, Internet
 
 
 def test_a_peer_with_another_key_is_refused() -> None:
+    """Specification 20.31."""
     net = Internet("a", "b")
     net.add("c", 2, "wrong")
     for host in net.hosts.values():
@@ -24,6 +25,7 @@ def test_a_peer_with_another_key_is_refused() -> None:
 
 
 def test_a_peer_that_began_with_other_members_is_refused() -> None:
+    """Specification 20.32."""
     net = Internet("a", "b", "c")
     net["c"].cluster = b"another"
     net.run()
@@ -52,6 +54,7 @@ def test_a_member_with_another_address_is_found_there() -> None:
 
 
 def test_replayed_packets_are_refused_in_this_session_and_in_later_ones() -> None:
+    """Specification 20.32, 20.36."""
     net = Internet("a", "b")
     net.run()
     net["a"].send("b", Ask(1))
@@ -79,6 +82,7 @@ def test_replayed_packets_are_refused_in_this_session_and_in_later_ones() -> Non
 
 
 def test_every_flipped_bit_is_seen() -> None:
+    """Specification 20.30."""
     keys = Keys("secret", random.Random(2).randbytes)
     a, b = tag("a"), tag("b")
     out, back = keys.session(a, b, b"1" * 16, b"2" * 16), keys.session(b, a, b"2" * 16, b"1" * 16)
@@ -98,6 +102,7 @@ def test_every_flipped_bit_is_seen() -> None:
 
 
 def test_packets_may_overtake_each_other_within_a_window() -> None:
+    """Specification 20.33."""
     keys = Keys("", random.Random(2).randbytes)
     a, b = tag("a"), tag("b")
     out, back = keys.session(a, b, b"1" * 16, b"2" * 16), keys.session(b, a, b"2" * 16, b"1" * 16)

@@ -16,6 +16,7 @@ NUMBER = 1 << 32
 
 
 def test_a_post_in_both_encodings_is_answered_and_logged() -> None:
+    """Specification 20.3, 20.37, 20.38, 20.43, 20.44."""
     host = Host()
     client = host.client()
     assert client.say(b"gettid\n") == b"tlog_tid 0\n"
@@ -45,6 +46,7 @@ def test_commands_may_come_byte_by_byte() -> None:
 
 
 def test_posted_is_told_when_it_is_on_disk() -> None:
+    """Specification 20.45."""
     host = Host()
     host.auto = False
     client = host.client()
@@ -54,6 +56,7 @@ def test_posted_is_told_when_it_is_on_disk() -> None:
 
 
 def test_refusals_use_the_words_of_the_page() -> None:
+    """Specification 20.45, 20.46."""
     host = Host(3)
     host.auto = True
     client, other = host.client(), host.client()
@@ -72,6 +75,7 @@ def test_refusals_use_the_words_of_the_page() -> None:
 
 
 def test_the_transaction_of_another_node_refuses_posts_and_allows_reposts() -> None:
+    """Specification 20.45, 20.46."""
     host = Host(3)
     client = host.client()
     theirs = Spec(Sid(1, 5), 0, b"theirs")
@@ -93,12 +97,14 @@ def test_the_transaction_of_another_node_refuses_posts_and_allows_reposts() -> N
     ("name", "begun"), [("n9", Begun.FRESH), ("n0", Begun.RECOVERED)], ids=["no member", "learns"]
 )
 def test_a_node_that_does_not_vote_cannot_propose(name: str, begun: Begun) -> None:
+    """Specification 20.45, 20.46."""
     client = Host(3, name=name, begun=begun).client()
     assert client.say(b'post 1 1 "x"\n') == b"post_response 1 propose_error\n"
     assert client.say(b"repost 1 0:7\n") == b"repost_response 1 0:7 propose_error\n"
 
 
 def test_subscribers_get_everything_from_where_they_ask() -> None:
+    """Specification 20.41."""
     host = Host()
     client = host.client()
     for tid in range(1, 4):
@@ -122,6 +128,7 @@ def test_subscribers_get_everything_from_where_they_ask() -> None:
 
 
 def test_changes_of_status_are_told_to_subscribers_only() -> None:
+    """Specification 20.41, 20.42."""
     host = Host(3)
     reader, other = host.client(), host.client()
     reader.say(b"subscribe 1\n")
@@ -161,6 +168,7 @@ def test_changes_of_status_are_told_to_subscribers_only() -> None:
     ],
 )
 def test_an_error_disconnects_application_servers_but_not_operators(line: bytes) -> None:
+    """Specification 20.38, 20.40."""
     host = Host()
     client, operator = host.client(), host.client(admin=True)
     answer = client.say(line + b"\ngettid\n")
@@ -174,6 +182,7 @@ def test_an_error_disconnects_application_servers_but_not_operators(line: bytes)
 
 @pytest.mark.parametrize("line", [b"nonsense", b"\xff\xfe", b"pong 1", b'"', b"GET / HTTP/1.1\r"])
 def test_what_is_no_command_disconnects_operators_too(line: bytes) -> None:
+    """Specification 20.40."""
     operator = Host().client(admin=True)
     answer = operator.say(line + b"\ngettid\n")
     assert answer.startswith(b"error: ") and answer.count(b"\n") == 1
@@ -190,6 +199,7 @@ def test_a_change_of_members_that_loses_a_race_is_an_error() -> None:
 
 
 def test_data_without_its_newline_is_an_error() -> None:
+    """Specification 20.38."""
     client = Host().client()
     assert (
         client.say(b"post 1 1 3\nabcd") == b"error: 3 bytes of data are not followed by a newline\n"
@@ -197,12 +207,14 @@ def test_data_without_its_newline_is_an_error() -> None:
 
 
 def test_a_line_without_end_is_an_error() -> None:
+    """Specification 20.37."""
     client = Host().client()
     assert client.say(b"x" * 1_100_000).startswith(b"error: the line has more than")
     assert client.closed
 
 
 def test_a_silent_application_server_is_pinged_and_then_disconnected() -> None:
+    """Specification 20.48."""
     host = Host(keepalive=5)
     client, silent = host.client(), host.client()
     host.tick(5)
@@ -249,6 +261,7 @@ def test_one_application_server_too_many_is_told_so() -> None:
 
 
 def test_a_secret_is_asked_of_application_servers() -> None:
+    """Specification 20.49."""
     host = Host(secret="pass word")
     assert host.client().say(b"gettid\n").startswith(b"error: authenticate")
     assert host.client().say(b'authenticate "wrong"\n') == b"error: the secret is wrong\n"
@@ -285,6 +298,7 @@ def test_garbage_is_answered_with_errors_and_nothing_else() -> None:
 
 
 def test_promises_wait_for_the_records_of_before() -> None:
+    """Specification 20.29."""
     host = Host(3)
     host.auto = False
     host.client().say(b'post 1 1 "x"\n')
@@ -298,6 +312,7 @@ def test_promises_wait_for_the_records_of_before() -> None:
 
 
 def test_strings_are_those_of_c() -> None:
+    """Specification 20.37."""
     every = bytes(range(256))
     assert words(quote(every)) == [every]
     assert quote(b"a\n'\xff") == b'"a\\012\\\'\\377"'

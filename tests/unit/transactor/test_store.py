@@ -98,6 +98,7 @@ def test_members_are_those_of_the_log(logs: Logs) -> None:
 
 
 def test_a_crash_may_cut_the_log_at_every_byte(logs: Logs) -> None:
+    """Specification 20.26."""
     logs.filled(5).close()
     path = logs.segment()
     whole, journal = path.read_bytes(), Path(logs.mlog).read_bytes()
@@ -168,6 +169,7 @@ def test_a_flipped_bit_is_refused_and_recovery_keeps_what_is_before(logs: Logs) 
 @pytest.mark.parametrize("data", [b"x", b"x" + bytes(3000)], ids=["short", "zeros"])
 @pytest.mark.parametrize("which", ["tlog", "mlog"])
 def test_no_flipped_bit_goes_unseen(logs: Logs, which: str, data: bytes) -> None:
+    """Specification 20.26."""
     store = logs.filled(5)
     last = Spec(spec(6).sid, Kind.DATA, data)
     store.append([Known(1, 9), Vote(6, 0, last.sid, 0), Held(last), Entry(6, last)])
@@ -255,6 +257,7 @@ def test_a_record_of_the_journal_in_a_segment_is_damage(logs: Logs) -> None:
 
 
 def test_a_missing_segment_is_refused(logs: Logs) -> None:
+    """Specification 20.27."""
     logs.filled(3 * SEGMENT).close()
     logs.segment(SEGMENT + 1).unlink()
     with pytest.raises(StoreError, match=r"segment .*101\.seg of the log is missing.*--recover"):
@@ -308,6 +311,7 @@ def test_a_strange_file_in_the_log_is_refused(logs: Logs) -> None:
 
 
 def test_a_journal_shrinks_by_itself_and_loses_nothing(logs: Logs) -> None:
+    """Specification 20.28."""
     store = logs.open(Begun.RECOVERED)
     store.append([Voter(1), Known(2, 5)])
     big = b"x" * 20_000

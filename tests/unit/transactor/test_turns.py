@@ -1,4 +1,4 @@
-"""Turns of the application servers of one transactor."""
+"""Turns of the application servers of one transactor (specification 20.47)."""
 
 from __future__ import annotations
 
