@@ -229,6 +229,7 @@ class Large(Persistent):
 def test_an_object_too_large_to_travel_is_refused_with_its_transaction(
     cluster: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Specification 16.28."""
     monkeypatch.setattr(records_module, "LARGEST_BYTES", 100_000)
     db = ZODB.DB(cluster.storage())
     try:

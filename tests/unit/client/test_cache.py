@@ -20,6 +20,7 @@ def put(cache: Cache, oid: bytes, tid: int, next_tid: int | None, data: bytes = 
 
 
 def test_a_revision_is_found_for_the_views_in_which_it_was_current() -> None:
+    """Specification 16.9."""
     cache = Cache(10_000)
     put(cache, OID, 5, 8, b"old")
     put(cache, OID, 8, None, b"new")
@@ -32,6 +33,7 @@ def test_a_revision_is_found_for_the_views_in_which_it_was_current() -> None:
 
 
 def test_a_view_between_two_known_revisions_is_not_invented() -> None:
+    """Specification 16.9."""
     cache = Cache(10_000)
     put(cache, OID, 2, 3)
     put(cache, OID, 8, None)
@@ -39,6 +41,7 @@ def test_a_view_between_two_known_revisions_is_not_invented() -> None:
 
 
 def test_an_invalidation_closes_the_current_revision() -> None:
+    """Specification 16.11."""
     cache = Cache(10_000)
     put(cache, OID, 5, None)
     cache.invalidate(p64(9), [OID, p64(2)])
@@ -47,6 +50,7 @@ def test_an_invalidation_closes_the_current_revision() -> None:
 
 
 def test_an_invalidation_during_a_load_closes_what_it_brings() -> None:
+    """Specification 16.10."""
     cache = Cache(10_000)
     load = cache.load_begins(OID)
     cache.invalidate(p64(9), [OID])
@@ -91,6 +95,7 @@ def test_reconnection_keeps_history_and_truncation_nothing() -> None:
 
 
 def test_our_commit_replaces_the_current_revision() -> None:
+    """Specification 16.11."""
     cache = Cache(10_000)
     put(cache, OID, 5, None, b"old")
     cache.committed(p64(7), {OID: b"new", p64(2): None})
@@ -101,6 +106,7 @@ def test_our_commit_replaces_the_current_revision() -> None:
 
 
 def test_the_size_never_exceeds_the_capacity() -> None:
+    """Specification 16.12."""
     cache = Cache(20 * OVERHEAD_BYTES)
     for n in range(1000):
         put(cache, p64(n % 37), n, None if n % 3 else n + 1, bytes(n % 200))
@@ -122,7 +128,8 @@ def test_without_capacity_nothing_is_kept() -> None:
 
 
 def test_an_object_that_always_changes_keeps_its_newest_revisions_only() -> None:
-    """Each commit of the object walks over its revisions, however large the cache is."""
+    """Each commit of the object walks over its revisions, however large the cache is
+    (specification 16.12)."""
     cache = Cache(1 << 20)
     for n in range(1, 1000):
         cache.committed(p64(n), {OID: b"data %d" % n})

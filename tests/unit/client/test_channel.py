@@ -104,7 +104,7 @@ def test_notifications_are_taken_while_nobody_waits() -> None:
 
 
 def test_notifications_take_effect_before_an_answer_that_follows_them() -> None:
-    """Specification 1.14."""
+    """Specification 1.14, 16.6."""
 
     def script(peer: Peer, received: Received) -> None:
         peer.connection.send(invalidation(1))
@@ -117,6 +117,7 @@ def test_notifications_take_effect_before_an_answer_that_follows_them() -> None:
 
 
 def test_what_follows_a_held_answer_waits_for_the_end_of_the_block() -> None:
+    """Specification 16.6."""
     def script(peer: Peer, received: Received) -> None:
         if isinstance(received.message, AskLastTransaction):
             peer.connection.send(invalidation(1))
@@ -512,6 +513,7 @@ def test_a_leader_that_is_gone_is_replaced_by_the_watcher() -> None:
 
 
 def test_an_exclusive_answer_whose_thread_is_gone_takes_effect_once_more() -> None:
+    """Specification 16.13."""
     def script(peer: Peer, received: Received) -> None:
         if isinstance(received.message, AskLastTransaction):
             peer.connection.answer(received.message_id, AnswerLastTransaction(p64(2)))

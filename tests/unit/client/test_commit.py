@@ -79,7 +79,7 @@ def test_a_commit_of_one_object_takes_two_messages_to_the_master_and_two_to_its_
 
 
 def test_data_is_stored_on_every_writable_cell_and_kept_in_the_cache() -> None:
-    """Specification 7.8."""
+    """Specification 7.8, 16.11."""
     with scripted([1, 2]) as (cluster, storage):
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)
@@ -171,7 +171,7 @@ def test_phases_out_of_order_are_refused() -> None:
 
 
 def test_a_new_object_has_its_oid_from_the_master_that_ends_the_transaction() -> None:
-    """Another master may have given the same oid to another application."""
+    """Another master may have given the same oid to another application (specification 16.23)."""
     with scripted([1]) as (cluster, storage):
         oid = storage.new_oid()
         t = begin(storage)
@@ -205,6 +205,7 @@ def test_transactions_of_one_storage_may_overlap() -> None:
 
 
 def test_a_read_only_cluster_refuses_with_the_error_of_zodb() -> None:
+    """Specification 16.25."""
     with scripted([1]) as (cluster, storage):
         cluster.master.answers[AskBeginTransaction] = refusing(ErrorCode.READ_ONLY_ACCESS)
         t = begin(storage)

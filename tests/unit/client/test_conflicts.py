@@ -40,6 +40,7 @@ def conflict_once(serial: bytes | None) -> Any:
 
 
 def test_a_conflict_is_resolved_and_stored_again_on_all_cells() -> None:
+    """Specification 16.14, 16.17."""
     with scripted([1, 2]) as (cluster, storage):
         merging = Merging(storage)
         for node in cluster.storages.values():
@@ -67,6 +68,7 @@ def test_a_conflict_that_cannot_be_resolved_is_raised() -> None:
 
 @pytest.mark.parametrize("deleting", [False, True])
 def test_conflicts_of_checks_and_deletions_are_not_resolved(deleting: bool) -> None:
+    """Specification 16.15."""
     with scripted([1]) as (cluster, storage):
         node = cluster.storages[1]
         node.answers[AskCheckCurrentSerial] = lambda m: AnswerCheckCurrentSerial(p64(9))
@@ -84,6 +86,7 @@ def test_conflicts_of_checks_and_deletions_are_not_resolved(deleting: bool) -> N
 
 @pytest.mark.parametrize("checking", [False, True])
 def test_nothing_is_merged_into_an_object_that_is_gone(checking: bool) -> None:
+    """Specification 16.15."""
     with scripted([1]) as (cluster, storage):
         merging = Merging(storage)
         node = cluster.storages[1]
@@ -103,6 +106,7 @@ def test_nothing_is_merged_into_an_object_that_is_gone(checking: bool) -> None:
 
 
 def test_what_is_restored_where_the_object_is_gone_is_a_creation() -> None:
+    """Specification 16.21."""
     with scripted([1]) as (cluster, storage):
         committed = []
         for tid, locked in (p64(5), None), (p64(6), MAX_TID):
@@ -159,6 +163,7 @@ def test_a_deletion_is_a_store_of_nothing() -> None:
 
 
 def test_restored_objects_follow_whatever_is_current() -> None:
+    """Specification 16.21."""
     with scripted([1]) as (cluster, storage):
         cluster.storages[1].answers[AskStoreObject] = conflict_once(p64(9))
         t = TransactionMetaData()
@@ -181,6 +186,7 @@ def test_restored_objects_follow_whatever_is_current() -> None:
 
 @pytest.mark.parametrize("same", [True, False])
 def test_a_restored_undo_refers_to_the_data_if_it_is_the_same(same: bool) -> None:
+    """Specification 16.21."""
     with scripted([1]) as (cluster, storage):
         known = b"data" if same else b"other"
         cluster.storages[1].answers[AskObject] = lambda m: AnswerObject(

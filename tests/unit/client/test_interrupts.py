@@ -203,6 +203,7 @@ def test_a_copy_of_transactions(client: Client) -> None:
 
 
 def test_invalidations_that_the_interrupted_thread_reads_for_all(client: Client) -> None:
+    """Specification 16.13."""
     cluster = client.cluster
     sent: list[tuple[bytes, bytes]] = []
 

@@ -82,6 +82,7 @@ def test_connections_that_begin_during_a_reconnection_are_never_stale() -> None:
 
 
 def test_what_takes_effect_is_complete_before_it_is_the_last_transaction() -> None:
+    """Specification 16.7, 16.8."""
     storage = Storage()
     invalidations = storage.invalidations
     invalidations.joined(p64(1), HERE)
@@ -206,6 +207,7 @@ def test_a_transaction_of_no_connection_is_distributed_to_all_of_them() -> None:
 
 
 def test_a_view_of_the_future_waits_for_the_transaction_that_takes_effect() -> None:
+    """Specification 16.8."""
     invalidations = Storage().invalidations
     invalidations.joined(p64(1), HERE)
     started, finish = threading.Event(), threading.Event()

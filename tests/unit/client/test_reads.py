@@ -76,7 +76,7 @@ def test_a_cell_that_is_not_readable_any_more_is_not_asked_again() -> None:
 
 
 def test_a_partition_that_nobody_can_read_is_a_transient_error_after_the_wait() -> None:
-    """Specification 6.5."""
+    """Specification 6.5, 16.26."""
     with scripted([1], wait_timeout=0.3) as (cluster, storage):
         cluster.storages[1].answers[AskObject] = refuse(ErrorCode.NON_READABLE_CELL)
         with pytest.raises(UnavailableError, match="partition 0: S1: NON_READABLE_CELL"):
@@ -262,7 +262,7 @@ def _packed(cluster: Scripted, *listed: int) -> None:
 
 @pytest.mark.parametrize("listed", [(60, 50), ()])
 def test_the_revision_that_a_pack_kept_belongs_to_the_history(listed: tuple[int, ...]) -> None:
-    """No storage node lists the revision."""
+    """No storage node lists the revision (specification 16.22)."""
     with scripted([1]) as (cluster, storage):
         _packed(cluster, *listed)
         found = [(item["tid"], item["size"]) for item in storage.history(OID, 10)]
@@ -270,6 +270,7 @@ def test_the_revision_that_a_pack_kept_belongs_to_the_history(listed: tuple[int,
 
 
 def test_a_history_that_is_long_enough_loads_nothing() -> None:
+    """Specification 16.22."""
     with scripted([1]) as (cluster, storage):
         _packed(cluster, 60, 50)
         assert [item["tid"] for item in storage.history(OID)] == [p64(60)]

@@ -54,6 +54,7 @@ from tests.unit.client.scripted import NAME, Scripted, scripted
 
 
 def test_a_storage_opens_with_the_last_transaction_of_the_master() -> None:
+    """Specification 16.1."""
     with scripted([1]) as (cluster, storage):
         assert storage.lastTransaction() == p64(100)
         request = cluster.master.asked(RequestIdentification)[0]
@@ -182,6 +183,7 @@ def test_a_master_that_is_not_ready_is_tried_again() -> None:
 
 
 def test_a_cluster_that_is_away_is_a_transient_error_after_the_wait() -> None:
+    """Specification 16.26."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     begin = time.monotonic()
@@ -192,6 +194,7 @@ def test_a_cluster_that_is_away_is_a_transient_error_after_the_wait() -> None:
 
 
 def test_the_wrong_name_is_refused_at_once() -> None:
+    """Specification 16.4."""
     def refuse(peer: Peer, received: Received) -> None:
         error = Error(ErrorCode.PROTOCOL_ERROR.value, "invalid cluster name")
         peer.answer(received.message_id, error)
@@ -242,6 +245,7 @@ def test_wrong_settings_are_named(options: dict[str, Any], message: str) -> None
 
 
 def test_after_a_new_connection_with_a_later_transaction_current_data_is_dropped() -> None:
+    """Specification 16.2."""
     with scripted([1]) as (cluster, storage):
         db = DB()
         storage.registerDB(db)
@@ -257,6 +261,7 @@ def test_after_a_new_connection_with_a_later_transaction_current_data_is_dropped
 
 
 def test_after_a_new_connection_without_news_the_caches_stay() -> None:
+    """Specification 16.2."""
     with scripted([1]) as (cluster, storage):
         db = DB()
         storage.registerDB(db)
@@ -270,6 +275,7 @@ def test_after_a_new_connection_without_news_the_caches_stay() -> None:
 
 
 def test_after_a_truncation_everything_is_dropped() -> None:
+    """Specification 16.2."""
     with scripted([1]) as (cluster, storage):
         db = DB()
         storage.registerDB(db)
@@ -284,6 +290,7 @@ def test_after_a_truncation_everything_is_dropped() -> None:
 
 
 def test_invalidations_before_the_answer_of_the_last_transaction_are_ignored() -> None:
+    """Specification 16.1."""
     with scripted([1]) as (cluster, storage):
         db = DB()
         storage.registerDB(db)
@@ -310,6 +317,7 @@ def test_a_change_of_a_partition_that_is_not_there_is_refused(
 
 
 def test_invalidations_reach_zodb_and_the_cache_in_order() -> None:
+    """Specification 16.6, 16.11, 23.5."""
     with scripted([1]) as (cluster, storage):
         db = DB()
         storage.registerDB(db)
@@ -350,6 +358,7 @@ def test_a_database_that_cannot_take_invalidations_has_its_caches_emptied() -> N
 
 
 def test_a_new_master_is_asked_for_other_oids() -> None:
+    """Specification 16.23."""
     with scripted([1]) as (cluster, storage):
         assert [storage.new_oid(), storage.new_oid()] == [p64(1), p64(2)]
         cluster.master.peer.close()
@@ -409,6 +418,7 @@ class Ordered(list[Any]):
 def test_a_forked_child_makes_its_own_connections(
     monkeypatch: pytest.MonkeyPatch, another: str
 ) -> None:
+    """Specification 16.30."""
     with scripted([1], cache_size=0) as (cluster, storage):
         if another == "a broken one":
             # The broken storages may come first or last in the set.

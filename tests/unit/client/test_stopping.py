@@ -33,7 +33,7 @@ def aborts(cluster: Scripted) -> list[Message]:
 
 
 def test_a_transaction_in_its_first_phase_is_aborted_without_the_application() -> None:
-    """The application may compute for a long time before its next call (specification 4.33)."""
+    """The application may compute for a long time before its next call (specification 4.33, 16.31)."""
     with scripted([1], [2]) as (cluster, storage):
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)
@@ -71,6 +71,7 @@ def test_a_transaction_that_waits_for_a_lock_is_aborted() -> None:
 
 
 def test_a_voted_transaction_is_finished() -> None:
+    """Specification 16.31."""
     with scripted([1]) as (cluster, storage):
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)

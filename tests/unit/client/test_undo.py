@@ -38,7 +38,7 @@ def undo_script(cluster: Scripted, serials: dict[bytes, Any], packed: bool = Fal
 
 
 def test_undo_makes_earlier_data_current_or_removes_a_creation() -> None:
-    """Specification 7.11."""
+    """Specification 7.11, 16.18, 16.19."""
     with scripted([1]) as (cluster, storage):
         undo_script(cluster, {OID: (p64(50), p64(40), True), OTHER: (p64(50), None, True)})
         t = begin(storage)
@@ -55,6 +55,7 @@ def test_undo_makes_earlier_data_current_or_removes_a_creation() -> None:
 
 
 def test_undo_of_what_was_changed_later_is_merged() -> None:
+    """Specification 16.19."""
     with scripted([1]) as (cluster, storage):
         undo_script(cluster, {OID: (p64(60), p64(40), False)})
         merging = Merging(storage)
@@ -72,6 +73,7 @@ def test_undo_of_what_was_changed_later_is_merged() -> None:
     [({OID: (p64(60), p64(40), False)}, False), ({OID: (p64(60), None, False)}, False), ({}, True)],
 )
 def test_what_cannot_be_undone_is_an_undo_error(serials: dict[bytes, Any], packed: bool) -> None:
+    """Specification 16.18, 16.19."""
     with scripted([1]) as (cluster, storage):
         undo_script(cluster, serials, packed)
         t = begin(storage)
