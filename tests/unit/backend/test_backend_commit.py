@@ -76,6 +76,7 @@ def test_an_aborted_transaction_leaves_nothing(node: Harness) -> None:
 
 
 def test_unfinished_transactions_are_dropped_with_their_data(node: Harness) -> None:
+    """Specification 14.21."""
     backend = node.ready()
     node.commit(backend, 5, {1: b"kept"})
     node.vote(backend, 10, {4: b"x", 1: 5})
@@ -97,6 +98,7 @@ def test_data_is_readable_before_the_vote_and_gone_once_released(node: Harness) 
 
 
 def test_data_ids_carry_the_partition_and_count_up(node: Harness) -> None:
+    """Specification 14.16."""
     backend = node.ready()
     first = [node.store_data(backend, oid, b"x") for oid in (0, 3, 1, 2)]
     assert first == [0, 1, 1 << 48, 2 << 48]
@@ -120,6 +122,7 @@ def test_the_last_partitions_have_usable_data_ids(node: Harness) -> None:
 
 
 def test_ids_above_the_greatest_are_refused_in_writes(node: Harness) -> None:
+    """Specification 14.1."""
     backend = node.ready()
     with pytest.raises(BackendRefused, match="oid ff"):
         backend.store_data(ABOVE_ALL, 0, bytes(20), b"x")
@@ -131,6 +134,7 @@ def test_ids_above_the_greatest_are_refused_in_writes(node: Harness) -> None:
 
 
 def test_an_object_larger_than_the_backend_accepts_is_refused(node: Harness) -> None:
+    """Specification 14.25."""
     backend = node.ready()
     node.limit_values(backend, 1000)
     data = bytes(1001)
@@ -162,6 +166,7 @@ def test_a_closed_backend_says_so(node: Harness) -> None:
 
 
 def test_only_one_process_uses_a_database(node: Harness) -> None:
+    """Specification 14.29, 14.35, 22.3."""
     backend = node.ready()
     second = node.make()
     with pytest.raises(BackendFailure, match="another process uses this database"):
@@ -288,7 +293,7 @@ def test_an_undo_goes_back_to_what_is_being_committed(node: Harness) -> None:
 
 
 def test_a_transaction_before_the_pack_is_packed(node: Harness) -> None:
-    """Specification 6.16."""
+    """Specification 6.16, 14.14."""
     backend = node.ready()
     for tid in 11, 14, 17:
         node.commit(backend, tid, {4: b"%d" % tid})
@@ -298,6 +303,7 @@ def test_a_transaction_before_the_pack_is_packed(node: Harness) -> None:
 
 
 def test_data_of_an_undo_in_progress_survives_a_pack(node: Harness) -> None:
+    """Specification 14.22."""
     backend = node.ready()
     for tid in 11, 12, 13:
         node.commit(backend, tid, {4: b"%d" % tid})

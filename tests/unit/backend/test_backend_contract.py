@@ -35,6 +35,7 @@ def as_text(value: str | bytes) -> str:
 
 
 def test_a_new_database_has_only_its_version_and_its_position(node: Harness) -> None:
+    """Specification 14.11."""
     backend = node.open()
     assert backend.get_config("version") == "3"
     rows = backend.engine.read("SELECT name FROM config ORDER BY name")
@@ -46,6 +47,7 @@ def test_a_new_database_has_only_its_version_and_its_position(node: Harness) -> 
 
 
 def test_configuration_is_kept_and_rows_are_deleted(node: Harness) -> None:
+    """Specification 14.9."""
     backend = node.ready()
     backend.set_config("name", "clustér")
     backend.set_config("truncate_tid", "00000000000000ff")
@@ -59,6 +61,7 @@ def test_configuration_is_kept_and_rows_are_deleted(node: Harness) -> None:
 
 
 def test_cells_are_written_with_their_states(node: Harness) -> None:
+    """Specification 14.12."""
     backend = node.open()
     backend.change_cells(
         7, 1, [(0, 1, UP), (0, 2, OUT), (1, 1, FEEDING), (1, 2, UP), (2, 1, CORRUPTED)], 1, True
@@ -80,6 +83,7 @@ def test_cells_are_written_with_their_states(node: Harness) -> None:
 def test_an_own_cell_that_becomes_out_of_date_keeps_what_it_is_complete_up_to(
     node: Harness,
 ) -> None:
+    """Specification 14.13."""
     backend = node.ready()
     node.commit(backend, 10, {0: b"a", 1: b"b"})  # trans in partition 1, obj in 0 and 1
     backend.change_cells(2, 0, [(p, n, OUT) for p in range(3) for n in (1, 2)], 1, False)
@@ -93,7 +97,7 @@ def test_an_own_cell_that_becomes_out_of_date_keeps_what_it_is_complete_up_to(
 
 @pytest.mark.parametrize("row", ["backup_tid", LEFT_BACKUP_TID])
 def test_in_backup_mode_an_own_cell_is_complete_up_to_backup_tid(node: Harness, row: str) -> None:
-    """Specification 13.31."""
+    """Specification 13.31, 14.13."""
     backend = node.ready()
     node.commit(backend, 10, {0: b"a"})
     backend.set_config(row, f"{0x1234:016x}")
@@ -102,6 +106,7 @@ def test_in_backup_mode_an_own_cell_is_complete_up_to_backup_tid(node: Harness, 
 
 
 def test_a_corrupted_own_cell_starts_again_from_nothing(node: Harness) -> None:
+    """Specification 14.13."""
     backend = node.ready()
     node.commit(backend, 10, {0: b"a"})
     backend.change_cells(2, 0, [(0, 1, CORRUPTED)], 1, False)
@@ -110,6 +115,7 @@ def test_a_corrupted_own_cell_starts_again_from_nothing(node: Harness) -> None:
 
 
 def test_more_partitions_than_can_be_numbered_are_refused(node: Harness) -> None:
+    """Specification 14.8."""
     backend = node.open()
     with pytest.raises(BackendFailure, match="partition 65536 .*fewer partitions"):
         backend.change_cells(1, 0, [(65536, 1, UP)], 1, True)
@@ -284,6 +290,7 @@ def test_last_ids_are_those_of_the_given_partitions(node: Harness) -> None:
 
 
 def test_equal_values_are_kept_once_with_dedup(node: Harness) -> None:
+    """Specification 14.5."""
     backend = node.ready(dedup=True)
     first = node.store_data(backend, 4, b"same")
     assert node.store_data(backend, 5, b"same") == first
@@ -300,6 +307,7 @@ def test_equal_values_are_kept_once_with_dedup(node: Harness) -> None:
 
 
 def test_without_dedup_equal_values_are_kept_apart(node: Harness) -> None:
+    """Specification 14.5."""
     backend = node.ready()
     assert node.store_data(backend, 4, b"same") != node.store_data(backend, 4, b"same")
 
@@ -322,6 +330,7 @@ def test_a_big_value_comes_back_whole_and_is_deleted_whole(node: Harness, size: 
 
 
 def test_tables_show_dates_and_hexadecimal_ids_to_people(node: Harness) -> None:
+    """Specification 14.6."""
     from persistent.TimeStamp import TimeStamp
 
     backend = node.ready()

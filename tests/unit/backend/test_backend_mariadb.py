@@ -28,6 +28,7 @@ from tests.unit.backend.mariadb import kill_writer
     ],
 )
 def test_the_address_of_a_database(text: str, address: tuple[Any, ...]) -> None:
+    """Specification 14.36."""
     assert parse(text) == Address(*address)
 
 
@@ -60,6 +61,7 @@ def setting(server: Server, name: str, value: object) -> Iterator[None]:
 def test_a_server_that_cannot_keep_the_promise_is_refused(
     mariadb: Harness, mariadb_server: Server, name: str, value: int, message: str
 ) -> None:
+    """Specification 14.34."""
     with (
         setting(mariadb_server, name, value),
         pytest.raises(BackendFailure, match=message),
@@ -82,6 +84,7 @@ def test_a_lenient_sql_mode_of_the_server_does_not_matter(
 
 
 def test_tables_of_another_engine_are_refused(mariadb: Harness) -> None:
+    """Specification 14.34."""
     backend = mariadb.ready()
     backend.engine.write("ALTER TABLE obj ENGINE=MyISAM")
     backend.close()
@@ -186,6 +189,7 @@ def test_a_server_killed_in_the_middle_loses_nothing_that_was_acknowledged(
 def test_a_lost_connection_is_reported_to_the_loop(
     mariadb: Harness, mariadb_server: Server
 ) -> None:
+    """Specification 14.24."""
     backend = mariadb.ready()
     kill_writer(backend, mariadb_server)
     backend.set_config("x", "y")

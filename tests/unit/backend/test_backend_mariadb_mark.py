@@ -119,6 +119,7 @@ def test_an_empty_database_is_not_taken_for_the_one_in_use(mariadb: Harness) -> 
 
 
 def test_an_older_copy_is_refused(behind: Harness) -> None:
+    """Specification 14.37."""
     text = refused(behind)
     database = schema_of(behind.database)
     assert text.startswith(f"MariaDB database {database}/"), text
@@ -138,6 +139,7 @@ def test_without_its_mark_it_is_served_and_gets_a_new_one(behind: Harness) -> No
 
 
 def test_without_the_setting_it_is_served(behind: Harness) -> None:
+    """Specification 14.37."""
     behind.mark = None
     assert kept(behind) == 1
 
@@ -209,6 +211,7 @@ def test_a_database_that_has_no_position_is_behind_its_mark(
 
 
 def test_two_nodes_do_not_share_a_mark(marked: Harness, mariadb_server: Server) -> None:
+    """Specification 14.37."""
     assert marked.mark is not None
     before = Path(marked.mark).read_bytes()
     other = Harness("MySQL", mariadb_server.create_database())
@@ -249,7 +252,8 @@ def test_a_mark_that_cannot_be_used_is_named(
 def test_a_generation_costs_its_first_commit_alone(
     marked: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But an opened database begins one: what it lost before must not be reached by counting."""
+    """But an opened database begins one: what it lost before must not be reached by counting
+    (specification 14.37)."""
     assert marked.mark is not None
     now = [time.monotonic() + 1000]
     monkeypatch.setattr(mariadb_mark, "monotonic", lambda: now[0])

@@ -44,6 +44,7 @@ def held_commit(backend: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
 def test_calls_that_come_during_a_commit_share_the_next_one(
     mariadb: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Specification 14.33."""
     backend = mariadb.ready()
     mariadb.wait(backend.stored)
     stored: list[int] = []
@@ -83,6 +84,7 @@ def test_one_commit_of_an_object_takes_three_round_trips_of_the_writer_and_two_c
 def test_reads_see_what_is_executed_while_a_commit_runs(
     mariadb: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Specification 14.33."""
     backend = mariadb.ready()
     mariadb.wait(backend.stored)
     mariadb.commit(backend, 10, {4: b"x"})

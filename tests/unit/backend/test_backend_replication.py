@@ -125,7 +125,7 @@ def test_a_replicated_undo_of_what_is_packed_away_brings_its_data(node: Harness)
 
 
 def test_a_blind_undo_gets_its_data_when_the_revision_is_there(node: Harness) -> None:
-    """Also one that goes back to another one."""
+    """Also one that goes back to another one (specification 14.19)."""
     backend = node.ready()
     for tid, value_serial in (30, 10), (40, 30):
         backend.vote(p64(tid), None, [Stored(p64(3), None, p64(value_serial))])

@@ -142,6 +142,7 @@ def test_a_full_disk_is_a_failure_after_which_the_database_can_be_opened_anew(
 def test_a_failing_sync_is_reported_and_acknowledges_nothing(
     sqlite: Harness, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
+    """Specification 14.28."""
     backend = sqlite.ready()
     sqlite.wait(backend.stored)
 
@@ -166,6 +167,7 @@ def test_a_failing_sync_is_reported_and_acknowledges_nothing(
 
 
 def test_other_programs_may_look_but_not_write(sqlite: Harness) -> None:
+    """Specification 14.29."""
     backend = sqlite.ready()
     sqlite.commit(backend, 10, {4: b"x"})
     sqlite.wait(backend.stored)

@@ -75,6 +75,7 @@ def test_what_is_stored_survives_a_power_cut_at_any_moment(
     seed: int,
     checkpoint_rows: int,
 ) -> None:
+    """Specification 14.23, 14.26."""
     monkeypatch.setattr(module, "CHECKPOINT_ROWS", checkpoint_rows)
     chance = random.Random(seed)
     disk = Disk(sqlite, monkeypatch)
@@ -160,6 +161,7 @@ def test_this_test_notices_a_mark_that_is_written_before_the_sync(
 def test_calls_that_come_during_a_sync_share_the_next_one(
     sqlite: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Specification 14.27."""
     backend = sqlite.ready()
     sqlite.wait(backend.stored)
     disk = Disk(sqlite, monkeypatch)

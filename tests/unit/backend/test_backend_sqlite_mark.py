@@ -114,6 +114,7 @@ def test_a_bit_that_flips_anywhere_in_the_log_is_found(ready: Harness, tmp_path:
 
 
 def test_a_log_that_lost_its_end_is_found(ready: Harness, tmp_path: Path) -> None:
+    """Specification 14.31."""
     log = Path(ready.database + "-wal")
     frames = (used(log) - 32) // FRAME_BYTES
     for number, size in enumerate([0, 32, 33, used(log) - 1, used(log) - FRAME_BYTES]):
@@ -141,6 +142,7 @@ def test_what_is_left_of_a_log_that_was_copied_is_not_put_over_newer_pages(
 def test_a_log_that_is_gone_is_found(
     ready: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Specification 14.32."""
     checkpoint(ready, monkeypatch, 6)
     commit(ready, 7)
     node = killed(ready, tmp_path / "killed")
@@ -153,6 +155,7 @@ def test_a_log_that_is_gone_is_found(
 def test_an_old_copy_is_found(
     ready: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, with_log: bool
 ) -> None:
+    """Specification 14.31."""
     killed(ready, tmp_path / "old")
     commit(ready, 6)
     if how == "checkpoint":
@@ -272,6 +275,7 @@ def test_a_database_of_an_earlier_version_is_served(ready: Harness) -> None:
 def test_a_damaged_mark_is_made_anew_with_a_warning(
     ready: Harness, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
+    """Specification 14.31."""
     ready.close()
     mark = Path(ready.database + ".acknowledged")
     mark.write_bytes(content)

@@ -294,6 +294,7 @@ def test_erases_its_database_when_dropped_for_ever(make_world: MakeWorld) -> Non
 
 
 def test_a_failing_database_ends_the_core_and_asks_for_another(world: World) -> None:
+    """Specification 14.24."""
     master = world.operate()
     client = world.client(master)
     world.backend.close()  # whatever is asked of it now fails

@@ -98,7 +98,7 @@ def test_checks_are_answered_like_stores(master: End, client: End, other: End) -
 
 
 def test_a_vote_is_durable_before_it_is_answered(make_world: MakeWorld) -> None:
-    """Specification 1.9, 7.20."""
+    """Specification 1.9, 7.20, 14.21."""
     world = make_world()
     client = world.client(world.operate())
     store(client, 10, 1)
@@ -241,7 +241,7 @@ def test_losing_a_cell_answers_the_stores_that_wait_for_it(
 
 
 def test_unlocked_transactions_are_committed_soon(make_world: MakeWorld) -> None:
-    """Specification 7.35."""
+    """Specification 7.35, 14.21."""
     world = make_world()
     master = world.operate()
     client = world.client(master)
@@ -300,6 +300,7 @@ def test_a_backup_cluster_refuses_writes(world: World) -> None:
 def test_an_object_larger_than_the_database_accepts_is_refused_and_the_node_goes_on(
     make_world: MakeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Specification 14.25."""
     connect = sqlite3.connect
 
     def limited(*args: Any, **options: Any) -> sqlite3.Connection:
