@@ -1,0 +1,43 @@
+"""A digest is computed when nothing is locked that may be in its range."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from neo.protocol.ids import ZERO_OID, ZERO_TID, p64
+from neo.protocol.packets import (
+    AskCheckSerialRange,
+    AskCheckTIDRange,
+    AskLockInformation,
+    NotifyUnlockInformation,
+    Request,
+)
+from tests.unit.storage.replicas import storage
+from tests.unit.storage.requests import store, vote
+from tests.unit.storage.world import End, World
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        AskCheckTIDRange(0, 9, ZERO_TID, p64(12)),
+        AskCheckSerialRange(0, 9, ZERO_TID, p64(12), ZERO_OID),
+    ],
+)
+def test_a_digest_waits_for_transactions_that_are_locked(
+    world: World, master: End, question: Request[Any]
+) -> None:
+    """Specification 11.6."""
+    client = world.client(master)
+    assert store(client, 10, 0) is None
+    vote(client, 10, 0)
+    master.ask(AskLockInformation(p64(10), p64(12)))
+    peer = storage(world, master, 2)
+    answers = peer.ask_later(question)
+    world.settle()
+    assert not answers
+    master.send(NotifyUnlockInformation(p64(10)))
+    world.wait(lambda: bool(answers), "the digest does not come")
+    assert answers[0].count == 1
