@@ -199,6 +199,7 @@ def test_no_node_is_dropped_while_nobody_knows_what_it_has(world: MasterWorld) -
 
 
 def test_repair_is_passed_to_the_named_storages(world: MasterWorld) -> None:
+    """Specification 11.20."""
     first, second = world.running(2)
     answer = ack(world, Repair([2], True))
     assert answer.message == "what no object refers to is looked for on S2: see their logs"

@@ -27,6 +27,7 @@ ALL: dict[int, int | None] = dict.fromkeys(range(4))
 
 
 def test_each_partition_is_compared_by_one_node_in_turn() -> None:
+    """Specification 11.2, 11.3."""
     world = Served()
     assert world.do(CheckReplicas(ALL, ZERO_TID, None)) == ""
     asked = world.asked()
@@ -37,13 +38,14 @@ def test_each_partition_is_compared_by_one_node_in_turn() -> None:
 
 
 def test_the_reference_is_told_by_its_address_to_another_node() -> None:
+    """Specification 11.2, 11.3."""
     world = Served()
     world.do(CheckReplicas({1: 1}, tid(3), tid(50)))
     assert world.asked() == [(2, CheckPartition(1, ("", ("127.0.0.1", 9101)), tid(3), tid(50)))]
 
 
 def test_later_transactions_than_the_last_are_not_compared() -> None:
-    """Later transactions may be committed on one node and not yet on another."""
+    """Later transactions may be committed on one node and not yet on another (specification 11.1)."""
     world = Served()
     world.do(CheckReplicas({1: None}, ZERO_TID, tid(1000)))
     ((_, question),) = world.asked()
@@ -51,6 +53,7 @@ def test_later_transactions_than_the_last_are_not_compared() -> None:
 
 
 def test_single_copies_are_not_compared() -> None:
+    """Specification 11.2."""
     world = Served(1)
     world.do(CheckReplicas(ALL, ZERO_TID, None))
     assert not world.asked()
@@ -58,6 +61,7 @@ def test_single_copies_are_not_compared() -> None:
 
 
 def test_the_report_tells_how_it_went_worst_first() -> None:
+    """Specification 11.16."""
     world = Served()
     world.do(CheckReplicas(ALL, ZERO_TID, None))
     by = {m.partition: nid for nid, m in world.asked()}
@@ -77,6 +81,7 @@ def test_the_report_tells_how_it_went_worst_first() -> None:
 
 
 def test_wrong_cells_are_taken_out_of_service() -> None:
+    """Specification 11.12."""
     world = Served(3)
     world.do(CheckReplicas({0: None}, ZERO_TID, None))
     ((nid, _),) = world.asked()
@@ -132,6 +137,7 @@ def test_what_was_not_asked_is_not_believed() -> None:
 
 
 def test_a_node_that_is_lost_fails_its_checks() -> None:
+    """Specification 11.15."""
     world = Served(3)
     world.do(CheckReplicas(ALL, ZERO_TID, None))
     ((nid, question), *_) = world.asked()
@@ -141,6 +147,7 @@ def test_a_node_that_is_lost_fails_its_checks() -> None:
 
 
 def test_checks_end_with_the_operation() -> None:
+    """Specification 11.15."""
     world = Served()
     world.do(CheckReplicas(ALL, ZERO_TID, None))
     for storage in world.storages:
@@ -163,6 +170,7 @@ def test_checks_end_with_the_operation() -> None:
     ],
 )
 def test_refused(message: Any, text: str) -> None:
+    """Specification 11.1."""
     world = Served()
     ptid = world.master.partitions.ptid
     assert text in world.refusal(message)
@@ -171,6 +179,7 @@ def test_refused(message: Any, text: str) -> None:
 
 
 def test_no_check_during_a_pack() -> None:
+    """Specification 11.1."""
     world = Served()
     client = world.client()
     client.ask(AskPack(tid(50)))
@@ -184,6 +193,7 @@ def corrupted() -> Served:
 
 
 def test_repair_makes_cells_outdated() -> None:
+    """Specification 11.17."""
     world = corrupted()
     assert world.do(RepairCells([(0, 2)])) == "1 cells are copied anew"
     assert world.master.partitions.rows[0] == {1: UP, 2: OUT}
@@ -191,6 +201,7 @@ def test_repair_makes_cells_outdated() -> None:
 
 
 def test_repair_of_one_wrong_cell_repairs_none() -> None:
+    """Specification 11.17."""
     world = corrupted()
     assert "only CORRUPTED" in world.refusal(RepairCells([(0, 2), (2, 2)]))
     assert world.master.partitions.rows[0] == {1: UP, 2: BAD}

@@ -96,6 +96,7 @@ class Followed(BackupWorld):
 
 
 def test_a_single_copy_is_compared_with_the_upstream_cluster_up_to_what_readers_see() -> None:
+    """Specification 11.2, 11.3."""
     world = Followed()
     world.check()
     question = world.storages[0].take(CheckPartition)
@@ -106,6 +107,7 @@ def test_a_single_copy_is_compared_with_the_upstream_cluster_up_to_what_readers_
 
 
 def test_the_operator_may_name_a_node_of_the_backup() -> None:
+    """Specification 11.3."""
     world = Followed(2)
     world.check(1)
     question = world.storages[1].take(CheckPartition)
@@ -124,7 +126,7 @@ def test_without_the_upstream_cluster_copies_are_compared_with_each_other() -> N
 
 
 def test_a_check_fails_with_the_upstream_cluster() -> None:
-    """The upstream cluster may come back with another history."""
+    """The upstream cluster may come back with another history (specification 11.15)."""
     world = Followed(2)
     world.check()
     world.following.lose()
@@ -146,6 +148,7 @@ def test_a_wrong_copy_beside_a_right_one_is_copied_anew() -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_the_last_copies_stay_in_service_and_get_what_they_lack(count: int) -> None:
+    """Specification 11.19."""
     world = Followed(count)
     world.undecided()
     ((*_, finding, text),) = world.rows()

@@ -67,6 +67,7 @@ class Scrubbed(Served):
 
 
 def test_all_copies_are_compared_once_in_a_period_one_after_the_other() -> None:
+    """Specification 11.21."""
     world = Scrubbed()
     for partition in (0, 1, 2, 3, 0):
         assert world.pass_by(SLOT) == [partition]
@@ -74,6 +75,7 @@ def test_all_copies_are_compared_once_in_a_period_one_after_the_other() -> None:
 
 
 def test_how_far_it_is_is_told() -> None:
+    """Specification 11.23."""
     world = Scrubbed()
     begun = world.admin().ask(AskScrub()).result().begun
     world.pass_by(2 * SLOT)
@@ -86,7 +88,7 @@ def test_how_far_it_is_is_told() -> None:
 
 
 def test_a_master_that_begins_compares_what_is_due() -> None:
-    """So a master that is restarted each night completes its rounds."""
+    """So a master that is restarted each night completes its rounds (specification 11.21)."""
     compared = []
     for slot in range(4):
         world = Scrubbed()
@@ -96,6 +98,7 @@ def test_a_master_that_begins_compares_what_is_due() -> None:
 
 
 def test_without_a_period_nothing_is_compared() -> None:
+    """Specification 11.21."""
     world = Served(scrub_days=0.0)
     world.host.advance(100 * DAY)
     assert not world.asked()
@@ -109,6 +112,7 @@ def test_single_copies_are_skipped() -> None:
 
 
 def test_it_waits_for_the_check_of_the_operator() -> None:
+    """Specification 11.22."""
     world = Scrubbed()
     world.do(CheckReplicas({3: None}, ZERO_TID, None))
     ((nid, _),) = world.take()
@@ -159,6 +163,7 @@ def test_what_the_operator_asked_fails_with_the_node_that_is_lost_before_it_is_a
 
 
 def test_it_waits_for_packs_and_copies() -> None:
+    """Specification 11.22."""
     world = Scrubbed()
     world.master.packs.running = True
     world.host.advance(PAUSE)
@@ -189,6 +194,7 @@ def test_it_waits_while_the_cluster_does_not_serve() -> None:
 
 
 def test_what_could_not_be_compared_is_tried_again_in_its_slot() -> None:
+    """Specification 11.22."""
     world = Scrubbed(3)
     nid, partition = world.begin()
     world.storages[nid - 1].send(NotifyPartitionChecked(partition, "S2: gone"))

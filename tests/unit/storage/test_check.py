@@ -33,6 +33,7 @@ from tests.unit.storage.world import UP, MakeWorld, World, refused
 
 
 def test_digests_of_transactions(world: World) -> None:
+    """Specification 11.5."""
     master = world.operate()
     full(world, master)
     peer = storage(world, master, 2)
@@ -47,6 +48,7 @@ def test_digests_of_transactions(world: World) -> None:
 
 
 def test_digests_of_revisions_by_tid_and_oid(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Specification 11.5."""
     monkeypatch.setattr("neo.storage.maintenance.digests.STEP_LENGTH", 1)
     master = world.operate()
     full(world, master)
@@ -61,6 +63,7 @@ def test_digests_of_revisions_by_tid_and_oid(world: World, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("partition", [1, 9])
 def test_what_cannot_be_read_is_not_compared(world: World, partition: int) -> None:
+    """Specification 11.6."""
     master = world.operate([[(1, UP)], [(2, UP)]])
     peer = storage(world, master, 2)
     code, _ = refused(peer.ask(AskCheckTIDRange(partition, 9, ZERO_TID, MAX)))
@@ -70,6 +73,7 @@ def test_what_cannot_be_read_is_not_compared(world: World, partition: int) -> No
 def test_what_is_being_packed_is_not_compared(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Specification 11.6."""
     monkeypatch.setattr("neo.storage.maintenance.pack.STEP_LENGTH", 1)
     master = world.operate()
     full(world, master)
@@ -87,6 +91,7 @@ OTHER_OID = AnswerCheckSerialRange(3, digest(12, 16, 20), p64(20), digest(0, 4, 
 
 
 def test_equal_replicas(world: World) -> None:
+    """Specification 11.4, 11.13."""
     checked = Compared(world, 2)
     checked.check()
     checked.connect(2)
@@ -97,6 +102,7 @@ def test_equal_replicas(world: World) -> None:
 
 
 def test_chunks_go_on_behind_the_last_row(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Specification 11.4."""
     monkeypatch.setattr("neo.storage.maintenance.check.LENGTH", 2)
     checked = Compared(world, 2)
     checked.check()
@@ -121,6 +127,7 @@ def test_chunks_go_on_behind_the_last_row(world: World, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("serials", [False, True])
 def test_of_two_that_differ_both_are_reported(world: World, serials: bool) -> None:
+    """Specification 11.9."""
     checked = Compared(world, 2)
     checked.check()
     checked.connect(2)
@@ -132,7 +139,8 @@ def test_of_two_that_differ_both_are_reported(world: World, serials: bool) -> No
 
 @pytest.mark.parametrize("serials", [False, True])
 def test_a_copy_that_is_behind_is_told_with_where(world: World, serials: bool) -> None:
-    """It has the first rows of this node, which a master with that feature is told."""
+    """It has the first rows of this node, which a master with that feature is told
+    (specification 11.11)."""
     checked = Compared(world, 2)
     checked.master.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_TAILS]))
     checked.check()
@@ -164,6 +172,7 @@ def test_a_node_that_is_behind_itself_asks_the_other_one(world: World) -> None:
 
 
 def test_a_copy_that_lacks_something_else_is_not_called_behind(world: World) -> None:
+    """Specification 11.11."""
     checked = Compared(world, 2)
     checked.master.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_TAILS]))
     checked.check()
@@ -174,6 +183,7 @@ def test_a_copy_that_lacks_something_else_is_not_called_behind(world: World) -> 
 
 @pytest.mark.parametrize(("reference", "wrong"), [(1, 2), (2, 1)])
 def test_with_a_reference_the_other_one_is_wrong(world: World, reference: int, wrong: int) -> None:
+    """Specification 11.8."""
     checked = Compared(world, 2)
     world.notify(checked.master, (NodeType.STORAGE, address(1), 1, NodeState.RUNNING, 1.5))
     checked.check(reference)
@@ -183,6 +193,7 @@ def test_with_a_reference_the_other_one_is_wrong(world: World, reference: int, w
 
 
 def test_the_majority_is_right_and_is_compared_further(world: World) -> None:
+    """Specification 11.8, 11.9."""
     checked = Compared(world, 2, 3)
     checked.check()
     checked.connect(2, 3)
@@ -203,7 +214,7 @@ def test_a_node_that_is_in_the_minority_itself_says_so(world: World) -> None:
 
 
 def test_a_difference_that_goes_away_is_none(world: World) -> None:
-    """The other node did not know of a pack yet."""
+    """The other node did not know of a pack yet (specification 11.7)."""
     checked = Compared(world, 2)
     checked.check()
     checked.connect(2)
@@ -282,7 +293,7 @@ def test_who_is_lost_when_a_difference_is_looked_at_again_has_voted(world: World
 
 
 def test_nobody_is_called_wrong_while_who_could_say_it_cannot_be_asked(world: World) -> None:
-    """Else all would be copied anew from that cell, which was not compared."""
+    """Else all would be copied anew from that cell, which was not compared (specification 11.10)."""
     (end,) = without_the_third(world, third_votes=False)
     problem = "S1, S2 differ, and none is known to be right: S3 could not be compared; check again"
     assert end == NotifyPartitionChecked(0, problem)
@@ -299,6 +310,7 @@ def test_a_reference_that_is_lost_ends_the_check(world: World) -> None:
 
 
 def test_nothing_to_compare_is_a_problem(world: World) -> None:
+    """Specification 11.13."""
     checked = Compared(world)
     checked.check()
     assert checked.result() == [NotifyPartitionChecked(0, "no other node can be compared any more")]
@@ -310,7 +322,7 @@ def test_nothing_to_compare_is_a_problem(world: World) -> None:
 def test_a_corrupted_cell_is_erased_and_copied_anew(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever its ids: what has the right ids may have the wrong bytes."""
+    """Whatever its ids: what has the right ids may have the wrong bytes (specification 11.18)."""
     monkeypatch.setattr("neo.storage.replication.fetch.STEP_LENGTH", 1)
     world = make_world()
     master = world.operate()
@@ -331,6 +343,7 @@ def test_a_corrupted_cell_is_erased_and_copied_anew(
 
 
 def test_a_repair_that_was_cut_short_begins_again(make_world: MakeWorld) -> None:
+    """Specification 11.18."""
     world = make_world()
     master = world.operate()
     full(world, master)

@@ -102,6 +102,7 @@ def test_one_copy_of_a_backup_is_compared_with_the_upstream_cluster(world: World
 
 
 def test_the_upstream_cluster_is_right(world: World) -> None:
+    """Specification 11.9."""
     followed = Followed(world)
     followed.check()
     followed.packed(0)
@@ -113,6 +114,7 @@ def test_the_upstream_cluster_is_right(world: World) -> None:
 
 @pytest.mark.parametrize("later", [False, True])
 def test_cells_that_are_not_packed_alike_are_not_called_wrong(world: World, later: bool) -> None:
+    """Specification 11.14."""
     followed = Followed(world)
     followed.check()
     if later:
@@ -161,6 +163,7 @@ def revisions(world: World) -> list[tuple[bytes, bytes]]:
 
 
 def test_a_cell_gets_what_it_lacks_and_loses_what_was_never_upstream(world: World) -> None:
+    """Specification 11.19."""
     followed = Followed(world)
     world.backend.delete_objects([(p64(12), p64(2))])
     world.backend.add_transaction(Transaction(p64(8), b"", b"", b"", False, [], p64(8)))
@@ -182,6 +185,7 @@ def test_a_cell_gets_what_it_lacks_and_loses_what_was_never_upstream(world: Worl
 
 
 def test_a_cell_is_not_mended_from_one_that_is_packed_at_another_tid(world: World) -> None:
+    """Specification 11.19."""
     followed = Followed(world)
     followed.master.send(MendCell(0, ("up", SOURCE), p64(12)))
     followed.packed(11)

@@ -272,6 +272,7 @@ def test_pack_forgets_old_revisions_and_answers_when_done(
 
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_orphans_are_counted_or_deleted(world: World, master: End, dry_run: bool) -> None:
+    """Specification 11.20."""
     data_id = world.backend.store_data(p64(1), 0, sha1(b"x").digest(), b"x")
     del world.backend.values.pending[data_id]
     master.send(NotifyRepair(dry_run))
