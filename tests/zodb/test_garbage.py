@@ -20,6 +20,7 @@ from tests.zodb.transactions import commit
 
 
 def test_garbage_is_collected_and_everything_else_stays(storage: NEOStorage) -> None:
+    """Specification 12.13."""
     db = ZODB.DB(storage)
     connection = db.open()
     root = connection.root()
@@ -46,6 +47,7 @@ def test_garbage_is_collected_and_everything_else_stays(storage: NEOStorage) -> 
 def test_garbage_with_later_history_is_deleted_but_can_be_brought_back(
     storage: NEOStorage,
 ) -> None:
+    """Specification 12.16."""
     db = ZODB.DB(storage)
     connection = db.open()
     root = connection.root()
@@ -74,6 +76,7 @@ def test_garbage_with_later_history_is_deleted_but_can_be_brought_back(
 
 
 def test_garbage_is_not_what_later_transactions_refer_to(storage: NEOStorage) -> None:
+    """Specification 12.13."""
     db = ZODB.DB(storage)
     connection = db.open()
     root = connection.root()
@@ -164,6 +167,7 @@ def test_an_object_linked_again_before_garbage_is_deleted_is_never_missing(
 def test_an_object_linked_again_while_garbage_is_deleted_is_brought_back(
     cluster: Fleet, storage: NEOStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Specification 12.15."""
     db = ZODB.DB(storage)
     connection = db.open()
     root = connection.root()

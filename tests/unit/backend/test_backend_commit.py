@@ -276,7 +276,7 @@ REMOVALS: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize("removal", REMOVALS)
 def test_an_undo_does_not_go_back_to_what_is_being_removed(node: Harness, removal: str) -> None:
     """Else the undo would keep a link to what is gone, since the pack is over for this object; on a
-    replica that is packed later it gets another one."""
+    replica that is packed later it gets another one (specification 12.22)."""
     backend = node.ready()
     for tid in 11, 12:
         node.commit(backend, tid, {4: b"%d" % tid})

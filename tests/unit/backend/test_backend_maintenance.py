@@ -36,6 +36,7 @@ def test_truncation_leaves_other_partitions_alone(node: Harness) -> None:
 
 
 def test_pack_keeps_the_last_revision_up_to_the_tid_and_all_later_ones(node: Harness) -> None:
+    """Specification 12.1."""
     backend = node.ready()
     for tid in 11, 12, 13, 14:
         node.commit(backend, tid, {4: b"%d" % tid})
@@ -53,7 +54,7 @@ def test_pack_keeps_the_last_revision_up_to_the_tid_and_all_later_ones(node: Har
 @pytest.mark.parametrize("length", [1, 10])
 def test_pack_keeps_the_deletion_of_the_last_object(node: Harness, length: int) -> None:
     """A master goes on after the greatest oid that is left, and gives no oid twice: here those of
-    partition 1 are given up to 7, and 10 only after the tid of the pack."""
+    partition 1 are given up to 7, and 10 only after the tid of the pack (specification 12.1)."""
     backend = node.ready()
     node.commit(backend, 11, {4: b"x", 7: b"y"})
     node.commit(backend, 12, {4: None, 7: None})
@@ -70,6 +71,7 @@ def test_pack_keeps_the_deletion_of_the_last_object(node: Harness, length: int) 
 
 
 def test_pack_removes_an_object_that_does_not_exist(node: Harness) -> None:
+    """Specification 12.1."""
     backend = node.ready()
     node.commit(backend, 11, {4: b"x", 1: b"y", 7: b"z"})
     node.commit(backend, 12, {4: None})
@@ -84,6 +86,7 @@ def test_pack_removes_an_object_that_does_not_exist(node: Harness) -> None:
 
 
 def test_pack_goes_on_where_it_stopped(node: Harness) -> None:
+    """Specification 12.8."""
     backend = node.ready()
     oids = range(0, 30, 3)
     for tid in 11, 12:

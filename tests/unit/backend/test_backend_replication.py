@@ -174,6 +174,7 @@ def test_an_undo_to_what_is_about_to_go_is_as_one_that_was_accepted_blindly(node
 
 
 def test_the_value_of_an_undo_is_told_as_it_is_after_a_pack(node: Harness) -> None:
+    """Specification 12.11."""
     backend = node.ready()
     node.commit(backend, 10, {3: b"old"})
     node.commit(backend, 20, {3: b"new"})
@@ -221,6 +222,7 @@ def test_progress_of_own_outdated_cells_can_be_forgotten(node: Harness) -> None:
 
 
 def test_a_pack_elsewhere_counts_as_a_pack_here(node: Harness) -> None:
+    """Specification 12.7."""
     backend = node.ready()
     node.commit(backend, 20, {3: b"a"})
     node.commit(backend, 30, {3: b"b"})

@@ -31,6 +31,7 @@ def test_pack_before_the_first_revision_does_nothing() -> None:
 
 
 def test_heirs_of_a_removed_origin() -> None:
+    """Specification 12.2."""
     known = [
         Revision(1, 10, None),
         Revision(2, 10, 1),
@@ -60,6 +61,7 @@ def histories(draw: st.DrawFn) -> list[Revision]:
 def test_after_a_pack_every_revision_has_its_data_and_a_valid_origin(
     known: list[Revision], tid: int
 ) -> None:
+    """Specification 12.2."""
     removed, changed = pack(known, tid)
     values = dict(changed)
     left = [r._replace(value_tid=values.get(r.tid, r.value_tid)) for r in known[len(removed) :]]

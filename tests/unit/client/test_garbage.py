@@ -24,10 +24,12 @@ def test_nothing_is_no_component() -> None:
 
 
 def test_what_refers_to_an_object_comes_before_it() -> None:
+    """Specification 12.14."""
     assert components({1: [], 2: [1], 3: [2, 1]}) == [{3}, {2}, {1}]
 
 
 def test_objects_that_refer_to_each_other_in_a_circle_are_together() -> None:
+    """Specification 12.14."""
     assert components({1: [2], 2: [3], 3: [1, 4], 4: [4]}) == [{1, 2, 3}, {4}]
 
 

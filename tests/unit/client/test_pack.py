@@ -175,7 +175,8 @@ def test_an_object_in_use_that_cannot_be_read_stops_the_pack_before_anything_is_
 
 
 def test_nothing_is_deleted_before_what_refers_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An application may use the head of a chain again between the two, and checks nothing else."""
+    """An application may use the head of a chain again between the two, and checks nothing else
+    (specification 12.14)."""
     monkeypatch.setattr(neo.client.pack, "DELETED_TOGETHER", 1)
     with scripted([1], cache_size=0) as (cluster, storage):
         database = Database(cluster, {END: [], HEAD: [END]})
@@ -186,6 +187,7 @@ def test_nothing_is_deleted_before_what_refers_to_it(monkeypatch: pytest.MonkeyP
 def test_garbage_is_kept_when_the_head_that_it_hangs_on_comes_back_into_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Specification 12.15."""
     monkeypatch.setattr(neo.client.pack, "DELETED_TOGETHER", 1)
     with scripted([1], cache_size=0) as (cluster, storage):
         database = Database(cluster, {END: [], HEAD: [END], OTHER: []})
@@ -253,6 +255,7 @@ def test_what_was_committed_meanwhile_is_read_before_objects_are_locked() -> Non
 def test_objects_that_refer_to_each_other_in_a_circle_are_deleted_by_one_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Specification 12.14."""
     monkeypatch.setattr(neo.client.pack, "DELETED_TOGETHER", 1)
     with scripted([1], cache_size=0) as (cluster, storage):
         database = Database(cluster, {END: [], HEAD: [OTHER, END], OTHER: [HEAD]})

@@ -176,6 +176,7 @@ def test_packs_at_once_when_nothing_is_missing(world: BackupWorld) -> None:
 
 
 def test_tells_backups_of_packs_at_once_and_later() -> None:
+    """Specification 12.12."""
     world = MasterWorld()
     (storage,) = world.running(1)
 

@@ -242,6 +242,7 @@ def test_pack_is_done_when_all_storages_are(world: MasterWorld) -> None:
 
 
 def test_a_storage_that_is_lost_during_a_pack_is_packed_later() -> None:
+    """Specification 12.4."""
     world = MasterWorld(replicas=1)
     first, second = world.running(2)
     client = world.client()

@@ -50,6 +50,7 @@ def refuse(storage: Remote, question: AskPack) -> None:
 
 
 def test_all_storages_pack_and_then_it_is_answered() -> None:
+    """Specification 12.4."""
     world, storages = served()
     answer = world.client().ask(AskPack(tid(7)))
     for storage in storages:
@@ -61,6 +62,7 @@ def test_all_storages_pack_and_then_it_is_answered() -> None:
 
 
 def test_one_at_a_time() -> None:
+    """Specification 12.4."""
     world, _ = served()
     client = world.client()
     client.ask(AskPack(tid(7)))
@@ -68,13 +70,15 @@ def test_one_at_a_time() -> None:
 
 
 def test_what_is_not_committed_yet_is_not_packed() -> None:
-    """A transaction that unlocks on one node before its pack and on another after it would differ."""
+    """A transaction that unlocks on one node before its pack and on another after it would differ
+    (specification 12.4)."""
     world, (storage, _) = served()
     world.client().ask(AskPack(tid(70)))
     assert storage.take(AskPack).tid == tid(50)
 
 
 def test_a_refusal_is_passed_on() -> None:
+    """Specification 12.4."""
     world, (first, second) = served()
     answer = world.client().ask(AskPack(tid(7)))
     first.answer(first.take(AskPack), AnswerPack(True))
@@ -83,6 +87,7 @@ def test_a_refusal_is_passed_on() -> None:
 
 
 def test_a_node_that_was_away_is_asked_when_it_is_back() -> None:
+    """Specification 12.9."""
     world, (first, second) = served()
     second.lose()
     world.client().ask(AskPack(tid(7)))
@@ -127,6 +132,7 @@ def test_a_master_tells_backups_of_packs_before_its_time() -> None:
 
 
 def test_a_pack_of_another_database_is_not_believed() -> None:
+    """Specification 12.9."""
     world, _ = served()
     spare = Remote.connect(world.master)
     extra = {FEATURES: [FEATURE_MAINTENANCE], "pack_tid": 40}

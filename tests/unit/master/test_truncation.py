@@ -48,6 +48,7 @@ def served() -> tuple[MasterWorld, list[Remote]]:
     [ZERO_TID, tid(1795171507), tid(1795171507000), tid(0x40D276B), add64(tid_from_time(0), -1)],
 )
 def test_a_time_without_dot_and_a_tid_that_is_cut_off_delete_nothing(mistyped: bytes) -> None:
+    """Specification 12.19."""
     world, _ = served()
     world.master.cluster.last_tid = tid_from_time(1795171600)
     text = refusal(world, Truncate(mistyped))
@@ -91,6 +92,7 @@ def refusal(world: MasterWorld, message: Request[Any]) -> str:
 
 
 def test_refused_while_a_node_with_cells_is_away() -> None:
+    """Specification 12.19."""
     world, (_, second) = served()
     second.lose()
     text = refusal(world, Truncate(tid(50)))
@@ -102,6 +104,7 @@ def test_refused_while_a_node_with_cells_is_away() -> None:
 
 
 def test_refused_before_the_last_pack() -> None:
+    """Specification 12.19."""
     world, _ = served()
     world.master.packs.tid = tid(60)
     assert "packed at 000000000000003c" in refusal(world, Truncate(tid(59)))
@@ -111,7 +114,7 @@ def test_refused_before_the_last_pack() -> None:
 
 
 def test_a_node_that_is_lost_before_it_truncated_is_waited_for() -> None:
-    """Specification 4.13."""
+    """Specification 4.13, 12.20."""
     world, (first, second) = remembering()
     first.answer(first.take(AskLastIDs), AnswerLastIDs(None, tid(50)))
     second.lose()

@@ -46,6 +46,7 @@ def erased(world: World) -> None:
 
 
 def test_a_dropped_partition_is_erased_in_steps(world: World) -> None:
+    """Specification 12.21."""
     master = world.operate()
     full(world, master)
     before = rows(world, 0)
@@ -119,6 +120,7 @@ def test_one_job_for_any_number_of_changes(world: World) -> None:
 
 
 def test_nothing_is_erased_when_that_is_disabled(world: World) -> None:
+    """Specification 12.21."""
     master = world.operate()
     full(world, master)
     world.core.eraser.enabled = False

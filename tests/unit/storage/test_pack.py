@@ -51,6 +51,7 @@ def again(master: End) -> None:
 
 
 def test_a_pack_that_is_interrupted_is_refused_and_goes_on_with_the_operation(world: World) -> None:
+    """Specification 12.5."""
     master = world.operate()
     full(world, master, 0, 2, 4)
     packing = master.ask_later(AskPack(p64(36)))
@@ -63,7 +64,8 @@ def test_a_pack_that_is_interrupted_is_refused_and_goes_on_with_the_operation(wo
 
 
 def test_nothing_goes_before_it_is_durable_that_it_is_to_go(world: World) -> None:
-    """After a crash, a revision that readers did not find any more would be there again."""
+    """After a crash, a revision that readers did not find any more would be there again
+    (specification 12.5)."""
     master = world.operate()
     full(world, master, 0)
     packing = master.ask_later(AskPack(p64(16)))
@@ -74,6 +76,7 @@ def test_nothing_goes_before_it_is_durable_that_it_is_to_go(world: World) -> Non
 
 
 def test_a_pack_goes_on_after_a_restart_where_it_was(make_world: MakeWorld) -> None:
+    """Specification 12.5, 12.8."""
     world = make_world()
     master = world.operate()
     full(world, master, 0, 2, 4)
@@ -103,6 +106,7 @@ def test_a_later_pack_begins_again_with_the_cell(world: World) -> None:
 
 
 def test_a_cell_that_becomes_readable_is_packed_then(world: World) -> None:
+    """Specification 12.6."""
     master = world.operate()
     full(world, master, 0, 2)
     master.send(NotifyPartitionChanges(2, 0, [(0, 1, OUT), (0, 2, UP)]))
@@ -130,6 +134,7 @@ def test_a_pack_works_in_small_pieces_with_pauses_while_clients_are_at_work(
 
 
 def test_the_node_tells_the_master_of_the_last_pack(make_world: MakeWorld) -> None:
+    """Specification 12.9."""
     world = make_world()
     master = world.operate()
     full(world, master, 0)
@@ -178,7 +183,8 @@ def test_what_a_pack_may_remove_is_sent_when_that_is_done(world: World, nid: int
 
 
 def test_an_undo_is_sent_as_it_is_when_the_pack_is_done(world: World) -> None:
-    """The destination may be packed already: what the undo goes back to is not there any more."""
+    """The destination may be packed already: what the undo goes back to is not there any more
+    (specification 12.8, 12.11)."""
     master = world.operate()
     full(world, master, 0)
     client = world.client(master)

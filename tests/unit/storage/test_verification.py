@@ -28,7 +28,7 @@ from tests.unit.storage.world import C1, DISCARDED, OUT, UP, MakeWorld, World
 
 
 def test_truncates_when_asked_for_the_last_ids(world: World) -> None:
-    """Specification 5.9."""
+    """Specification 5.9, 12.17."""
     master = world.operate()
     client = world.client(master)
     commit(master, client, 10, 12, 1)
@@ -46,7 +46,7 @@ def test_truncates_when_asked_for_the_last_ids(world: World) -> None:
 def test_a_truncation_without_this_node_is_made_up_for_before_it_is_replicated(
     world: World,
 ) -> None:
-    """It came back when the others had truncated, and had committed since (specification 4.28)."""
+    """It came back when the others had truncated, and had committed since (specification 4.28, 12.18)."""
     master = world.operate()
     client = world.client(master)
     commit(master, client, 10, 12, 0)
@@ -65,6 +65,7 @@ def test_a_truncation_without_this_node_is_made_up_for_before_it_is_replicated(
 
 
 def test_truncation_reaches_data_that_is_still_to_be_erased(world: World) -> None:
+    """Specification 12.17."""
     master = world.operate()
     client = world.client(master)
     commit(master, client, 10, 12, 0)
