@@ -42,6 +42,7 @@ def storage(nid: int, address: bool = True) -> NodeRow:
 
 
 def test_each_says_what_it_waits_for_or_only_that_it_lives(world: Asking) -> None:
+    """Specification 17.25."""
     world.down(storage(1), storage(2), storage(3), storage(4, address=False))
     waiting = world.node(2101)
     waiting.connection.answer(None, Error(ErrorCode.NOT_READY.value, "its server is away"))
@@ -62,6 +63,7 @@ def test_a_machine_that_vanished_is_not_waited_for(world: Asking) -> None:
 
 
 def test_a_process_that_hangs_is_not_waited_for(world: Asking) -> None:
+    """Specification 17.25."""
     world.down(storage(1))
     world.node(2101).connection.send(Ping())  # its handshake came
     world.node(2101)._flush()
@@ -77,6 +79,7 @@ def test_those_that_run_are_not_asked(world: Asking) -> None:
 
 
 def test_not_too_many_at_once(world: Asking) -> None:
+    """Specification 17.25."""
     world.down(*(storage(nid) for nid in range(1, NODES_MAX + 9)))
     assert sum(remote.has(Ping) for remote in world.host.dialed) == NODES_MAX
 

@@ -114,6 +114,7 @@ def test_a_backup_that_is_well(watch: Watch) -> None:
 
 
 def test_a_backup_that_is_late_is_a_warning(watch: Watch) -> None:
+    """Specification 17.21."""
     backup = watch.backup()
     backup.send(NotifyMonitorInformation(INFO))
     answer = watch.summary(backup)
@@ -133,6 +134,7 @@ def test_a_backup_that_is_late_is_a_warning(watch: Watch) -> None:
 def test_severities(
     watch: Watch, changes: dict[str, Any], warnings: list[str], problems: list[str]
 ) -> None:
+    """Specification 17.21."""
     backup = watch.backup()
     backup.send(NotifyMonitorInformation(INFO))
     backup.send(NotifyMonitorInformation(changes))
@@ -144,8 +146,8 @@ def test_severities(
 def test_only_a_backup_at_work_is_asked_how_far_it_is(
     watch: Watch, state: ClusterState | None
 ) -> None:
-    """A master of another implementation that recovers does not survive the question (specification
-    2.28)."""
+    """A master of another implementation that recovers does not survive the question
+    (specification 2.28, 17.24)."""
     backup = watch.backup()
     if state is not None:
         backup.send(NotifyMonitorInformation(INFO | {"cluster_state": state}))
@@ -163,6 +165,7 @@ def test_a_backup_that_does_not_report_is_a_problem(watch: Watch) -> None:
 
 
 def test_a_backup_that_does_not_answer_does_not_silence_us(watch: Watch) -> None:
+    """Specification 17.19."""
     watch.backup().send(NotifyMonitorInformation(INFO))
     future = watch.ctl().ask(AskMonitorInformation())
     watch.master.answer(watch.master.take(AskLastTransaction), AnswerLastTransaction(LATER))
@@ -245,6 +248,7 @@ def test_a_mail_that_could_not_be_sent_is_tried_again(watch: Watch) -> None:
 
 
 def test_reports_what_changes_and_answers_for_its_master() -> None:
+    """Specification 17.23, 17.24."""
     world = World()
     master = world.accept(ClusterState.BACKINGUP)
     master.send(NotifyUpstreamAdmin(UPSTREAM))

@@ -107,6 +107,7 @@ def test_introduces_itself_with_its_address_and_the_backups_it_watches(world: Wo
 
 
 def test_mirror_answers_without_asking_the_master(world: World) -> None:
+    """Specification 17.3, 17.6."""
     master = world.accept()
     ctl = world.ctl()
     assert ctl.ask(AskPrimary()).result() == AnswerPrimary(M1)
@@ -118,6 +119,7 @@ def test_mirror_answers_without_asking_the_master(world: World) -> None:
 
 
 def test_partition_list_is_cut_to_the_range(world: World) -> None:
+    """Specification 17.5."""
     world.accept()
     ctl = world.ctl()
     assert ctl.ask(AskPartitionList(1, 3, None)).result().row_list == TABLE[1:3]
@@ -126,6 +128,7 @@ def test_partition_list_is_cut_to_the_range(world: World) -> None:
 
 @pytest.mark.parametrize(("first", "last"), [(0, 5), (3, 2), (-1, 2), (5, 0)])
 def test_partition_range_outside_the_table_is_denied(world: World, first: int, last: int) -> None:
+    """Specification 17.5."""
     world.accept()
     ctl = world.ctl()
     error = error_of(ctl.ask(AskPartitionList(first, last, None)))
@@ -135,6 +138,7 @@ def test_partition_range_outside_the_table_is_denied(world: World, first: int, l
 
 
 def test_mirror_follows_the_notifications(world: World) -> None:
+    """Specification 17.1."""
     master = world.accept()
     master.send(NotifyPartitionChanges(2, 1, [(0, 2, CellState.OUT_OF_DATE)]))
     master.send(NotifyClusterInformation(ClusterState.STOPPING))
@@ -148,6 +152,7 @@ def test_mirror_follows_the_notifications(world: World) -> None:
 
 
 def test_notified_state_wins_over_an_answer_that_was_under_way(world: World) -> None:
+    """Specification 17.1."""
     master = world.master
     master.answer(master.take(RequestIdentification), AcceptIdentification(NodeType.MASTER, M1, A1))
     master.send(NotifyClusterInformation(ClusterState.RUNNING))
@@ -159,6 +164,7 @@ def test_notified_state_wins_over_an_answer_that_was_under_way(world: World) -> 
 def test_commands_go_to_the_master_and_its_words_come_back(
     world: World, command: Request[Any]
 ) -> None:
+    """Specification 17.3."""
     master = world.accept()
     # Ids of the two connections must not be the same by chance.
     ctl = world.ctl()
@@ -193,7 +199,7 @@ def test_questions_to_the_master_come_back_answered(
 def test_a_master_of_another_implementation_is_not_asked_what_it_recovers(
     world: World, ours: bool
 ) -> None:
-    """While it recovers a backup, it does not survive the question (specification 2.28)."""
+    """While it recovers a backup, it does not survive the question (specification 2.28, 17.8)."""
     master = world.accept(ClusterState.RECOVERING)
     if ours:
         master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
@@ -204,6 +210,7 @@ def test_a_master_of_another_implementation_is_not_asked_what_it_recovers(
 
 
 def test_refusal_of_the_master_is_copied_and_keeps_the_connection(world: World) -> None:
+    """Specification 17.3."""
     master = world.accept()
     ctl = world.ctl()
     future = ctl.ask(SetNodeState(9, NodeState.DOWN))
@@ -238,6 +245,7 @@ def test_answers_find_the_asker_whatever_their_order(world: World) -> None:
 def test_without_primary_every_question_is_refused_and_the_asker_sent_away(
     world: World, question: Request[Any]
 ) -> None:
+    """Specification 17.4."""
     ctl = world.ctl()
     error = error_of(ctl.ask(question))
     assert (error.code, error.message) == (ErrorCode.NOT_READY, NOT_CONNECTED)
@@ -245,6 +253,7 @@ def test_without_primary_every_question_is_refused_and_the_asker_sent_away(
 
 
 def test_master_lost_while_it_was_asked_refuses_and_closes(world: World) -> None:
+    """Specification 17.4."""
     master = world.accept()
     ctl = world.ctl()
     future = ctl.ask(Truncate(ZERO_TID))
@@ -319,6 +328,7 @@ def test_partition_outside_the_table_is_the_fault_of_the_master(world: World) ->
 
 
 def test_flush_log_reopens_our_log_and_goes_on_to_the_master(world: World) -> None:
+    """Specification 17.9."""
     master = world.accept()
     world.ctl().send(FlushLog())
     assert world.host.logs_reopened == 1
@@ -329,7 +339,7 @@ def test_flush_log_reopens_our_log_and_goes_on_to_the_master(world: World) -> No
 
 
 def test_neoctl_may_stay_without_identifying_itself(world: World) -> None:
-    """Specification 2.32."""
+    """Specification 2.32, 17.2."""
     world.accept()
     ctl = world.ctl()
     world.host.advance(STRANGER_SECONDS * 3)
@@ -347,6 +357,7 @@ def test_message_that_is_not_for_an_admin_node_closes_that_connection_only(world
 
 
 def test_health_asks_the_master_for_the_last_transaction(world: World) -> None:
+    """Specification 17.19, 17.20."""
     master = world.accept()
     future = world.ctl().ask(AskMonitorInformation())
     tid = bytes.fromhex("040d24252187ba31")
@@ -356,6 +367,7 @@ def test_health_asks_the_master_for_the_last_transaction(world: World) -> None:
 
 
 def test_health_names_this_cluster_nil_where_it_is_unwell(world: World) -> None:
+    """Specification 17.19, 17.20, 17.21."""
     master = world.accept()
     ctl = world.ctl()
 
@@ -375,6 +387,7 @@ def test_health_names_this_cluster_nil_where_it_is_unwell(world: World) -> None:
 
 
 def test_commands_of_ours_need_a_master_that_knows_them(world: World) -> None:
+    """Specification 17.7."""
     master = world.accept()
     error = error_of(world.ctl().ask(RepairCells([(0, 1)])))
     assert error.code is ErrorCode.DENIED
@@ -410,6 +423,7 @@ def test_what_status_asks_needs_a_master_that_announced_it(
 def test_health_of_a_backup_that_does_not_hear_its_upstream(
     world: World, features: list[str]
 ) -> None:
+    """Specification 17.20, 17.21."""
     master = world.accept(ClusterState.BACKINGUP)
     master.send(NotifyFeatures(features))
     future = world.ctl().ask(AskMonitorInformation())

@@ -38,6 +38,7 @@ def test_date_of_the_greatest_ids_is_a_date() -> None:
 
 
 def test_recorded_summary_of_a_cluster_with_a_node_down() -> None:
+    """Specification 17.20."""
     table = _table(*[CellState.UP_TO_DATE, CellState.OUT_OF_DATE] * 4)
     nodes = [Node(NodeType.STORAGE, 2, state=NodeState.DOWN)]
     health = examine(ClusterState.RUNNING, table, nodes, bytes.fromhex("040d24252187ba31"))

@@ -99,6 +99,7 @@ def test_refused_while_running(message: Request[Any], text: str) -> None:
     ],
 )
 def test_refused_while_recovering(message: Request[Any]) -> None:
+    """Specification 17.11."""
     world = MasterWorld()
     world.storage(1)
     assert "must be RUNNING" in refusal(world, message)
@@ -158,6 +159,7 @@ def test_kill_with_a_replica_disconnects_the_node() -> None:
 
 
 def test_drop_of_a_spare_node_tells_it_to_erase(world: MasterWorld) -> None:
+    """Specification 17.14."""
     world.running(1)
     spare = world.join(NodeType.STORAGE, port=9102)
     spare.received.clear()
@@ -226,6 +228,7 @@ def test_a_node_without_cells_that_was_added_is_running_when_it_comes_back(
 
 
 def test_flush_log_goes_to_everybody_else(world: MasterWorld) -> None:
+    """Specification 17.9."""
     (storage,) = world.running(1)
     admin = world.admin()
     admin.send(FlushLog())

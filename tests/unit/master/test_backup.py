@@ -287,6 +287,7 @@ def test_an_upstream_that_is_behind_is_not_followed(world: BackupWorld) -> None:
 
 
 def test_admins_hear_where_the_one_of_the_upstream_is(world: BackupWorld) -> None:
+    """Specification 17.22."""
     storages = world.running(1)
     admin = world.admin()
     admin.ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()

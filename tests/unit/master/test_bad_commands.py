@@ -132,7 +132,7 @@ COMMANDS: list[tuple[Request[Any], set[Make]]] = [
 
 @pytest.mark.parametrize("make", WORLDS, ids=lambda make: make.__name__)
 def test_commands_are_obeyed_or_refused_as_the_state_of_the_cluster_is(make: Make) -> None:
-    """Specification 4.9."""
+    """Specification 4.9, 17.10, 17.11."""
     unchanged = make()
     assert unchanged.master.cluster.state is WORLDS[make]
     for message, obeyed in COMMANDS:
@@ -208,6 +208,7 @@ def test_wrong_arguments_are_refused_in_every_state(make: Make) -> None:
     ],
 )
 def test_texts_that_scripts_know(make: Make, message: Request[Any], text: str) -> None:
+    """Specification 17.10."""
     assert refused(make(), message) == text
 
 

@@ -57,6 +57,7 @@ def test_an_upstream_that_answers_is_heard_however_long_nothing_is_written(
 
 
 def test_an_upstream_that_is_lost(world: BackupWorld) -> None:
+    """Specification 17.18."""
     upstream, _ = world.backingup()
     pass_by(world, 7, upstream)
     upstream.lose("reset by the peer")
@@ -107,6 +108,7 @@ def test_a_connection_on_which_nothing_comes_is_given_up_and_made_anew(world: Ba
 
 @pytest.mark.parametrize("reached", [False, True])
 def test_an_upstream_that_was_never_reached(world: BackupWorld, reached: bool) -> None:
+    """Specification 17.18."""
     starting(world)
     remote = world.host.dialed[-1]
     if reached:
@@ -140,5 +142,6 @@ def test_a_backup_that_is_not_configured_follows_nobody(world: BackupWorld) -> N
 
 
 def test_a_cluster_that_is_no_backup_refuses() -> None:
+    """Specification 17.18."""
     world = MasterWorld()
     assert error_of(world.admin().ask(AskUpstream())).code is ErrorCode.DENIED

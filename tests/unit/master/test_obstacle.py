@@ -64,12 +64,14 @@ def test_the_only_copy_is_away(world: MasterWorld) -> None:
 
 
 def test_a_copy_is_away(world: MasterWorld) -> None:
+    """Specification 17.17."""
     world.storage(1, 5, ROWS, nid=1)
     assert told(world) == AnswerObstacle("S2 must be connected first", "")
     assert starts(world)
 
 
 def test_a_cluster_that_serves_waits_for_nothing(world: MasterWorld) -> None:
+    """Specification 17.17."""
     world.running(1)
     assert error_of(world.admin().ask(AskObstacle())).code is ErrorCode.DENIED
 

@@ -111,6 +111,7 @@ def test_wrong_words_are_named_before_anything_is_sent(
 def test_the_words_that_scripts_know_are_alone_on_stdout(
     console: Make, words: str, recorded: str, advice: str
 ) -> None:
+    """Specification 17.29."""
     ctl = console({SetNodeState: ErrorAnswer(ErrorCode.DENIED, "unknown node")})
     assert ctl(*words.split()) == 1
     assert ctl.out == f"{recorded}\n"

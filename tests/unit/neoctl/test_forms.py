@@ -115,6 +115,7 @@ S3 | STORAGE | 127.0.0.1:2103 | RUNNING | 2026-11-20 12:33:11.461422
 def test_output_is_the_recorded_one(
     console: Make, words: str, answers: dict[type[Message], Any], output: str
 ) -> None:
+    """Specification 17.27."""
     ctl = console(answers)
     assert ctl(*words.split()) == 0
     assert (ctl.out, ctl.err) == (output, "")
@@ -133,6 +134,7 @@ def test_output_is_the_recorded_one(
 def test_refusal_is_alone_on_stdout_and_what_to_do_on_stderr(
     console: Make, words: str, question: type[Message], text: str
 ) -> None:
+    """Specification 17.29."""
     ctl = console({question: ErrorAnswer(ErrorCode.DENIED, text)})
     assert ctl(*words.split()) == 1
     assert ctl.out == f"{text}\n"
@@ -243,6 +245,7 @@ def test_unknown_verb_is_called_by_its_name(console: Make) -> None:
     ],
 )
 def test_words_become_the_message(console: Make, words: str, sent: Message) -> None:
+    """Specification 17.26, 17.31."""
     ctl = console({type(sent): "done"})
     assert ctl(*words.split()) == 0
     assert ctl.out == "done\n"
@@ -284,6 +287,7 @@ def test_flush_log_waits_until_the_admin_node_has_taken_it(console: Make) -> Non
 
 
 def test_cells_have_their_letters_and_nodes_the_initial_of_their_state(console: Make) -> None:
+    """Specification 17.28."""
     row = [
         (1, CellState.UP_TO_DATE),
         (2, CellState.OUT_OF_DATE),
@@ -310,6 +314,7 @@ def test_cells_have_their_letters_and_nodes_the_initial_of_their_state(console: 
 
 
 def test_node_without_address_keeps_its_columns(console: Make) -> None:
+    """Specification 17.28."""
     nodes: list[NodeRow] = [
         (NodeType.STORAGE, None, 2, NodeState.DOWN, None),
         (NodeType.STORAGE, ("::1", 21), 10, NodeState.RUNNING, None),

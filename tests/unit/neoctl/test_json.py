@@ -1,4 +1,4 @@
-"""``--json``: the keys that programs rely on."""
+"""``--json``: the keys that programs rely on (specification 17.30)."""
 
 from __future__ import annotations
 
