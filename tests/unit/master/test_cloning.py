@@ -38,7 +38,8 @@ def ask(
 
 
 def test_a_clone_gets_a_free_id_and_outdated_cells(world: MasterWorld) -> None:
-    """As in the capture: other nodes are told of the node, which is DOWN, then of its cells."""
+    """As in the capture: other nodes are told of the node, which is DOWN, then of its cells
+    (specification 18.4, 18.6)."""
     first, second = world.running(2)
     for storage in (first, second):
         storage.received.clear()
@@ -83,7 +84,7 @@ def stored(storage: Remote) -> None:
 
 def test_a_clone_hears_of_its_id_when_who_can_be_read_has_it_on_disk(world: MasterWorld) -> None:
     """Otherwise another master could allocate the id again: two nodes would have one id, and clients
-    would read from one of them what only the other one has."""
+    would read from one of them what only the other one has (specification 18.5)."""
     clone, answer, (first, second) = asked_for_a_clone(world)
     stored(first)
     assert not answer.done and not clone.received
@@ -92,6 +93,7 @@ def test_a_clone_hears_of_its_id_when_who_can_be_read_has_it_on_disk(world: Mast
 
 
 def test_a_clone_asks_again_when_nobody_knows_its_id(world: MasterWorld) -> None:
+    """Specification 18.5."""
     clone, _, storages = asked_for_a_clone(world)
     for storage in storages:
         storage.lose()
@@ -99,7 +101,8 @@ def test_a_clone_asks_again_when_nobody_knows_its_id(world: MasterWorld) -> None
 
 
 def test_an_id_that_a_clone_did_not_wait_for_is_taken_back(world: MasterWorld) -> None:
-    """The clone asks for another id. If disks are slow, each attempt would leave a node that is DOWN."""
+    """The clone asks for another id (specification 18.6). If disks are slow, each attempt would leave a
+    node that is DOWN."""
     clone, _, storages = asked_for_a_clone(world)
     clone.lose()
     for storage in storages:
@@ -135,6 +138,7 @@ def test_a_clone_that_was_dropped_before_it_heard_of_its_id_does_not_get_it(
     ],
 )
 def test_refused(world: MasterWorld, new_nid: Any, changes: dict[str, Any], text: str) -> None:
+    """Specification 18.3."""
     world.running(2)
     remote, answer = ask(world, new_nid, **changes)
     error = error_of(answer)

@@ -52,6 +52,7 @@ def test_a_new_node_that_comes_first_does_not_keep_the_id_of_one_with_data(
 
 
 def test_a_node_with_data_is_let_in_where_a_new_one_has_its_id() -> None:
+    """Specification 18.12."""
     world = MasterWorld()
     new = world.storage(9)
     first = world.storage(1, 7, spread(1, 2), nid=1)
@@ -62,7 +63,8 @@ def test_a_node_with_data_is_let_in_where_a_new_one_has_its_id() -> None:
 
 
 def test_an_empty_database_at_the_address_of_a_node_with_data_is_another_node() -> None:
-    """The disk was not mounted: the node must not serve nothing, and be let in when it is."""
+    """The disk was not mounted: the node must not serve nothing, and be let in when it is
+    (specification 18.11)."""
     world = MasterWorld()
     first, second = world.running(2)
     first.lose()
@@ -94,12 +96,13 @@ def test_an_empty_database_at_the_address_of_a_node_that_is_behind_is_another_no
 
 
 def test_an_empty_database_that_knows_the_id_of_a_node_that_is_behind_is_another_node() -> None:
-    """It was given the id when no table was known."""
+    """It was given the id when no table was known (specification 18.10)."""
     world = out_of_date()
     assert nid_of(join(world, 9109, nid=1, blank=True)) == 3
 
 
 def test_a_new_node_that_comes_first_does_not_keep_the_id_of_one_that_is_behind() -> None:
+    """Specification 18.12."""
     world = MasterWorld()
     new = world.storage(9)
     assert nid_of(new) == 1
@@ -110,6 +113,7 @@ def test_a_new_node_that_comes_first_does_not_keep_the_id_of_one_that_is_behind(
 
 
 def test_a_blank_node_gives_way_to_who_got_its_id_meanwhile() -> None:
+    """Specification 18.10."""
     world = MasterWorld()
     world.running(2)
     assert nid_of(join(world, 9109, nid=2, blank=True)) == 3
@@ -117,7 +121,7 @@ def test_a_blank_node_gives_way_to_who_got_its_id_meanwhile() -> None:
 
 
 def test_a_node_that_was_filled_is_blank_no_more() -> None:
-    """It keeps its id when the cluster has to recover, and nobody else gets it."""
+    """It keeps its id when the cluster has to recover, and nobody else gets it (specification 18.13)."""
     world = MasterWorld()
     first, second = world.running(2)
     second.lose()
@@ -130,6 +134,7 @@ def test_a_node_that_was_filled_is_blank_no_more() -> None:
 
 @pytest.mark.parametrize("greatest", [5, 0, None, "x", 2**30])
 def test_ids_that_another_master_gave_are_not_given_again(greatest: object) -> None:
+    """Specification 18.14, 21.13."""
     world = MasterWorld()
     extra = {} if greatest is None else {GREATEST_NID: greatest}
     storage = join(world, 9102, nid=2, **extra)

@@ -77,7 +77,7 @@ def accept(master: End, message_id: int) -> None:
 
 
 def test_asks_for_an_id_and_for_cells_of_what_it_has(clone: World) -> None:
-    """Specification 3.3."""
+    """Specification 3.3, 18.2, 21.9."""
     _, _, request = ask(clone)
     assert request == RequestIdentification(
         NodeType.STORAGE, None, None, "test", None, request.extra
@@ -86,6 +86,7 @@ def test_asks_for_an_id_and_for_cells_of_what_it_has(clone: World) -> None:
 
 
 def test_remembers_its_id_and_its_cells_and_ends(clone: World, copy: Copy) -> None:
+    """Specification 18.1, 18.7, 18.8."""
     master, message_id, _ = ask(clone)
     accept(master, message_id)
     rows = [[(1, UP), (3, OUT)], [(2, UP)], [(1, UP), (3, OUT)], [(2, UP)]]
@@ -117,7 +118,8 @@ def remembered(world: World) -> Any:
 def test_a_master_of_another_cluster_changes_nothing(
     clone: World, copy: Copy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A master that does not compare the number of partitions has allocated an id already."""
+    """A master that does not compare the number of partitions has allocated an id already
+    (specification 18.7)."""
     before = remembered(clone)
     assert before[0][0] == "1" and before[2]
     master, message_id, _ = ask(clone)
@@ -136,6 +138,7 @@ def test_a_master_of_another_cluster_changes_nothing(
 def test_a_refusal_is_an_error_and_changes_nothing(
     clone: World, copy: Copy, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Specification 18.8."""
     before = remembered(clone)
     master, message_id, _ = ask(clone)
     refusal = Error(ErrorCode.PROTOCOL_ERROR.value, "it is no copy")

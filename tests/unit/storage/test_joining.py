@@ -53,7 +53,8 @@ def test_remembers_its_node_id(make_world: MakeWorld) -> None:
 
 
 def test_tells_whether_its_database_is_blank(make_world: MakeWorld) -> None:
-    """The master must not take it for another node then: neo.master.phases.empty_database."""
+    """The master must not take it for another node then: neo.master.phases.empty_database
+    (specification 18.9)."""
     world = make_world()
     world.join()
     assert (world.request.nid, world.request.extra[BLANK]) == (None, True)
@@ -71,7 +72,7 @@ def test_tells_whether_its_database_is_blank(make_world: MakeWorld) -> None:
 
 
 def test_remembers_the_greatest_id_that_it_heard_of(make_world: MakeWorld) -> None:
-    """Of a node that is away when another master gives ids."""
+    """Of a node that is away when another master gives ids (specification 18.14)."""
     world = make_world()
     master = world.operate()
     assert world.request.extra[GREATEST_NID] == 0
