@@ -90,6 +90,7 @@ def test_data_is_stored_on_every_writable_cell_and_kept_in_the_cache() -> None:
 
 
 def test_compression_is_used_when_it_gains() -> None:
+    """Specification 15.16."""
     with scripted([1]) as (cluster, storage):
         t = begin(storage)
         storage.store(OID, None, bytes(1000), "", t)

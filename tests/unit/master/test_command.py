@@ -100,6 +100,7 @@ def test_masters_remembered_are_looked_for_before_the_log_is_known(tmp_path: Pat
 
 @pytest.mark.parametrize("text", ["M2", "m2", str(MASTERS + 2)])
 def test_the_id_of_a_master(text: str) -> None:
+    """Specification 15.14."""
     assert load_settings([*ARGUMENTS, f"--nid={text}"]).nid == MASTERS + 2
 
 

@@ -213,7 +213,7 @@ def test_deadlock_gives_a_new_locking_tid_once(world: MasterWorld) -> None:
 
 
 def test_oids_continue_after_a_foreign_one(world: MasterWorld) -> None:
-    """Specification 7.7, 7.28."""
+    """Specification 7.7, 7.28, 15.10."""
     (storage,) = world.running(1)
     client = world.client()
     assert client.ask(AskNewOIDs(2)).result().oid_list == [tid(1), tid(2)]

@@ -18,6 +18,7 @@ from neo.protocol.ids import p64, tid_from_time, u64
 def test_tids_increase_and_keep_the_partition_whatever_the_clock_does(
     times: list[float], partitions: int, data: st.DataObject
 ) -> None:
+    """Specification 15.5, 15.6, 15.7."""
     now = [times[0]]
     generator = TidGenerator(lambda: now[0])
     given_tids = [generator.last]
@@ -35,10 +36,12 @@ def test_tids_increase_and_keep_the_partition_whatever_the_clock_does(
 
 
 def test_ttid_is_the_time_when_the_clock_is_ahead() -> None:
+    """Specification 15.6."""
     assert TidGenerator(lambda: 1e9).ttid() == tid_from_time(1e9)
 
 
 def test_final_tid_is_the_nearest_of_its_partition() -> None:
+    """Specification 15.7."""
     generator = TidGenerator(lambda: 0.0)
     generator.reset(p64(2**62 + 7))
     assert u64(generator.tid(p64(3), 10)) == next(
@@ -61,6 +64,7 @@ def test_tids_that_are_left_out_do_not_matter_when_the_clock_is_beyond_them() ->
 
 
 def test_oids_are_consecutive_and_never_given_twice() -> None:
+    """Specification 15.10."""
     generator = OidGenerator()
     assert generator.take(2) == [p64(1), p64(2)]
     generator.seen(p64(10))
@@ -69,6 +73,7 @@ def test_oids_are_consecutive_and_never_given_twice() -> None:
 
 
 def test_what_was_given_is_not_given_again_after_a_recovery() -> None:
+    """Specification 15.8."""
     tids = TidGenerator(lambda: 0.0)
     ttids = [tids.ttid(), tids.ttid()]
     tids.reset(ttids[0])

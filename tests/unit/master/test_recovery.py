@@ -211,7 +211,8 @@ def test_no_tids_are_left_out_when_every_copy_is_there(world: MasterWorld) -> No
 def test_a_clock_that_is_behind_the_last_transaction_is_told(
     world: MasterWorld, behind: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Tids are times. Only the log explains why new transactions have a wrong time."""
+    """Tids are times (specification 15.11). Only the log explains why new transactions have a wrong
+    time."""
     last = tid_from_time(world.host.time() + behind)
     world.verify(world.storage(1, 5, spread(1), nid=1), ltid=last)
     told = [r.getMessage() for r in caplog.records if "behind the last transaction" in r.getMessage()]

@@ -31,6 +31,7 @@ MILLENNIUM = 946684800.0
 
 
 def test_partition_is_the_rest_of_the_division() -> None:
+    """Specification 15.4."""
     assert [partition_of(bytes([0] * 7 + [i]), 3) for i in range(6)] == [0, 1, 2, 0, 1, 2]
     assert partition_of(b"\xff" * 8, 12) == (2**64 - 1) % 12
 
@@ -56,6 +57,7 @@ def test_add64_stays_in_64_bits() -> None:
     ],
 )
 def test_node_names(nid: int, text: str) -> None:
+    """Specification 15.12, 15.13."""
     assert format_nid(nid) == text
     assert parse_nid(text) == nid
     assert parse_nid(text.lower()) == nid
@@ -95,6 +97,7 @@ def test_what_is_no_node_name(text: str) -> None:
 
 
 def test_no_id() -> None:
+    """Specification 15.13."""
     assert format_nid(None) == "?"
     assert format_nid(-0x7FFFFFFF) == "?-2147483647"
 
@@ -110,6 +113,7 @@ def test_no_id() -> None:
     ],
 )
 def test_tids_of_operators(text: str, tid: bytes) -> None:
+    """Specification 15.17."""
     assert parse_tid(text) == tid
 
 
@@ -123,6 +127,7 @@ def test_what_is_no_tid(text: str) -> None:
 @example(MILLENNIUM + 0.9999999)
 @example(MILLENNIUM + 59.9999999)
 def test_a_tid_is_the_timestamp_of_every_zodb_storage(seconds: float) -> None:
+    """Specification 15.2."""
     tid = tid_from_time(seconds)
     assert abs(TimeStamp(tid).timeTime() - seconds) < 1e-5
     assert abs(time_from_tid(tid) - seconds) < 1e-5
@@ -135,6 +140,7 @@ def test_tids_are_ordered_like_their_times(one: float, other: float) -> None:
 
 
 def test_the_first_tid_is_the_beginning_of_1900() -> None:
+    """Specification 15.2."""
     assert time_from_tid(ZERO_TID) == -2208988800.0
 
 

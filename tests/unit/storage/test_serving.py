@@ -45,7 +45,7 @@ from tests.unit.storage.world import C1, C2, DISCARDED, OUT, UP, End, MakeWorld,
 
 
 def test_a_wrong_checksum_is_answered_and_not_stored(world: World, client: End) -> None:
-    """Specification 1.10, 7.12."""
+    """Specification 1.10, 7.12, 15.15."""
     request = replace(store_request(10, 1), data=b"damaged")
     code, text = refused(client.ask(request))
     assert code == ErrorCode.PROTOCOL_ERROR.value and "does not match its checksum" in text
