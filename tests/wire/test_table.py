@@ -57,7 +57,7 @@ def test_the_comparison_sees_names_and_types() -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["name"])
 def test_message(entry: dict[str, Any]) -> None:
-    """Specification 1.5."""
+    """Specification 1.5, 21.1."""
     code = entry["code"] or RESPONSE  # Error is a response to everything
     cls = BY_CODE[code]
     assert cls.__name__ == entry["name"]
@@ -81,6 +81,7 @@ def test_answer(entry: dict[str, Any]) -> None:
 
 
 def test_no_message_more_than_the_specification() -> None:
+    """Specification 21.1."""
     ours = {code & ~RESPONSE for code in BY_CODE if not code & EXTENSION}
     assert ours == {entry["code"] for entry in ENTRIES}
 

@@ -93,6 +93,7 @@ def test_a_control_panel_shows_size_and_objects(cluster: Fleet, storage: NEOStor
 def test_current_records_are_iterated_with_and_without_the_extension(
     storage: NEOStorage, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Specification 21.4."""
     oids = [p64(n) for n in range(1, 400)]
     first = commit(storage, *((oid, None, b"old") for oid in oids))
     last = commit(storage, *((oid, first, b"new") for oid in oids[::7]))

@@ -42,7 +42,7 @@ def storage(nid: int, address: bool = True) -> NodeRow:
 
 
 def test_each_says_what_it_waits_for_or_only_that_it_lives(world: Asking) -> None:
-    """Specification 17.25."""
+    """Specification 17.25, 21.7."""
     world.down(storage(1), storage(2), storage(3), storage(4, address=False))
     waiting = world.node(2101)
     waiting.connection.answer(None, Error(ErrorCode.NOT_READY.value, "its server is away"))

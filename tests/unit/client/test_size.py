@@ -85,7 +85,7 @@ def test_the_nodes_are_asked_and_the_answer_is_kept(monkeypatch: pytest.MonkeyPa
 
 
 def test_nodes_without_the_feature_are_not_asked() -> None:
-    """Specification 16.29."""
+    """Specification 16.29, 21.4."""
     answers = {1: says(5 * MEGA, 1, 10, 1)}
     with sized([1], answers=answers, features=[FEATURE_OIDS]) as (cluster, storage):
         assert (storage.getSize(), len(storage)) == (0, 0)

@@ -135,6 +135,7 @@ def test_is_no_source_for_what_it_has_not(world: World) -> None:
 
 
 def test_serves_backups_of_its_cluster(world: World) -> None:
+    """Specification 21.12."""
     master = world.operate()
     full(world, master)
     peer = world.stranger()

@@ -17,7 +17,7 @@ from tests.unit.storage.world import C1, C2, End, World, refused
 
 
 def test_features_are_told_to_who_announces_some(world: World, master: End) -> None:
-    """Specification 3.4."""
+    """Specification 3.4, 21.2."""
     world.notify(master, world.client_row(C1))
     end = world.stranger()
     assert isinstance(world.identify(end, extra={FEATURES: ["oids"]}), AcceptIdentification)

@@ -34,7 +34,7 @@ from tests.unit.storage.world import C1, DISCARDED, MASTER, OUT, STORAGE, UP, En
 
 
 def test_identifies_with_its_address_and_properties(world: World) -> None:
-    """Specification 3.3, 3.5."""
+    """Specification 3.3, 3.5, 21.8."""
     world.join()
     assert world.request.node_type is NodeType.STORAGE
     assert (world.request.nid, world.request.address) == (None, STORAGE)

@@ -134,7 +134,7 @@ def test_a_pack_works_in_small_pieces_with_pauses_while_clients_are_at_work(
 
 
 def test_the_node_tells_the_master_of_the_last_pack(make_world: MakeWorld) -> None:
-    """Specification 12.9."""
+    """Specification 12.9, 21.8."""
     world = make_world()
     master = world.operate()
     full(world, master, 0)

@@ -67,6 +67,7 @@ def test_the_reads_are_bounded_whatever_the_oids_are() -> None:
 
 
 def test_a_client_is_told_size_cells_and_objects(world: World, master: End, client: End) -> None:
+    """Specification 21.11."""
     assert client.ask(AskSize()) == AnswerSize(world.backend.size(), 2, 0, 2)
     for number in range(1, 8):
         commit(master, client, 10 * number, 10 * number + 1, number)
