@@ -90,7 +90,7 @@ def wait_logged(cluster: Cluster, name: str, text: str) -> None:
 
 
 def test_away_at_the_start() -> None:
-    """Without ``wait``, a storage node ends at once and logs the reason."""
+    """Without ``wait``, a storage node ends at once and logs the reason (specification 22.5)."""
     command = [sys.executable, "-m", "neo.storage", "-c", "lab", "-m", "127.0.0.1:1"]
     command += ["-b", "127.0.0.1:0", "-a", "MySQL", "-d", "neo:secret@neo1/nonexistent/socket"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
@@ -101,7 +101,7 @@ def test_away_at_the_start() -> None:
 
 
 def test_a_cluster_that_is_started_before_its_server(tmp_path: Path) -> None:
-    """With ``wait``, storage nodes may start before their server."""
+    """With ``wait``, storage nodes may start before their server (specification 22.5)."""
     with Cluster(
         backend="mariadb", partitions=6, user="neo:secret", settings={"wait": "-1"}
     ) as cluster:

@@ -54,6 +54,7 @@ def test_wrong_settings_of_several_masters(arguments: list[str], message: str) -
     ],
 )
 def test_too_much_is_refused(argument: str, message: str) -> None:
+    """Specification 22.10."""
     with pytest.raises(ConfigError) as raised:
         load_settings([*ARGUMENTS, argument])
     assert str(raised.value) == message

@@ -84,6 +84,7 @@ def test_options_of_a_socket() -> None:
 
 
 def test_an_address_without_a_host_listens_on_loopback() -> None:
+    """Specification 22.9."""
     assert parse_bind(":2051") == parse_bind("2051") == parse_bind("127.0.0.1:2051")
     assert parse_bind(" 2051 ") == ("127.0.0.1", 2051)
     assert parse_bind("0.0.0.0:2051") == ("0.0.0.0", 2051)

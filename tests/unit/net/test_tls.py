@@ -108,6 +108,7 @@ def test_several_handshakes_use_one_context(files: NodeFiles) -> None:
 
 @pytest.mark.parametrize("data", [HANDSHAKE, b"GET / HTTP/1.1\r\n\r\n", b"\x00"])
 def test_plaintext_to_a_tls_server(files: NodeFiles, data: bytes) -> None:
+    """Specification 22.8."""
     server = Side(context(files, True), server=True)
     server.receive(data)
     assert server.error.startswith("this node uses TLS and the peer does not: give all nodes ca,")
@@ -223,6 +224,7 @@ def test_garbage_in_the_middle_of_a_session(files: NodeFiles) -> None:
 
 
 def test_old_versions_are_refused(files: NodeFiles) -> None:
+    """Specification 22.8."""
     for server in (True, False):
         assert context(files, server).minimum_version >= ssl.TLSVersion.TLSv1_2
 

@@ -100,6 +100,7 @@ def test_another_section(write: Write) -> None:
 
 
 def test_the_command_line_wins(write: Write) -> None:
+    """Specification 22.2."""
     settings = read("-f", write(CONF), "-c", "test", "-p", "5", "--dedup")
     assert (settings.cluster, settings.partitions, settings.dedup) == ("test", 5, True)
     assert settings.bind == ("127.0.0.1", 3)
@@ -170,6 +171,7 @@ def test_a_wrong_boolean(write: Write) -> None:
     ],
 )
 def test_half_of_tls(argv: list[str], given: str) -> None:
+    """Specification 22.8."""
     assert refusal(*NEEDED, *argv) == f"TLS needs all of ca, cert and key: {given}"
 
 
@@ -210,6 +212,7 @@ def test_a_section_of_no_file() -> None:
 
 @pytest.mark.parametrize("section", ["DEFAULT", "storage"])
 def test_unknown_settings_are_refused_wherever_they_stand(write: Write, section: str) -> None:
+    """Specification 22.2."""
     path = write(CONF.replace(f"[{section}]", f"[{section}]\nmasterz = 1"))
     assert refusal("-f", path) == f"{path!r}, section [storage]: unknown setting 'masterz'"
 

@@ -126,6 +126,7 @@ def test_timers_of_a_stopped_core_do_nothing(core: Server, host: FakeHost) -> No
 def test_a_workflow_that_fails_ends_the_node(
     core: Server, host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Specification 22.7."""
     async def flow() -> None:
         await core.sleep(1)
         raise KeyError("state unknown")

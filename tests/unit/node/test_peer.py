@@ -146,7 +146,7 @@ def test_a_farewell_is_the_reason_of_the_loss_and_no_breach(
 def test_each_mistake_is_named_in_the_log(
     core: Server, caplog: pytest.LogCaptureFixture, data: bytes, reason: str
 ) -> None:
-    """Specification 2.24."""
+    """Specification 2.24, 22.7."""
     other = Remote.connect(core)
     bad = Remote.connect(core)
     bad.peer.received(data)
@@ -160,6 +160,7 @@ def test_each_mistake_is_named_in_the_log(
 def test_our_own_mistake_closes_only_that_peer(
     core: Server, caplog: pytest.LogCaptureFixture, host: FakeHost
 ) -> None:
+    """Specification 22.7."""
     other = Remote.connect(core)
     remote = Remote.connect(core)
     remote.send(FlushLog())

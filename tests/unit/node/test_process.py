@@ -102,6 +102,7 @@ def test_serves_over_ipv4_and_ipv6(start: Start, bind: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_polite_signal_ends_it_with_0(start: Start, number: signal.Signals) -> None:
+    """Specification 22.1, 22.11."""
     tiny = start()
     with RawPeer(tiny.address()) as peer:
         peer.greet()
@@ -162,6 +163,7 @@ def test_a_peer_that_is_gone_before_it_was_seen_does_no_harm(start: Start) -> No
 
 
 def test_a_failure_ends_it_with_1_after_the_last_words(start: Start) -> None:
+    """Specification 22.1."""
     tiny = start()
     with RawPeer(tiny.address()) as peer:
         peer.greet()
@@ -172,6 +174,7 @@ def test_a_failure_ends_it_with_1_after_the_last_words(start: Start) -> None:
 
 
 def test_an_unexpected_error_in_a_timer_ends_it_with_1(start: Start) -> None:
+    """Specification 22.7."""
     tiny = start()
     with RawPeer(tiny.address()) as peer:
         peer.greet()
@@ -181,6 +184,7 @@ def test_an_unexpected_error_in_a_timer_ends_it_with_1(start: Start) -> None:
 
 
 def test_a_log_that_was_moved_is_opened_again(start: Start) -> None:
+    """Specification 22.11."""
     tiny = start()
     with RawPeer(tiny.address()) as peer:
         peer.greet()
@@ -250,6 +254,7 @@ def test_what_stops_the_start_is_in_the_log_too(start: Start) -> None:
 def test_a_node_that_waits_for_what_it_needs_says_so_to_everybody(
     start: Start, tmp_path: Path, tls: bool
 ) -> None:
+    """Specification 22.6."""
     from neo.net.tls import tls_context
 
     argv, context = ["-c", "patient"], None
@@ -295,6 +300,7 @@ def test_a_node_that_waits_can_be_stopped(start: Start) -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_setting_ends_it_with_2(start: Start, argv: list[str], text: str) -> None:
+    """Specification 22.1, 22.2."""
     code, stderr = start(*argv).end()
     assert code == 2
     assert stderr.startswith(f"neotiny: {text}")
@@ -302,7 +308,7 @@ def test_a_wrong_setting_ends_it_with_2(start: Start, argv: list[str], text: str
 
 
 def test_another_core_after_a_restart(start: Start) -> None:
-    """The second core cannot be made; the process tries again by itself."""
+    """The second core cannot be made; the process tries again by itself (specification 22.4, 22.6)."""
     tiny = start()
     address = tiny.address()
     with RawPeer(address) as peer:

@@ -308,6 +308,7 @@ def test_a_failing_database_ends_the_core_and_asks_for_another(world: World) -> 
 def test_everybody_who_is_identified_hears_why_a_node_leaves(
     world: World, master: End, client: End
 ) -> None:
+    """Specification 22.4."""
     stranger = world.stranger()
     world.core.backend_failed(BackendFailure("/data/x.sqlite: no space is left"))
     why = "the peer says: the database failed: /data/x.sqlite: no space is left"
@@ -318,7 +319,7 @@ def test_everybody_who_is_identified_hears_why_a_node_leaves(
 def test_a_node_whose_database_was_deleted_ends(
     world: World, client: End, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """To open it again would begin an empty one under the same name."""
+    """To open it again would begin an empty one under the same name (specification 22.4)."""
     Path(world.backend.engine.name).unlink()
     store(client, 10, 1)
     answers = client.ask_later(AskVoteTransaction(p64(10)))

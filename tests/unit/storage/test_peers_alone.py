@@ -45,6 +45,7 @@ def test_a_mistake_in_a_job_that_a_peer_asked_for_fails_the_job(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """Specification 22.7."""
     full(world, master)
     peer = storage(world, master, 2)
     with monkeypatch.context() as patch:
