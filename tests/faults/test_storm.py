@@ -24,6 +24,7 @@ LIMIT_SECONDS = 2 * SECONDS + 400
 
 @pytest.mark.timeout(LIMIT_SECONDS + 60)
 def test_nothing_acknowledged_is_lost_and_replicas_are_equal_after_a_storm(tmp_path: Path) -> None:
+    """Specification 23.1, 23.6."""
     seed = int(SEED) if SEED else random.SystemRandom().randrange(2**32)
     backend = BACKEND or ("sqlite", "mariadb")[seed % 2]
     print(f"NEO_STORM_SEED={seed} NEO_STORM_SECONDS={SECONDS:g} NEO_STORM_BACKEND={backend}")

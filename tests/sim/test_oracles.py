@@ -206,6 +206,7 @@ VIOLATIONS: list[tuple[Callable[[Case], None], str]] = [
     ("violate", "message"), VIOLATIONS, ids=[violate.__name__ for violate, _ in VIOLATIONS]
 )
 def test_a_violation_is_found(violate: Callable[[Case], None], message: str) -> None:
+    """Specification 23.1 to 23.4."""
     case = Case()
     violate(case)
     with pytest.raises(Violation, match=message):
@@ -286,6 +287,7 @@ def commit(history: History, client: str, tid: bytes, oid: bytes, content: bytes
 
 
 def test_two_transactions_with_one_tid_are_found_at_once() -> None:
+    """Specification 23.3."""
     history = History(World(0))
     commit(history, "x", T1, A, b"1")
     with pytest.raises(Violation, match="which is that of x:1"):
@@ -309,6 +311,7 @@ def test_a_revision_with_two_contents_is_found_at_once() -> None:
 
 
 def test_an_oid_in_use_that_is_given_is_found_at_once() -> None:
+    """Specification 23.7."""
     history = History(World(0))
     commit(history, "x", T1, A, b"1")
     with pytest.raises(Violation, match="which is in use"):
@@ -316,6 +319,7 @@ def test_an_oid_in_use_that_is_given_is_found_at_once() -> None:
 
 
 def test_storages_with_different_data_of_a_revision_are_found() -> None:
+    """Specification 23.6."""
     def rows(value: bytes) -> Rows:
         return {
             "data": [(1, b"", 0, value)],

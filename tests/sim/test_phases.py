@@ -206,6 +206,7 @@ class Loss:
 def test_a_loss_in_this_phase_loses_and_halves_nothing(
     phase: type[Message], replicas: int, before: bool, kind: str
 ) -> None:
+    """Specification 23.1, 23.2."""
     world = World(0)
     lost: list[str] = []
 

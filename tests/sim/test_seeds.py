@@ -30,6 +30,7 @@ def fresh() -> range:
 
 @pytest.mark.timeout(SECONDS_MAX + 60)
 def test_seeds_of_the_full_mix_violate_nothing() -> None:
+    """Specification 23.1 to 23.6, 23.8 to 23.13."""
     seeds = fresh()
     run = simulate("--seeds", f"{seeds.start}:{seeds.stop}", "--once")
     assert run.returncode == 0, told(run)

@@ -122,12 +122,14 @@ def test_a_master_that_goes_back_is_found(watched: Watched) -> None:
 
 
 def test_a_table_that_is_told_again_with_other_rows_is_found(watched: Watched) -> None:
+    """Specification 23.9."""
     watched.master.partitions.rows[0][2] = CellState.FEEDING
     watched.master.cluster.publish_table()
     violated(watched, "for the second time and with other rows")
 
 
 def test_a_change_that_leaves_nobody_to_read_from_is_found(watched: Watched) -> None:
+    """Specification 23.10."""
     watched.master.cluster.change_partitions([(0, 1, OUT), (0, 2, OUT)])
     violated(watched, "in which no node has partition 0")
 

@@ -31,6 +31,7 @@ def cluster(fleets: GetFleet) -> Fleet:
 
 
 def test_one_counter_of_many_clients_loses_no_increment(cluster: Fleet) -> None:
+    """Specification 23.4."""
     clients, increments = 4, 25
     db = ZODB.DB(cluster.storage())
     with db.transaction() as connection:

@@ -94,7 +94,7 @@ def test_wrong_cells_are_taken_out_of_service() -> None:
 
 
 def test_the_last_readable_cells_stay_in_service_when_nobody_knows_which_is_right() -> None:
-    """Specification 11.12: another implementation stops the cluster then."""
+    """Specification 11.12, 23.10: another implementation stops the cluster then."""
     world = Served()
     world.do(CheckReplicas({0: None}, ZERO_TID, None))
     ((nid, _),) = world.asked()

@@ -170,7 +170,7 @@ def test_the_log_begins_when_all_masters_are_there() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_never_two_primaries_whatever_happens(seed: int) -> None:
-    """Specification 19.17, 23.8."""
+    """Specification 19.17, 23.8, 23.13."""
     masters = Masters([3, 3, 5][seed % 3], seed)
     random = masters.world.random
     masters.start()

@@ -73,7 +73,7 @@ def test_oids_are_consecutive_and_never_given_twice() -> None:
 
 
 def test_what_was_given_is_not_given_again_after_a_recovery() -> None:
-    """Specification 15.8."""
+    """Specification 15.8, 23.7."""
     tids = TidGenerator(lambda: 0.0)
     ttids = [tids.ttid(), tids.ttid()]
     tids.reset(ttids[0])

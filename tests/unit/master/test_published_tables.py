@@ -141,7 +141,7 @@ def test_a_new_copy_does_not_serve_alone_before_the_old_one_knows_of_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Otherwise its commits would be lost when the old node returns to another master
-    (specification 4.11, 9.16)."""
+    (specification 4.11, 9.16, 23.9)."""
     caplog.set_level(logging.INFO)
     world, first, second = with_a_new_copy()
     newest = world.master.cluster.published.ptid

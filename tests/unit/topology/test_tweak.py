@@ -196,7 +196,7 @@ def test_only_feeding_cells_in_excess_are_discarded_while_others_are_incomplete(
 def test_the_last_cell_that_can_be_read_is_not_discarded(
     row: dict[int, CellState], replicas: int
 ) -> None:
-    """Whatever became of those that it fed (specification 9.11)."""
+    """Whatever became of those that it fed (specification 9.11, 23.10)."""
     assert fed(loaded([row], replicas)) == []
 
 

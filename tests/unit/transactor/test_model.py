@@ -37,7 +37,7 @@ def schedule(seed: int, changes: bool = False, steps: int = STEPS) -> World:
 
 @pytest.mark.parametrize("first", range(0, FIXED, 14))
 def test_random_schedules_keep_the_properties_and_end_in_progress(first: int) -> None:
-    """Specification 20.2, 20.24, 23.12."""
+    """Specification 20.2, 20.24, 23.12, 23.13."""
     worlds = [schedule(seed) for seed in range(first, first + 14)]
     assert sum(len(world.log) for world in worlds) > 14 * 10
     assert sum(world.steps for world in worlds) >= 14 * STEPS
