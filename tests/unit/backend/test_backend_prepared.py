@@ -69,6 +69,7 @@ def test_a_transaction_that_only_checks_is_listed_among_the_voted_ones(node: Har
 def test_the_commit_of_a_marked_transaction_removes_the_mark_and_writes_the_outcome(
     node: Harness, end: str
 ) -> None:
+    """Specification 14.40."""
     backend = node.ready()
     prepare(node, backend, 10, {4: b"x"})
     backend.lock(p64(10), p64(13))
@@ -82,6 +83,7 @@ def test_the_commit_of_a_marked_transaction_removes_the_mark_and_writes_the_outc
 
 
 def test_a_node_without_the_metadata_writes_no_outcome(node: Harness) -> None:
+    """Specification 14.40."""
     backend = node.ready()
     prepare(node, backend, 10, {4: b"x"}, meta=False)
     backend.unlock(p64(10), p64(13))
@@ -96,6 +98,7 @@ def test_a_commit_without_a_mark_writes_no_outcome(node: Harness) -> None:
 
 
 def test_the_abort_of_a_marked_transaction_removes_everything(node: Harness) -> None:
+    """Specification 14.40."""
     backend = node.ready()
     prepare(node, backend, 10, {4: b"x"})
     backend.abort(p64(10))
@@ -277,6 +280,7 @@ def test_people_see_what_is_prepared_and_decided(node: Harness) -> None:
 
 
 def test_an_existing_database_gets_the_tables_when_it_is_opened(sqlite: Harness) -> None:
+    """Specification 14.38."""
     backend = sqlite.ready()
     for table in ("prepared", "prepared_check", "decided"):
         backend.engine.write(f"DROP TABLE {table}")

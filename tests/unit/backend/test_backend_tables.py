@@ -283,6 +283,7 @@ def expected(tables: dict[str, Table], index: str | None) -> dict[str, Table]:
 
 @pytest.mark.parametrize("dedup", [False, True])
 def test_sqlite_has_the_tables_of_the_specification(sqlite: Harness, dedup: bool) -> None:
+    """Specification 14.1, 14.2, 14.5, 14.38."""
     sqlite.ready(dedup=dedup)
     sqlite.close()
     assert sqlite_tables(sqlite) == expected(SQLITE, "_data_i1" if dedup else None)
@@ -290,6 +291,7 @@ def test_sqlite_has_the_tables_of_the_specification(sqlite: Harness, dedup: bool
 
 @pytest.mark.parametrize("dedup", [False, True])
 def test_mariadb_has_the_tables_of_the_specification(mariadb: Harness, dedup: bool) -> None:
+    """Specification 14.1, 14.3, 14.4, 14.5, 14.38."""
     mariadb.ready(dedup=dedup)
     mariadb.close()
     assert mariadb_tables(mariadb) == expected(MARIADB, "hash" if dedup else None)

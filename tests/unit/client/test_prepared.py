@@ -189,7 +189,7 @@ def test_the_master_aborts_what_it_cannot_prepare() -> None:
 
 
 def test_a_master_lost_in_tpc_prepare_leaves_a_doubt_that_an_abort_ends() -> None:
-    """Specification 24.7, 24.13: the rollback holds whether it was prepared or not."""
+    """Specification 16.32, 24.7, 24.13: the rollback holds whether it was prepared or not."""
     with scripted([1]) as (cluster, storage):
         knows(cluster)
         cluster.master.answers[AskPrepareTransaction] = lose(cluster)
@@ -203,7 +203,7 @@ def test_a_master_lost_in_tpc_prepare_leaves_a_doubt_that_an_abort_ends() -> Non
 
 
 def test_the_commit_is_repeated_at_the_next_master() -> None:
-    """Specification 24.10: the same decision gets the same answer."""
+    """Specification 16.33, 24.10: the same decision gets the same answer."""
     with scripted([1]) as (cluster, storage):
         knows(cluster, in_turn(lose(cluster), committed(cluster)))
         t = voted(storage)
@@ -214,6 +214,7 @@ def test_the_commit_is_repeated_at_the_next_master() -> None:
 
 
 def test_a_commit_without_answer_is_unknown_and_names_the_xid() -> None:
+    """Specification 16.33."""
     with scripted([1], wait_timeout=0.1) as (cluster, storage):
         knows(cluster, lose(cluster))
         t = voted(storage)
@@ -231,7 +232,8 @@ def test_a_commit_without_answer_is_unknown_and_names_the_xid() -> None:
 
 @pytest.mark.parametrize("state", ["rolled back", "rolling back", None])
 def test_a_commit_after_a_rollback_is_lost_and_may_be_retried(state: str | None) -> None:
-    """While the master knows the outcome, no storage node is asked, since it may not have heard of it."""
+    """While the master knows the outcome, no storage node is asked, since it may not have heard of it
+    (specification 16.34)."""
     rows: list[PreparedRow] = [] if state is None else [(XID, TTID, None, 1.0, 0, b"", state)]
     with scripted([1]) as (cluster, storage):
         knows(cluster, refusing(ErrorCode.DENIED))
@@ -258,7 +260,8 @@ def test_a_denied_commit_of_what_is_still_prepared_is_unknown() -> None:
 
 
 def test_a_commit_whose_outcome_was_forgotten_meanwhile_is_found() -> None:
-    """The first answer was lost, and a resolver finished and forgot the transaction."""
+    """The first answer was lost, and a resolver finished and forgot the transaction
+    (specification 16.34)."""
     with scripted([1]) as (cluster, storage):
         knows(cluster, in_turn(lose(cluster), refusing(ErrorCode.DENIED)))
         cluster.master.answers |= {

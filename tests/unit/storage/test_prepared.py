@@ -102,7 +102,7 @@ def test_the_feature_is_announced_to_the_master(world: World, master: End) -> No
 def test_a_mark_is_answered_when_it_and_the_vote_are_durable(
     world: World, master: End, client: End
 ) -> None:
-    """24.4: the vote need not have been answered."""
+    """Specification 14.40, 24.4: the vote need not have been answered."""
     store(client, 10, 1)
     voted = client.ask_later(AskVoteTransaction(p64(10)))
     answers = master.ask_later(request(10))
