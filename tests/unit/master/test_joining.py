@@ -35,8 +35,8 @@ def test_a_storage_node_of_a_cluster_that_runs_is_told_everything_in_order() -> 
         "AcceptIdentification",
         "NotifyNodeInformation",
         "SendPartitionTable",
-        "StartOperation",
         "NotifyFeatures",
+        "StartOperation",
     ]
 
 
