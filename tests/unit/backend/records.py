@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from hashlib import sha1
+from typing import Any
 
 from neo.storage.backend.api import Record
-from tests.unit.backend.harness import p64
+from tests.unit.backend.harness import Harness, p64
 
 ABOVE_ALL = b"\xff" * 8
 
@@ -25,3 +26,9 @@ def record(
         data,
         None if data_serial is None else p64(data_serial),
     )
+
+
+def rows(node: Harness, backend: Any, columns: str, table: str) -> list[tuple[Any, ...]]:
+    """Return all rows of a table, as they are after all writes until now, in order."""
+    backend.drain()
+    return sorted(tuple(row) for row in node.select(backend, columns, table))

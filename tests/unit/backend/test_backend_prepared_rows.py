@@ -6,7 +6,7 @@ from typing import Any
 
 from neo.storage.backend.api import Decided, Prepared
 from tests.unit.backend.harness import Harness, p64
-from tests.unit.backend.test_backend_rows import rows
+from tests.unit.backend.records import rows
 
 
 def test_a_mark_and_an_outcome_have_their_rows(node: Harness) -> None:

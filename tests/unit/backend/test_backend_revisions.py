@@ -78,3 +78,28 @@ def test_after_a_pack_every_revision_has_its_data_and_a_valid_origin(
     # Revisions that shared an origin still do: one of them is the origin of the others.
     for data_id in {r.data_id for r in left} - {None}:
         assert len({origin(left, r.tid) for r in left if r.data_id == data_id}) == 1
+
+
+def packed(known: list[Revision], tid: int) -> list[Revision]:
+    """Return the revisions that are left."""
+    removed, changed = pack(known, tid)
+    values = dict(changed)
+    left = [revision for revision in known if revision not in removed]
+    return [r._replace(value_tid=values.get(r.tid, r.value_tid)) for r in left]
+
+
+@given(histories(), st.integers(0, 13), st.integers(0, 13))
+def test_revisions_that_come_later_change_nothing_of_what_a_pack_removes(
+    known: list[Revision], tid: int, later: int
+) -> None:
+    """Specification 12.3."""
+    before = [revision for revision in known if revision.tid <= max(tid, later)]
+    assert pack(before, tid).removed == pack(known, tid).removed
+
+
+@given(histories(), st.integers(0, 13), st.integers(0, 13))
+def test_a_replica_that_missed_an_earlier_pack_ends_with_the_same_rows(
+    known: list[Revision], tid: int, earlier: int
+) -> None:
+    """Specification 12.3."""
+    assert packed(packed(known, min(earlier, tid)), tid) == packed(known, tid)

@@ -14,13 +14,9 @@ from neo.storage.backend.acknowledged import LogEnd, Position
 from neo.storage.backend.api import BackendRefused, Record, Stored
 from neo.storage.backend.mariadb import engine
 from tests.unit.backend.harness import NP, UP, Harness, p64
+from tests.unit.backend.records import rows
 
 META = (b"user", b"text", b"ext")
-
-
-def rows(node: Harness, backend: Any, columns: str, table: str) -> list[tuple[Any, ...]]:
-    backend.drain()
-    return sorted(tuple(row) for row in node.select(backend, columns, table))
 
 
 def test_a_transaction_in_progress_has_its_rows_and_then_its_final_ones(node: Harness) -> None:
