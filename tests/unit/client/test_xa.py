@@ -45,6 +45,7 @@ def hasty() -> Iterator[World]:
 
 
 def test_both_databases_prepare_and_the_coordinator_commits_first(world: World) -> None:
+    """Specification 16.35."""
     order: list[str] = []
     for cluster, name in ((world.first, "first"), (world.second, "second")):
         for message in (AskPrepareTransaction, AskFinishPrepared):
@@ -386,7 +387,7 @@ def test_nothing_is_committed_before_the_coordinator(world: World) -> None:
 
 
 def test_a_database_is_asked_for_locks_when_those_before_are_granted(world: World) -> None:
-    """Two transactions that lock in two orders would wait for each other."""
+    """Two transactions that lock in two orders would wait for each other (specification 16.35)."""
     first, second = (c.scripted.storages[1] for c in (world.first, world.second))
     first.answers[AskStoreObject] = lambda m: None
     asked: list[list[Any]] = []
