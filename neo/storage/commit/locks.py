@@ -448,11 +448,14 @@ class Locks:
                     self._writes.share(oid, transaction)
 
     def undoing(self, concerned: Callable[[bytes], bool], blindly: bool = False) -> bool:
-        """Return whether a transaction that is not prepared undoes changes of concerned objects;
-        ``blindly``: only where the revision to go back to is not here. A prepared one may stay for days:
-        a pack leaves it the data, and replication fetches it again (:meth:`unlink`, :meth:`blind`)."""
+        """Return whether a transaction that is not prepared, or is locked, undoes changes of concerned
+        objects; ``blindly``: only where the revision to go back to is not here. A prepared one may stay
+        for days: a pack leaves it the data, and replication fetches it again (:meth:`unlink`,
+        :meth:`blind`)."""
         return any(
-            t.undoes(concerned, blindly) for t in self._transactions.values() if t.xid is None
+            t.undoes(concerned, blindly)
+            for t in self._transactions.values()
+            if t.ttid not in self.prepared
         )
 
     def __len__(self) -> int:

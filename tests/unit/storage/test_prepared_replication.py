@@ -12,12 +12,15 @@ from neo.protocol.packets import (
     FEATURE_PREPARED,
     FEATURES,
     AbortTransaction,
+    AddObject,
     AddPrepared,
     AddPreparedObject,
+    AnswerFetchObjects,
     AnswerFetchPrepared,
     AnswerJoinPrepared,
     AnswerPrepareInformation,
     AskCheckCurrentSerial,
+    AskFetchObjects,
     AskFetchPrepared,
     AskJoinPrepared,
     AskLockInformation,
@@ -25,15 +28,19 @@ from neo.protocol.packets import (
     AskPreparedTransactions,
     AskPrepareInformation,
     AskStoreObject,
+    CloseClient,
     DecidedRow,
     NotifyFeatures,
     NotifyPrepared,
     NotifyReplicationDone,
     NotifyTransactionFinished,
     NotifyUnlockInformation,
+    Ping,
+    Pong,
     PreparedMetadata,
     RequestIdentification,
 )
+from neo.storage.replication.fetch import LOOK_SECONDS
 from tests.unit.storage.replicas import (
     OTHER,
     Destination,
@@ -317,6 +324,23 @@ def test_a_decision_after_the_join_is_that_of_a_participant(world: World) -> Non
 
 def test_a_blind_undo_that_is_prepared_here_gets_its_value_from_the_source(world: World) -> None:
     """24.36: the cell does not wait for the end of this transaction, which began later."""
+    node = blind_undo(world)
+    node.serve(node.end, 0, 12, {(12, 0): b"committed"})
+    node.begin_without_any()
+    node.begin(20)
+    node.mark(20, meta=False)
+    node.row(20, 0, b"old", 5)
+    node.end_rows(20)
+    node.join(20, asked=20)
+    node.done(12)
+    finish(node.master, 20, 22)
+    assert world.backend.load(p64(0), None, None).data == b"old"
+
+
+def blind_undo(world: World) -> Prepared:
+    """S1 has prepared transaction 20, which undoes object 0 to a revision that is not replicated yet. The
+    cell does not wait for the end of 20, which began after the node had asked. What is committed is being
+    fetched."""
     node = Prepared.__new__(Prepared)
     Destination.__init__(node, world)
     client = world.client(node.master)
@@ -329,15 +353,32 @@ def test_a_blind_undo_that_is_prepared_here_gets_its_value_from_the_source(world
     prepared = node.master.ask_later(ask)
     world.wait(lambda: bool(prepared), "it is not prepared")
     assert prepared == [AnswerPrepareInformation(p64(20))]
+    return node
+
+
+def test_a_blind_undo_that_is_being_committed_is_waited_for(world: World) -> None:
+    """24.36: it is neither in the table of revisions yet, nor prepared any more."""
+    node = blind_undo(world)
+    locked = node.master.ask_later(AskLockInformation(p64(20), p64(22)))
+    world.wait(lambda: bool(locked), "it is not locked")
     node.serve(node.end, 0, 12, {(12, 0): b"committed"})
     node.begin_without_any()
-    node.begin(20)
-    node.mark(20, meta=False)
-    node.row(20, 0, b"old", 5)
-    node.end_rows(20)
-    node.join(20, asked=20)
+    world.wait(lambda: bool(node.end.inbox), "the last round does not end")
+    assert node.end.take(CloseClient) == CloseClient()
+    world.settle()
+    assert not node.master.inbox
+    node.master.send(NotifyUnlockInformation(p64(20)))
+    world.settle()
+    world.host.advance(LOOK_SECONDS)
+    message_id, _ = take_question(node.end, Ping)
+    answer(node.end, message_id, Pong())
+    message_id, m = take_question(node.end, AskFetchObjects)
+    assert (m.partition, m.min_tid, m.max_tid) == (0, p64(22), p64(22))
+    row = AddObject(p64(0), p64(22), 0, sha1(b"old").digest(), b"old", p64(5))
+    node.end.connection.send(row, message_id)
+    answer(node.end, message_id, AnswerFetchObjects(None, None, None, {}))
+    node.begin_without_any()
     node.done(12)
-    finish(node.master, 20, 22)
     assert world.backend.load(p64(0), None, None).data == b"old"
 
 
