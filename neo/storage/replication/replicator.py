@@ -73,6 +73,9 @@ class OutdatedCell:
     #: None until the master has answered.
     last: bytes | None = None
     waiting: set[bytes] = field(default_factory=set)
+    #: Transactions that only wait for the data of their undos: this node takes part in them, and may not
+    #: be told of their end as those are that asked for unfinished transactions.
+    blind: set[bytes] = field(default_factory=set)
     #: ``last`` of the last round.
     fetched: bytes | None = None
     finishing: bool = False
@@ -294,7 +297,8 @@ class Replicator(Part):
     async def _take_part(self, cell: OutdatedCell) -> None:
         """Fetch the prepared transactions that the cell waits for, and the outcomes of earlier ones, and
         take part in the former. The cell still waits for those that a coordinator has decided: their end
-        is about to be told (specification 24.25 to 24.27)."""
+        is about to be told (specification 24.25 to 24.27). Blind ones that were decided are locked here,
+        or ended."""
         ttids = sorted(cell.waiting)
         source = await self.links.connect(self._source(cell.partition), USER)
         if source.node is None or FEATURE_PREPARED not in source.node.features:
@@ -306,7 +310,7 @@ class Replicator(Part):
         if not ttids or not self._current(cell) or master is None:
             return
         answer = await master.peer.ask(AskJoinPrepared(cell.partition, ttids))
-        cell.waiting.difference_update(answer.ttid_list)
+        cell.waiting.difference_update(answer.ttid_list, cell.blind)
         self._prepared -= cell.waiting.intersection(ttids)
 
     def _fetch(
@@ -366,6 +370,7 @@ class Replicator(Part):
                 return
         if blind := locks.blind(here):
             # The source has the data.
+            cell.blind = blind
             cell.waiting |= blind
             self._prepared |= blind
             cell.finishing = False

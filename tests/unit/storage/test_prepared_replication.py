@@ -356,6 +356,15 @@ def blind_undo(world: World) -> Prepared:
     return node
 
 
+def serve_value(node: Prepared) -> None:
+    """The node lacks the value of the undo that was committed as 22."""
+    message_id, m = take_question(node.end, AskFetchObjects)
+    assert (m.partition, m.min_tid, m.max_tid) == (0, p64(22), p64(22))
+    row = AddObject(p64(0), p64(22), 0, sha1(b"old").digest(), b"old", p64(5))
+    node.end.connection.send(row, message_id)
+    answer(node.end, message_id, AnswerFetchObjects(None, None, None, {}))
+
+
 def test_a_blind_undo_that_is_being_committed_is_waited_for(world: World) -> None:
     """24.36: it is neither in the table of revisions yet, nor prepared any more."""
     node = blind_undo(world)
@@ -372,11 +381,22 @@ def test_a_blind_undo_that_is_being_committed_is_waited_for(world: World) -> Non
     world.host.advance(LOOK_SECONDS)
     message_id, _ = take_question(node.end, Ping)
     answer(node.end, message_id, Pong())
-    message_id, m = take_question(node.end, AskFetchObjects)
-    assert (m.partition, m.min_tid, m.max_tid) == (0, p64(22), p64(22))
-    row = AddObject(p64(0), p64(22), 0, sha1(b"old").digest(), b"old", p64(5))
-    node.end.connection.send(row, message_id)
-    answer(node.end, message_id, AnswerFetchObjects(None, None, None, {}))
+    serve_value(node)
+    node.begin_without_any()
+    node.done(12)
+    assert world.backend.load(p64(0), None, None).data == b"old"
+
+
+def test_a_blind_undo_that_was_committed_before_the_join_is_not_waited_for(world: World) -> None:
+    """24.36: the master tells its end like that of any transaction in which the node takes part."""
+    node = blind_undo(world)
+    node.serve(node.end, 0, 12, {(12, 0): b"committed"})
+    node.begin_without_any()
+    node.begin(20)
+    finish(node.master, 20, 22)
+    node.end_rows(20)
+    node.join(asked=20)
+    serve_value(node)
     node.begin_without_any()
     node.done(12)
     assert world.backend.load(p64(0), None, None).data == b"old"
