@@ -62,7 +62,7 @@ from neo.storage.replication.replicator import Replicator
 from neo.storage.serving.client import Clients, Service
 from neo.storage.serving.identification import Identification
 from neo.storage.serving.master import ServeMaster
-from neo.storage.serving.storage import ServeStorage
+from neo.storage.serving.storage import ServeGuest, ServeStorage
 from neo.topology.masters import RETRY_SECONDS, MasterCandidates
 from neo.topology.nodes import Node
 
@@ -127,14 +127,13 @@ class StorageNode(Core):
             cluster, cells, locks, background, links, upstream, digests, receiver, packer
         )
 
-        self._serve_storage = ServeStorage(
-            *(database, cells, locks, background, links, downstream, receiver, packer, digests),
-            prepared_fetch,
-        )
+        serving = database, cells, locks, background, links, downstream, packer, digests
+        self._serve_guest = ServeGuest(*serving)
+        self._serve_storage = ServeStorage(*serving, receiver, prepared_fetch)
         clients, sizes = Clients(), Sizes(host, backend, cells)
         service = Service(host, database, cells, locks, background, clients, packer, sizes)
         self._identification = Identification(
-            database, cluster, service, links, downstream, self._storage_handler
+            database, cluster, service, links, downstream, lambda: self._serve_guest
         )
         self._serve_master = self._master_handler(remember)
         #: In the order in which they are told of events. Connections of clients end before their

@@ -79,30 +79,21 @@ FULL_SECONDS = 0.05
 
 
 @dataclass(eq=False, repr=False)
-class ServeStorage(StorageHandler):
-    """The handler of all identified storage nodes, whichever node dialed."""
+class ServeGuest(StorageHandler):
+    """The handler of a storage node of a backup of this cluster, for which no master vouches: what is
+    committed may be fetched and compared (specification 21.12)."""
 
     cells: Cells
     locks: Locks
     background: Background
     links: Links
     downstream: DownstreamLinks
-    receiver: Receiver
     packer: Packer
     digests: Digests
-    prepared_fetch: PreparedFetch
 
     def lost(self, peer: Peer, reason: str) -> None:
         self.links.lost(peer)
         self.downstream.lost(peer)
-
-    @on(AddTransaction, AddObject)
-    def add(self, peer: Peer, message_id: int, m: AddTransaction | AddObject) -> None:
-        self.receiver.add(peer, m)
-
-    @on(AddPrepared, AddPreparedObject)
-    def add_prepared(self, peer: Peer, message_id: int, m: AddPrepared | AddPreparedObject) -> None:
-        self.prepared_fetch.add(peer, m)
 
     @on(CloseClient)
     def close_client(self, peer: Peer, message_id: int, m: CloseClient) -> None:
@@ -112,11 +103,6 @@ class ServeStorage(StorageHandler):
     def ping(self, peer: Peer, message_id: int, message: Ping) -> Message:
         self.links.returned(peer)
         return super().ping(peer, message_id, message)
-
-    @on(NotifyFeatures)
-    def features(self, peer: Peer, message_id: int, m: NotifyFeatures) -> None:
-        if peer.node is not None:
-            peer.node.features = frozenset(m.features)
 
     # -- comparison --------------------------------------------------------------------------------
 
@@ -260,6 +246,28 @@ class ServeStorage(StorageHandler):
         next_tid, next_oid = following or (None, None)
         peer.answer(message_id, AnswerFetchObjects(None, next_tid, next_oid, deleted))
 
+
+@dataclass(eq=False, repr=False)
+class ServeStorage(ServeGuest):
+    """The handler of all storage nodes of this cluster, whichever node dialed."""
+
+    receiver: Receiver
+    prepared_fetch: PreparedFetch
+
+    @on(AddTransaction, AddObject)
+    def add(self, peer: Peer, message_id: int, m: AddTransaction | AddObject) -> None:
+        self.receiver.add(peer, m)
+
+    @on(AddPrepared, AddPreparedObject)
+    def add_prepared(self, peer: Peer, message_id: int, m: AddPrepared | AddPreparedObject) -> None:
+        self.prepared_fetch.add(peer, m)
+
+    @on(NotifyFeatures)
+    def features(self, peer: Peer, message_id: int, m: NotifyFeatures) -> None:
+        if peer.node is not None:
+            peer.node.features = frozenset(m.features)
+
+    # -- source of prepared transactions -----------------------------------------------------------
 
     @on(AskFetchPrepared)
     def fetch_prepared(self, peer: Peer, message_id: int, m: AskFetchPrepared) -> None:

@@ -5,11 +5,21 @@ from __future__ import annotations
 import gc
 import weakref
 
+import pytest
+
 from neo.protocol.codec import LIMIT_GUEST
 from neo.protocol.enums import ErrorCode, NodeState, NodeType
+from neo.protocol.ids import ZERO_HASH, p64
 from neo.protocol.packets import (
+    FEATURE_PREPARED,
     FEATURES,
     AcceptIdentification,
+    AddObject,
+    AddPrepared,
+    AddPreparedObject,
+    AddTransaction,
+    AskFetchPrepared,
+    Message,
     NotifyFeatures,
     RequestIdentification,
 )
@@ -80,6 +90,31 @@ def guest_of(world: World) -> End:
     answer = end.ask(request)
     assert answer == AcceptIdentification(NodeType.STORAGE, None, None)
     return end
+
+
+META = (b"", b"", b"", [p64(2)])
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        AskFetchPrepared(0, [p64(10)]),
+        AddPrepared(p64(10), b"xid", 5.0, b"", [0], META, []),
+        AddPreparedObject(p64(10), p64(2), 0, ZERO_HASH, b"", None),
+        AddTransaction(p64(10), b"", b"", b"", False, p64(10), []),
+        AddObject(p64(2), p64(10), 0, ZERO_HASH, b"", None),
+        NotifyFeatures([FEATURE_PREPARED]),
+    ],
+)
+def test_a_guest_may_only_ask_for_what_is_committed(
+    world: World, master: End, message: Message
+) -> None:
+    """Specification 3.28, 21.12."""
+    guest = guest_of(world)
+    guest.connection.send(message, 1)
+    guest._deliver()
+    assert guest.closed
+    assert "unexpected" in guest.complaint
 
 
 def test_nothing_of_a_guest_stays_after_its_connection(world: World, master: End) -> None:
