@@ -416,6 +416,11 @@ class Locks:
             waited, [t for t in self._writes.holders.get(oid, ()) if t is not transaction]
         )
 
+    def phase(self, ttid: bytes) -> str | None:
+        """Return the phase of a transaction; None if it is unknown here."""
+        transaction = self._transactions.get(ttid)
+        return None if transaction is None else transaction.phase
+
     def age(self, transaction: Transaction) -> float:
         """Return the seconds since a transaction began on this node."""
         return self._clock() - transaction.since

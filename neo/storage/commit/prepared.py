@@ -52,13 +52,20 @@ class PreparedTransactions(Part):
 
     def prepare(self, m: AskPrepareInformation) -> None:
         """Mark a voted transaction. Raises TransactionRefused if it has not voted here, ErrorAnswer, and
-        BackendRefused; the transaction is then as it was."""
+        BackendRefused; the transaction is then as it was. Do nothing if clients store nothing here
+        because all cells are corrupted or gone."""
         check_partitions(self._cells, m.partition_list)
+        if self._locks.phase(m.ttid) is None and not any(map(self._is_writable, m.partition_list)):
+            return
         checks = self._locks.checks(m.ttid)
         mark = Prepared(m.ttid, m.xid, m.since, m.text, m.partition_list)
         self._backend.mark_prepared(mark, checks)
         self._locks.prepare(m.ttid, m.xid)
         self._participant.watch()
+
+    def _is_writable(self, partition: int) -> bool:
+        state = self._cells.state(partition)
+        return state is not None and state.writable
 
     def answer(self) -> AnswerPreparedTransactions:
         """Return the answer to AskPreparedTransactions."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from neo.protocol.enums import ErrorCode, NodeState
+from neo.protocol.enums import CellState, ErrorCode, NodeState
 from neo.protocol.ids import ZERO_TID, p64, time_from_tid
 from neo.protocol.packets import (
     FEATURE_PREPARED,
@@ -53,6 +53,7 @@ XID = b"order-7"
 TEXT = b"jim: pays"
 #: Seconds since 1970 at which tests prepare: the host's clock.
 SINCE = 1000.0
+BAD = CellState.CORRUPTED
 
 
 def request(ttid: int, *partitions: int) -> AskPrepareInformation:
@@ -142,6 +143,25 @@ def test_what_has_not_voted_here_cannot_be_prepared(
     assert code == ErrorCode.PROTOCOL_ERROR.value and "does not have its vote" in text
     assert world.backend.prepared() == []
     assert not master.closed
+
+
+@pytest.mark.parametrize(
+    ("state", "prepared"), [(BAD, True), (DISCARDED, True), (OUT, False), (UP, False)]
+)
+def test_a_node_to_which_clients_store_nothing_has_nothing_to_mark(
+    world: World, state: CellState, prepared: bool
+) -> None:
+    """24.4: S1 takes part, because it has a cell in some state (rule 7.26)."""
+    master = world.operate([[(1, UP), (2, UP)], [(1, UP)]])
+    if state is not UP:
+        master.send(NotifyPartitionChanges(2, 1, [(0, 1, state)]))
+    answer = master.ask(request(10, 0))
+    if prepared:
+        assert answer == AnswerPrepareInformation(p64(10))
+        assert master.ask(AskLockInformation(p64(10), p64(12))) == AnswerInformationLocked(p64(10))
+    else:
+        assert "does not have its vote" in refused(answer)[1]
+    assert world.backend.prepared() == []
 
 
 def test_a_mark_with_an_impossible_partition_is_refused(
