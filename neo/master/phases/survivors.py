@@ -82,7 +82,8 @@ def _outcomes(
     cluster: Cluster, found: Found, answers: dict[int, AnswerPreparedTransactions]
 ) -> dict[bytes, Outcome]:
     """Return the outcomes that nodes with a readable cell of the metadata's partition remember, and those
-    of the transactions that were finished just now."""
+    of the transactions that were finished just now on such nodes. What is remembered comes first: another
+    node may have been away with a lock that was given up, or whose end was forgotten."""
     table, now = cluster.partitions, cluster.stamp()
     known: dict[bytes, Outcome] = {}
     for nid, answer in answers.items():
@@ -93,9 +94,12 @@ def _outcomes(
                 continue
             if xid not in known or known[xid].ttid < ttid:
                 known[xid] = Outcome(ttid, tid, time)
+    for nid, answer in answers.items():
         for ttid, xid, *_ in answer.mark_list:
             final = found.tids.get(ttid)
-            if final is not None:
+            if final is None or nid not in table.readable(table.partition(ttid)):
+                continue
+            if xid not in known or known[xid].ttid < ttid:
                 known[xid] = Outcome(ttid, final, now)
     return dict(sorted(known.items(), key=lambda item: item[1].time))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from neo.node.task import Future
@@ -54,17 +54,18 @@ class PreparedWorld(MasterWorld):
         self,
         storages: Iterable[Remote],
         answers: Answers,
-        locked: dict[bytes, bytes | None] | None = None,
+        locked: Sequence[dict[bytes, bytes | None]] = (),
         final: bytes | None = None,
         ltid: bytes | None = None,
     ) -> None:
-        """Play VERIFYING: what the nodes remember of prepared transactions, and have locked; ``final``:
-        their answer to AskFinalTID."""
+        """Play VERIFYING: what the nodes remember of prepared transactions, and have locked, by
+        ttid; ``final``: their answer to AskFinalTID."""
         storages = list(storages)
-        for storage, answer in zip(storages, answers, strict=True):
+        locks = locked or [{}] * len(storages)
+        for storage, answer, known in zip(storages, answers, locks, strict=True):
             voted = {ttid: None for ttid, *_ in answer.mark_list}
             question = storage.take(AskLockedTransactions)
-            storage.answer(question, AnswerLockedTransactions({**voted, **(locked or {})}))
+            storage.answer(question, AnswerLockedTransactions({**voted, **known}))
         for storage, answer in zip(storages, answers, strict=True):
             if storage.has(AskPreparedTransactions):
                 storage.answer(storage.take(AskPreparedTransactions), answer)

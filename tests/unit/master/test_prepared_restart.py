@@ -157,7 +157,7 @@ def test_what_was_committed_is_finished(world: PreparedWorld, ttid: bytes) -> No
     """Specification 24.18: the first durable lock was the point of no return."""
     final = add64(ttid, 4)
     known = marks(mark_of(ttid, [oid_of(world, 0)], [0, 1]))
-    again, storages = world.restart([known, known], locked={ttid: final}, ltid=final)
+    again, storages = world.restart([known, known], locked=[{ttid: final}] * 2, ltid=final)
     for storage in storages:
         assert storage.take(ValidateTransaction) == ValidateTransaction(ttid, final)
     assert survivors(storages) == [[], []]
@@ -220,6 +220,22 @@ def test_an_outcome_of_an_earlier_transaction_does_not_count_against_a_mark(
     again, storages = world.restart([stale, marks(row)])
     again.make_ready(*storages)
     assert states(again) == [(XID, "prepared")]
+
+
+@pytest.mark.parametrize("later", [0, 1])
+@pytest.mark.parametrize("final", [None, b"\0" * 6 + b"\1\0"])
+def test_the_lock_of_a_node_that_was_away_is_not_the_outcome(
+    world: PreparedWorld, ttid: bytes, later: int, final: bytes | None
+) -> None:
+    """Specification 24.23: S2 was lost when it had locked the transaction, and S1, which had not, was
+    asked for another decision; or the outcome was forgotten and the xid used again."""
+    outcome = (XID, add64(ttid, later), final, 7.0)
+    away = marks(mark_of(ttid, [oid_of(world, 0)], ALL))
+    answers = [AnswerPreparedTransactions([], [outcome]), away]
+    again, storages = world.restart(answers, BEHIND, locked=[{}, {ttid: add64(ttid, 4)}])
+    again.make_ready(*storages)
+    assert states(again) == [(XID, "committed" if final else "rolled back")]
+    assert decide(again.client(), final is not None).result().tid == final
 
 
 def test_of_two_transactions_with_an_xid_the_later_one_was_acknowledged(
