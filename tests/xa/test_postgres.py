@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
@@ -50,6 +50,21 @@ def test_work_is_rolled_back_before_and_after_it_is_prepared(
     session.prepare()
     session.rollback()
     assert names(postgres) == [] and branch.recover() == {}
+
+
+@pytest.mark.parametrize("end", [DBAPISession.prepare, DBAPISession.commit])
+def test_work_with_an_error_that_the_application_ignored_is_refused(
+    branch: xa.DBAPIBranch, postgres: Server, end: Callable[[DBAPISession], None]
+) -> None:
+    """The server would roll it back in silence, while the other databases commit."""
+    insert(branch, XID).commit()
+    session = insert(branch, OTHER, "mo")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        session.connection.execute("INSERT INTO account VALUES ('jo', 5)")
+    with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+        end(session)
+    session.rollback()
+    assert names(postgres) == ["jo"] and branch.recover() == {}
 
 
 def test_connections_are_used_again(branch: xa.DBAPIBranch) -> None:

@@ -138,12 +138,22 @@ class DBAPISession:
     def __init__(self, connection: Any, idle: deque[Any]) -> None:
         self.connection = connection
         self._idle = idle
+        self._prepared = False
 
     def prepare(self) -> None:
+        self._check()
+        self._prepared = True
         self.connection.tpc_prepare()
 
     def commit(self) -> None:
+        if not self._prepared:
+            self._check()
         self._end(self.connection.tpc_commit)
+
+    def _check(self) -> None:
+        """Raise the driver's error if a statement failed, and the application went on. PostgreSQL does
+        not: it rolls back such a transaction at PREPARE TRANSACTION or COMMIT, and reports success."""
+        self.connection.cursor().execute("SELECT 1")
 
     def rollback(self) -> None:
         self._end(self.connection.tpc_rollback)
