@@ -194,8 +194,8 @@ class SessionManager(Generic[S]):
         self.session = branch.begin(unit.xid)
         self._unit = unit
         self._branch = branch
-        # Whether the work is committed, rolled back, or left to the resolver.
-        self._ended = False
+        #: Whether the work is committed, rolled back, or left to the resolver.
+        self.ended = False
 
     def sortKey(self) -> str:
         """Return a key after those of storages, because a branch that is alone commits in tpc_vote."""
@@ -203,7 +203,7 @@ class SessionManager(Generic[S]):
 
     def abort(self, transaction: Any) -> None:
         """Undo the work. The manager also calls this after the end, when the work may be prepared."""
-        if not self._ended:
+        if not self.ended:
             self._rollback()
 
     def tpc_begin(self, transaction: Any) -> None:
@@ -218,10 +218,10 @@ class SessionManager(Generic[S]):
             self.session.prepare()
         else:
             self.session.commit()
-            self._ended = True
+            self.ended = True
 
     def tpc_finish(self, transaction: Any) -> None:
-        if not self._ended:
+        if not self.ended:
             self._unit.check_decided()
             self._commit()
             self._unit.end(self._branch.name)
@@ -229,7 +229,7 @@ class SessionManager(Generic[S]):
     def tpc_abort(self, transaction: Any) -> None:
         unit = self._unit
         rolls_back = unit.abort()
-        if not self._ended:
+        if not self.ended:
             if rolls_back:
                 self._rollback()
             elif unit.state is State.COMMITTED:
@@ -239,7 +239,7 @@ class SessionManager(Generic[S]):
         unit.end(self._branch.name)
 
     def _commit(self) -> None:
-        self._ended = True
+        self.ended = True
         try:
             self.session.commit()
         except Exception as e:  # noqa: BLE001 - of any driver; it is logged
@@ -257,7 +257,7 @@ class SessionManager(Generic[S]):
             return True
 
     def _rollback(self) -> None:
-        self._ended = True
+        self.ended = True
         try:
             self.session.rollback()
         except Exception as e:  # noqa: BLE001 - of any driver; it is logged
@@ -268,7 +268,7 @@ class SessionManager(Generic[S]):
                 self._leave(e)
 
     def _leave(self, error: object) -> None:
-        self._ended = True
+        self.ended = True
         self._unit.leave(self._branch.name, error)
         self.session.leave()
 
@@ -291,11 +291,18 @@ class Coordination:
         first call begins it."""
         transaction = self.manager.get()
         try:
-            manager: SessionManager[S] = transaction.data(branch)
+            manager: SessionManager[S] | None = transaction.data(branch)
         except KeyError:
+            manager = None
+        if manager is None or manager.ended:
+            # It also ends when a savepoint from before its first call is rolled back.
             manager = SessionManager(self._unit(transaction), branch, self.manager)
+            try:
+                transaction.join(manager)
+            except BaseException:
+                manager.abort(transaction)  # the transaction is being committed, or has failed
+                raise
             transaction.set_data(branch, manager)
-            transaction.join(manager)
         return manager.session
 
     def _unit(self, transaction: Any) -> Unit:

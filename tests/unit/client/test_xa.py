@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import transaction
+from transaction.interfaces import TransactionFailedError
 from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import StorageTransactionError
 
@@ -99,6 +100,41 @@ def test_a_session_alone_is_committed_in_one_phase(world: World) -> None:
     world.joined.session(world.bank)
     world.manager.abort()
     assert world.bank.log == ["commit", "rollback"]
+
+
+def test_a_session_that_a_savepoint_rolled_back_is_not_used_again(world: World) -> None:
+    """Its connection may serve another thread already, and nothing would commit what follows."""
+    savepoint = world.manager.get().savepoint()
+    first = world.joined.session(world.bank)
+    savepoint.rollback()
+    assert world.joined.session(world.bank) is not first
+    world.change(world.storage1)
+    world.manager.commit()
+    assert world.bank.log == ["rollback", "prepare", "commit"]
+    wait_until(world.forgotten)
+
+
+def test_no_session_begins_that_the_transaction_does_not_commit(world: World) -> None:
+    refused: list[Exception] = []
+
+    def hook(done: bool) -> None:
+        with pytest.raises(ValueError, match="expected txn status") as e:
+            world.joined.session(world.bank)
+        refused.append(e.value)
+
+    world.joined.session(world.bank)
+    world.manager.get().addAfterCommitHook(hook)
+    world.manager.commit()
+    assert len(refused) == 1 and world.bank.log == ["commit", "rollback"]
+    world.change()
+    Fails(world.manager, "tpc_vote")
+    with pytest.raises(RuntimeError):
+        world.manager.commit()
+    for _ in range(2):
+        with pytest.raises(TransactionFailedError):
+            world.joined.session(world.bank)
+    world.manager.abort()
+    assert world.bank.log == ["commit"] + 3 * ["rollback"]
 
 
 def test_the_coordinator_decides_also_if_its_data_is_not_changed(world: World) -> None:
