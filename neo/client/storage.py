@@ -461,7 +461,10 @@ class NEOStorage(ConflictResolvingStorage):
                 else:
                     self._coordination.abort(self, transaction, begun)
             except BaseException:
-                begun.abort()  # interrupted, and ZODB does not abort again
+                # Interrupted, and ZODB does not abort again.
+                if self._coordination is not None and isinstance(begun, PreparedTransaction):
+                    begun.keep()  # the coordinator may have committed: the resolver knows
+                begun.abort()
                 raise
             finally:
                 if begun.ended:

@@ -202,9 +202,10 @@ class SessionManager(Generic[S]):
         return f"~xa {self._branch.name}"
 
     def abort(self, transaction: Any) -> None:
-        """Undo the work. The manager also calls this after the end, when the work may be prepared."""
+        """Undo the work. The manager also calls this after the end, when the coordinator may have
+        committed: an exception from outside can keep it from calling tpc_abort."""
         if not self.ended:
-            self._rollback()
+            self.tpc_abort(transaction)
 
     def tpc_begin(self, transaction: Any) -> None:
         self._unit.join(self._branch.name)

@@ -15,6 +15,7 @@ from ZODB.POSException import StorageTransactionError
 from neo.client import xa
 from neo.client.errors import ConfigurationError, OutcomeUnknownError, TransactionLostError
 from neo.client.prepared import PreparedTransaction
+from neo.client.xa.joining import Unit
 from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import (
     AbortTransaction,
@@ -405,6 +406,35 @@ def test_an_exception_from_outside_after_the_decision_keeps_the_outcome(
     assert world.bank.log == ["prepare", "leave"]
     world.storage1.sync()
     assert world.states()[0] == ["committed"]
+
+
+@pytest.mark.parametrize("place", ["storage", "manager"])
+def test_a_second_exception_from_outside_rolls_back_nothing_that_is_decided(
+    world: World, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Ctrl-C twice: the transaction manager stops in the middle of its calls of tpc_abort."""
+
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    class Interrupted(Fails):
+        def __getattr__(self, name: str) -> Callable[[Any], None]:
+            steps = ["tpc_finish", "tpc_abort"] if place == "manager" else ["tpc_finish"]
+            return interrupted if name in steps else lambda t: None
+
+    world.change()
+    world.joined.session(world.bank)
+    Interrupted(world.manager, "", key="A")
+    if place == "storage":
+        monkeypatch.setattr(Unit, "abort", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        world.manager.commit()
+    monkeypatch.undo()
+    world.manager.abort()
+    xid = world.first.prepares()[0]
+    assert (xid, False) not in world.second.decisions
+    assert world.first.states() == {xid: "committed"}
+    assert "rollback" not in world.bank.log
 
 
 def test_nothing_is_committed_before_the_coordinator(world: World) -> None:
