@@ -506,8 +506,13 @@ class NEOStorage(ConflictResolvingStorage):
             if prepared.ended:
                 self._prepared.pop(id(transaction), None)
 
+    @property
+    def coordinated(self) -> bool:
+        return self._coordination is not None
+
     def coordinate(self, coordination: Coordination) -> None:
-        """Let a coordination take part in all later transactions."""
+        """Let a coordination take part in all later transactions. Call once: it follows each transaction
+        to its end."""
         self._coordination = coordination
 
     def recover(self) -> list[Prepared]:

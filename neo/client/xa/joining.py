@@ -435,10 +435,15 @@ def join(manager: Any, participants: Iterable[Any], coordinator: Any) -> Coordin
     for name in names:
         if names.count(name) > 1:
             raise ConfigurationError(f"two participants are named {name!r}: rename one of them")
+    storages = [p for p in listed if isinstance(p, NEOStorage)]
+    for storage in storages:
+        if storage.coordinated:
+            raise ConfigurationError(
+                f"database {storage.getName()!r} was joined before: call join once, with all databases"
+            )
     coordination = Coordination(manager, decides)
-    for participant in listed:
-        if isinstance(participant, NEOStorage):
-            participant.coordinate(coordination)
+    for storage in storages:
+        storage.coordinate(coordination)
     return coordination
 
 

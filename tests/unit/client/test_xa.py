@@ -482,6 +482,17 @@ def test_two_connections_to_one_database_cannot_share_an_xid(world: World) -> No
     assert not world.second.prepares() and not world.joined._units
 
 
+def test_a_database_is_joined_only_once(world: World) -> None:
+    """A second coordination would not know what the first one has prepared, and commit it."""
+    with clusters("third") as ((_, storage3),):
+        with pytest.raises(ConfigurationError, match="'second' was joined before: call join once"):
+            xa.join(world.manager, [storage3, world.storage2], storage3)
+        assert not storage3.coordinated
+    world.change()
+    world.manager.commit()
+    wait_until(world.forgotten)
+
+
 def test_participants_that_make_no_sense_are_refused(world: World) -> None:
     storages = [world.storage1, world.storage2]
     with pytest.raises(ConfigurationError, match="must be a NEO database"):
