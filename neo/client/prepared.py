@@ -180,6 +180,8 @@ class PreparedTransaction:
         self.xid = xid
         #: Whether the transaction is committed or rolled back, or left to whoever decides later.
         self.ended = False
+        #: Whether abort() has let it stay prepared.
+        self.left = False
         self._connections = connections
         self._primary = primary
         self._decisions = decisions
@@ -320,6 +322,7 @@ class PreparedTransaction:
         if self.ended:
             return
         self._voted.abort()
+        self.left = self._kept
         if self._known and not self._kept:
             try:
                 self._primary.ask(AskFinishPrepared(self.xid, False))

@@ -48,6 +48,8 @@ OIDS = 100
 OIDS_MAX = 100_000
 #: Bytes of user and description that are shown with a prepared transaction.
 PREPARED_TEXT_BYTES = 1000
+#: Transactions that were left prepared, and that this client can commit itself. More than threads commit.
+LEFT_MAX = 100
 
 _WRITING = (
     interfaces.IMultiCommitStorage,
@@ -147,6 +149,8 @@ class NEOStorage(ConflictResolvingStorage):
     def _forget(self) -> None:
         #: The transactions after tpc_prepare, by the identity of ZODB's transaction.
         self._prepared: dict[int, PreparedTransaction] = {}
+        #: Those that were left prepared. The master does not tell this client about their commit by it.
+        self._left: deque[PreparedTransaction] = deque(maxlen=LEFT_MAX)
         self._oid_lock = self._session.host.lock()
         self._oids: list[bytes] = []
         #: The master that allocated these oids, and the first oid of its range.
@@ -469,7 +473,9 @@ class NEOStorage(ConflictResolvingStorage):
             finally:
                 if begun.ended:
                     self._transactions.pop(key, None)
-                    self._prepared.pop(key, None)
+                    prepared = self._prepared.pop(key, None)
+                    if prepared is not None and prepared.left:
+                        self._left.append(prepared)
 
     # -- prepared transactions -----------------------------------------------------------------------
 
@@ -528,11 +534,16 @@ class NEOStorage(ConflictResolvingStorage):
         return self._decisions.outcomes(length)
 
     def commit_prepared(self, xid: bytes) -> bytes:
-        """Commit a transaction that any client prepared. Return its tid. May be repeated."""
+        """Commit a transaction that any client prepared. Return its tid. May be repeated, and followed by
+        the tpc_finish of the thread that prepared it."""
+        for left in list(self._left):
+            if left.xid == xid:
+                return left.finish(left.distribute)
         for key, prepared in list(self._prepared.items()):
             if prepared.xid == xid:
                 tid = prepared.finish(prepared.distribute)
-                self._prepared.pop(key, None)
+                if self._coordination is None:  # otherwise its thread ends it
+                    self._prepared.pop(key, None)
                 return tid
         return self._decisions.commit(xid)
 

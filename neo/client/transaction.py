@@ -680,6 +680,7 @@ class ClientTransaction:
     def abort(self) -> None:
         """Abort, without waiting. Raise nothing: nodes that cannot be told notice the lost connection.
         Idempotent, so it can be repeated after an exception from outside."""
+        self._cached.clear()
         if self._finish.sent or (self._ended and not self._aborted):
             return
         with self._participants.lock:

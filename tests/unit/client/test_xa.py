@@ -33,6 +33,23 @@ from tests.unit.client.peers import in_threads, wait_until
 from tests.unit.client.prepared_master import clusters
 
 
+class Database:
+    """Stands for ZODB's, which distributes invalidations."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[bytes, Any]] = []
+
+    def invalidate(self, tid: bytes, oids: Any) -> None:
+        self.told.append((tid, list(oids)))
+
+    def invalidateCache(self) -> None: ...
+
+    def untransform_record_data(self, data: bytes) -> bytes:
+        return data
+
+    transform_record_data = untransform_record_data
+
+
 @pytest.fixture
 def world() -> Iterator[World]:
     with clusters("first", "second") as found:
@@ -305,26 +322,48 @@ def test_a_database_that_is_away_after_the_decision_is_no_error(
 
 
 def test_its_objects_are_read_again_by_connections_of_zodb(hasty: World) -> None:
-    class Database:
-        def __init__(self) -> None:
-            self.told: list[tuple[bytes, Any]] = []
-
-        def invalidate(self, tid: bytes, oids: Any) -> None:
-            self.told.append((tid, list(oids)))
-
-        def invalidateCache(self) -> None: ...
-
-        def untransform_record_data(self, data: bytes) -> bytes:
-            return data
-
-        transform_record_data = untransform_record_data
-
     database = Database()
     hasty.storage2.registerDB(database)
     hasty.second.silent = True
     hasty.change()
     hasty.manager.commit()
     assert (hasty.storage2.lastTransaction(), [OID]) in database.told
+
+
+def test_a_resolver_in_the_same_process_may_be_faster(world: World) -> None:
+    """docs/prepared.md: an application can resolve in a thread of its own, with the same storages."""
+
+    class Resolves(Fails):
+        def __getattr__(self, name: str) -> Callable[[Any], None]:
+            def call(t: Any) -> None:
+                if name == "tpc_finish":
+                    xa.resolve(world.storage1, [world.storage2, world.bank])
+
+            return call
+
+    writes = world.change()
+    Resolves(world.manager, "", key="A")
+    world.manager.commit()
+    assert writes[1].storage is world.storage1
+    assert writes[0].tid == world.storage2.lastTransaction()
+    assert not world.joined._units and not world.storage2._prepared
+
+
+def test_a_resolver_in_the_same_process_makes_its_commits_visible(hasty: World) -> None:
+    """The master tells all clients but the one that prepared and commits (specification 24.11)."""
+    world = hasty
+    database = Database()
+    world.storage2.registerDB(database)
+    world.first.silent = True
+    world.change()
+    with pytest.raises(OutcomeUnknownError):
+        world.manager.commit()
+    world.manager.abort()
+    world.first.silent = False
+    world.storage1.commit_prepared(world.first.prepares()[0])
+    assert xa.resolve(world.storage1, [world.storage2, world.bank])
+    tid = world.storage2.lastTransaction()
+    assert list(world.second.tids.values()) == [tid] and (tid, [OID]) in database.told
 
 
 def test_a_failure_of_others_after_the_decision_commits_the_rest(world: World) -> None:
