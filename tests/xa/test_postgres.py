@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import psycopg
@@ -141,3 +142,36 @@ def test_a_connection_that_failed_is_not_used_again(
     again = branch.begin(XID)
     assert again.connection is not broken
     again.rollback()
+
+
+def test_a_restart_of_the_server_while_a_connection_is_idle_is_not_noticed(
+    branch: xa.DBAPIBranch, postgres: Server
+) -> None:
+    insert(branch, XID).commit()
+    postgres.kill()
+    postgres.start()
+    insert(branch, OTHER, "mo").commit()
+    assert names(postgres) == ["jo", "mo"]
+
+
+def test_a_child_does_not_use_the_connections_of_its_parent(
+    branch: xa.DBAPIBranch, postgres: Server
+) -> None:
+    def backend(session: DBAPISession) -> int:
+        (pid,) = session.connection.execute("SELECT pg_backend_pid()").fetchone()
+        session.rollback()
+        return int(pid)
+
+    ours = backend(branch.begin(XID))
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writer, b"%d" % backend(branch.begin(OTHER)))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        assert int(pipe.read()) != ours
+    assert backend(branch.begin(XID)) == ours

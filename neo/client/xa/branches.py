@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -188,27 +189,33 @@ class DBAPIBranch:
         self._name = name
         self._connect = connect
         self._idle: deque[Any] = deque()
+        self._pid = os.getpid()
 
     @property
     def name(self) -> str:
         return self._name
 
-    def _connection(self) -> Any:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return self._connect()
-
     def begin(self, xid: bytes) -> DBAPISession:
         """Begin a transaction, which takes a connection until its end."""
-        connection = self._connection()
-        session = DBAPISession(connection, self._idle)
+        if self._pid != os.getpid():
+            self._idle, self._pid = deque(), os.getpid()  # the connections are the parent's
+        while True:
+            try:
+                idle = self._idle.pop()
+            except IndexError:
+                return self._begin(self._connect(), xid)
+            try:
+                return self._begin(idle, xid)
+            except Exception as e:  # noqa: BLE001 - of any driver
+                logger.info("a connection to %r was lost while it was not in use: %s", self._name, e)
+
+    def _begin(self, connection: Any, xid: bytes) -> DBAPISession:
         try:
             connection.tpc_begin(connection.xid(XID_FORMAT, xid.decode(), self._name))
         except BaseException:
             connection.close()
             raise
-        return session
+        return DBAPISession(connection, self._idle)
 
     def recover(self) -> dict[bytes, float | None]:
         connection = self._connect()
