@@ -71,8 +71,11 @@ def resolve(
     for participant in branches:
         its_storage = neo_storage(participant)
         branch = participant if its_storage is None else NEOBranch(its_storage)
-        if branch.name != storage.getName():
-            others[branch.name] = branch
+        if branch.name == storage.getName() and its_storage is not None:
+            continue  # the coordinator
+        if branch.name in (storage.getName(), *others):
+            raise ConfigurationError(f"two databases are named {branch.name!r}: give each one once")
+        others[branch.name] = branch
     return Resolver(NEOBranch(storage), others, older_than, dry_run, now).run()
 
 

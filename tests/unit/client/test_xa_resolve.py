@@ -288,6 +288,15 @@ def test_the_coordinator_is_a_neo_database(world: World) -> None:
         xa.resolve(world.bank, [])
 
 
+def test_two_databases_of_one_name_are_refused(world: World) -> None:
+    """Only one of them would be asked, and the outcome forgotten that the other one needs."""
+    for name in ("bank", "first"):
+        other = Bank()
+        other.name = name
+        with pytest.raises(ConfigurationError, match=f"two databases are named '{name}'"):
+            xa.resolve(world.storage1, [world.storage1, world.bank, other])
+
+
 #: Nothing listens there.
 NOWHERE = "neo://a@127.0.0.1:1?wait_timeout=0"
 
