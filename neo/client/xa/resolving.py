@@ -136,8 +136,8 @@ class Resolver:
         if state is None and not holders:
             return  # the application has finished meanwhile
         if state == PREPARED:
-            ages = [self._now() - t for t in (since, *holders.values()) if t is not None]
-            age = max(ages, default=0.0)
+            # Without a time, it was prepared after the list was read.
+            age = 0.0 if since is None else max(0.0, self._now() - since)
             if age < self._older_than:
                 self._say(xid, f"left alone: prepared {age:.0f} s ago in {self._names(holders)}")
                 return

@@ -137,6 +137,14 @@ def test_an_application_at_work_is_left_alone(world: World) -> None:
     assert world.states() == [["rolled back"], ["rolled back"]]
 
 
+def test_only_the_clock_of_the_coordinator_counts(world: World) -> None:
+    """An application at work would fail if the clock of another database were behind."""
+    world.first.put(XID, "prepared", age=-5.0)
+    world.second.put(XID, "prepared", age=3600.0)
+    assert resolve(world) == ["0123: left alone: prepared 0 s ago in first, second"]
+    assert world.states() == [["prepared"], ["prepared"]]
+
+
 def test_what_the_coordinator_does_not_know_is_rolled_back_everywhere(world: World) -> None:
     """Specification 24.13: the coordinator remembers it first, so that it cannot be prepared there."""
     world.second.put(XID, "prepared")
