@@ -123,6 +123,20 @@ def test_two_databases_of_a_server_have_xids_of_their_own(
     other.rollback(XID)
 
 
+def test_transactions_of_another_database_of_the_server_are_not_listed(
+    branch: xa.DBAPIBranch, postgres: Server
+) -> None:
+    """A copy of the application for tests may use the same names. A resolver would roll back its own."""
+    postgres.query("DROP DATABASE IF EXISTS staging", "CREATE DATABASE staging")
+    staging = xa.DBAPIBranch("bank", lambda: postgres.connect("staging"))
+    session = staging.begin(XID)
+    session.prepare()
+    session.leave()
+    assert branch.recover() == {} and [*staging.recover()] == [XID]
+    staging.rollback(XID)
+    staging.close()
+
+
 def test_transactions_of_others_are_not_listed(branch: xa.DBAPIBranch, postgres: Server) -> None:
     postgres.query("BEGIN", "PREPARE TRANSACTION 'of another application'")
     assert branch.recover() == {}

@@ -225,12 +225,20 @@ class DBAPIBranch:
             connection.close()
 
     def _ours(self, connection: Any) -> list[Any]:
-        return [
+        found = [
             xid
             for xid in connection.tpc_recover()
             if (xid.format_id, xid.bqual) == (XID_FORMAT, self._name)
             and xid.gtrid.startswith(PREFIX.decode())
         ]
+        if not any(getattr(xid, "database", None) for xid in found):
+            return found
+        # PostgreSQL lists those of all databases of the server. The name is asked for, since a connection
+        # through a pool may know another one.
+        cursor = connection.cursor()
+        cursor.execute("SELECT current_database()")
+        (here,) = cursor.fetchone()
+        return [xid for xid in found if xid.database == here]
 
     def commit(self, xid: bytes) -> None:
         self._decide(xid, "tpc_commit")
