@@ -43,7 +43,7 @@ from transaction.interfaces import NoTransaction
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import StorageError, StorageTransactionError
 
-from neo.client.errors import ConfigurationError, TransactionLostError
+from neo.client.errors import ConfigurationError, OutcomeUnknownError, TransactionLostError
 from neo.client.prepared import PreparedTransaction
 from neo.client.storage import NEOStorage
 from neo.client.transaction import ClientTransaction
@@ -347,7 +347,10 @@ class Coordination:
         unit = self._units.get(id(metadata))
         if unit is not None:
             if unit.shared:
-                storage.tpc_prepare(metadata, unit.xid)
+                try:
+                    storage.tpc_prepare(metadata, unit.xid)
+                except OutcomeUnknownError as e:
+                    raise TransactionLostError(f"nothing is committed anywhere: {e}") from e
                 unit.prepared(storage)
             else:
                 del self._units[id(metadata)]

@@ -207,6 +207,22 @@ def test_a_database_that_does_not_prepare_rolls_back_all(world: World, refusing_
     assert not world.joined._units
 
 
+def test_a_master_that_is_lost_while_it_prepares_is_a_reason_to_retry(world: World) -> None:
+    """Nothing is decided yet, so nothing can be committed: the outcome is known."""
+
+    def lost(m: AskPrepareTransaction) -> None:
+        world.second.scripted.master.peer.close()
+
+    world.second.scripted.master.answers[AskPrepareTransaction] = lost
+    world.change()
+    with pytest.raises(TransactionLostError, match="master was lost in tpc_prepare"):
+        world.manager.commit()
+    world.manager.abort()
+    (xid,) = world.first.prepares()
+    assert world.first.decisions == world.second.decisions == [(xid, False)]
+    assert not world.joined._units
+
+
 def test_a_vote_that_fails_rolls_back_what_is_prepared(world: World) -> None:
     world.second.scripted.storages[1].answers[AskStoreTransaction] = refusing(
         ErrorCode.INCOMPLETE_TRANSACTION
