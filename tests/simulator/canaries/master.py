@@ -258,7 +258,7 @@ CANARIES = (
         100,
         KILLS
         | {
-            "workloads": ("bank", "deadlocks"),
+            "workloads": ("increments",),
             "faults": ("forsake", "clock"),
             "storages": 2,
             "replicas": 1,
