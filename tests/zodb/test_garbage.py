@@ -20,7 +20,7 @@ from tests.zodb.transactions import commit
 
 
 def test_garbage_is_collected_and_everything_else_stays(storage: NEOStorage) -> None:
-    """Specification 12.13."""
+    """Specification 12.13, 12.16."""
     db = ZODB.DB(storage)
     connection = db.open()
     root = connection.root()
