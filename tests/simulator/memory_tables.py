@@ -327,6 +327,8 @@ class Tables:
     def drop_unfinished(self, keep: set[int]) -> None:
         for ttid in sorted({*self.voted, *self.ttrans, *self.prepared} - keep):
             self.abort(ttid)
+        for ttid, row in list(self.ttrans.items()):
+            self.ttrans.put(ttid, TransactionRow(row[0], None, *row[2:]))
 
     # -- prepared transactions -------------------------------------------------------------------
 

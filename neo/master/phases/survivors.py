@@ -74,6 +74,13 @@ def settle(cluster: Cluster, found: Found) -> Settled:
     return Settled(kept, outcomes, _partial(cluster, outcomes, answers), set(answers))
 
 
+def complete(cluster: Cluster, answers: dict[int, AnswerPreparedTransactions]) -> set[bytes]:
+    """Return the ttids of the prepared transactions that all running nodes with a readable cell of their
+    partitions have."""
+    running = cluster.running_storages()
+    return {s.ttid for s in _marked(answers) if _missing(cluster, s, running) is None}
+
+
 def _committed(ttid: bytes, outcome: Outcome | None) -> bool:
     return outcome is not None and outcome.ttid == ttid and outcome.tid is not None
 

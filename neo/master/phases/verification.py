@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from operator import itemgetter
 
 from neo.master.cluster import Cluster
 from neo.master.ids import GREATEST_TID, UNKNOWN_TIDS
-from neo.master.phases.survivors import Found
+from neo.master.phases.survivors import Found, complete
 from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Checkpoint, Future
@@ -35,9 +35,11 @@ async def verify(cluster: Cluster, core: Core) -> Found:
 
     Storage nodes that are lost meanwhile are left out. If one is needed, this workflow is cancelled.
     """
-    voted, locked = await _interrupted(cluster)
+    voted, locked, behind = await _interrupted(cluster)
     prepared = await _prepared(cluster)
-    await _find_tids(cluster, voted, locked)
+    whole = complete(cluster, prepared)
+    locked = {ttid: tid for ttid, tid in behind.items() if ttid not in whole} | locked
+    await _find_tids(cluster, voted, locked, whole)
     # In the order of commits, so that a node has durably all transactions up to its last tid at any
     # moment.
     for ttid, tid in sorted(locked.items(), key=itemgetter(1)):
@@ -85,21 +87,23 @@ async def ask_each(
 
 async def _interrupted(
     cluster: Cluster,
-) -> tuple[dict[bytes, list[int]], dict[bytes, bytes]]:
-    """Return ttid → nodes with readable cells that voted it, and ttid → tid of locked transactions."""
+) -> tuple[dict[bytes, list[int]], dict[bytes, bytes], dict[bytes, bytes]]:
+    """Return ttid → nodes with readable cells that voted it; ttid → tid of the transactions that these
+    have locked; and of those that nodes without readable cells have locked."""
     readable = cluster.partitions.nodes(readable_only=True)
     voted: dict[bytes, list[int]] = {}
     locked: dict[bytes, bytes] = {}
+    behind: dict[bytes, bytes] = {}
     for nid, answer in (
         await _ask_all(cluster, cluster.running(), AskLockedTransactions())
     ).items():
         for ttid, tid in answer.tid_dict.items():
             if tid is not None:
-                locked[ttid] = tid
+                (locked if nid in readable else behind)[ttid] = tid
             # Other nodes get what they miss by replication.
             if nid in readable:
                 voted.setdefault(ttid, []).append(nid)
-    return voted, locked
+    return voted, locked, behind
 
 
 async def _prepared(cluster: Cluster) -> dict[int, AnswerPreparedTransactions]:
@@ -114,16 +118,22 @@ async def _prepared(cluster: Cluster) -> dict[int, AnswerPreparedTransactions]:
 
 
 async def _find_tids(
-    cluster: Cluster, voted: dict[bytes, list[int]], locked: dict[bytes, bytes]
+    cluster: Cluster,
+    voted: dict[bytes, list[int]],
+    locked: dict[bytes, bytes],
+    whole: Container[bytes],
 ) -> None:
     """Look for the tids of transactions that some node has unlocked already: one node that knows a tid
     is enough. Cells that are behind count, too: maybe only such a cell was locked, and the nodes with
-    readable cells failed during a verification that finished the transaction there."""
+    readable cells failed during a verification that finished the transaction there. They do not count for
+    a prepared transaction that is whole: no such verification was successful on any node, and later
+    transactions may have been committed without the node that is behind (specification 24.18)."""
     running = cluster.running_storages()
     for ttid in [ttid for ttid in voted if ttid not in locked]:
         partition = cluster.partitions.partition(ttid)
         readable = cluster.partitions.readable(partition)
-        for nid in (*readable, *(cluster.partitions.rows[partition].keys() - readable)):
+        others = () if ttid in whole else cluster.partitions.rows[partition].keys() - readable
+        for nid in (*readable, *others):
             peer = cluster.connected.get(nid)
             if peer is None or nid not in running:
                 continue

@@ -377,7 +377,8 @@ class Backend(Protocol):
         """Lock and unlock the rows of a transaction: ValidateTransaction."""
 
     def drop_unfinished(self, keep: Collection[bytes] = ()) -> None:
-        """Abort all voted and prepared transactions but these when operation starts."""
+        """Abort all voted and prepared transactions but these when operation starts. These lose their
+        locks."""
 
     # -- prepared transactions (specification 24) -------------------------------------------------
 

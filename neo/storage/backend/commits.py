@@ -134,6 +134,8 @@ class Commits:
         kept = set(map(to_int, keep))
         for t in sorted({*self.voted, *self._with_metadata, *self.prepared.marks} - kept):
             self._abort(t)
+        if self._with_metadata:
+            self._write("UPDATE ttrans SET tid=NULL")
 
     def final_tid(self, ttid: bytes) -> bytes | None:
         self._engine.drain()

@@ -115,6 +115,7 @@ def test_the_start_of_the_operation_keeps_what_it_is_told_to(node: Harness) -> N
     prepare(node, backend, 13, {5: b"dropped"})
     backend.mark_prepared(mark(16, 1), [(p64(8), p64(3))])
     node.vote(backend, 19, {6: b"voted"})
+    backend.lock(p64(10), p64(22))
     backend.drop_unfinished([p64(10), p64(99)])
     backend = restart(node, backend)
     assert backend.locked_transactions() == {p64(10): None}

@@ -222,6 +222,34 @@ def test_an_outcome_of_an_earlier_transaction_does_not_count_against_a_mark(
     assert states(again) == [(XID, "prepared")]
 
 
+def test_the_lock_of_a_node_that_was_away_does_not_commit_what_stays_prepared(
+    world: PreparedWorld, ttid: bytes
+) -> None:
+    """Specification 24.18: S1 has committed later transactions since."""
+    known = marks(mark_of(ttid, [oid_of(world, 0)], ALL))
+    locks: list[dict[bytes, bytes | None]] = [{}, {ttid: add64(ttid, 4)}]
+    again, storages = world.restart([known, known], BEHIND, locked=locks, ltid=add64(ttid, 400))
+    assert not any(storage.has(ValidateTransaction) for storage in storages)
+    assert survivors(storages) == [[ttid], [ttid]]
+    again.make_ready(*storages)
+    answer = decide(again.client(), True)
+    for storage in storages:
+        lock(storage)
+    assert answer.result().tid > add64(ttid, 400)
+
+
+def test_the_lock_of_a_node_that_is_behind_commits_what_was_finished_in_part(
+    world: PreparedWorld, ttid: bytes
+) -> None:
+    """Specification 24.18: a verification was interrupted, after which S1 has no mark any more."""
+    final = add64(ttid, 4)
+    known = marks(mark_of(ttid, [oid_of(world, 0)], ALL))
+    _, storages = world.restart(
+        [NOTHING, known], BEHIND, locked=[{ttid: None}, {ttid: final}], ltid=final
+    )
+    assert storages[0].take(ValidateTransaction) == ValidateTransaction(ttid, final)
+
+
 @pytest.mark.parametrize("later", [0, 1])
 @pytest.mark.parametrize("final", [None, b"\0" * 6 + b"\1\0"])
 def test_the_lock_of_a_node_that_was_away_is_not_the_outcome(
