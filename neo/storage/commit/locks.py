@@ -290,13 +290,14 @@ class Locks:
         """Add a change to a prepared transaction. The object is locked in a readable or complete cell,
         lockless in one that is out of date, and ignored elsewhere; its serial is not compared."""
         transaction = self.prepared[ttid]
-        self._writes.leave(transaction, oid.__eq__)
+        self._writes.leave(transaction, [oid])
         self._writes.hold_prepared(transaction, oid, change)
         self._writes.execute()
 
     def leave(self, ttid: bytes, gone: Callable[[bytes], bool]) -> None:
         """Forget changes of a prepared transaction, whose rows are replaced."""
-        self._writes.leave(self.prepared[ttid], gone)
+        transaction = self.prepared[ttid]
+        self._writes.leave(transaction, list(filter(gone, transaction.changes)))
         self._writes.execute()
 
     def unlink(self, revisions: Collection[tuple[bytes, bytes]]) -> None:
@@ -479,7 +480,7 @@ class Locks:
         """
         for transaction in self._transactions.values():
             if transaction.xid is not None and transaction.tid is None:
-                self._writes.leave(transaction, gone)
+                self._writes.leave(transaction, list(filter(gone, transaction.changes)))
             elif not transaction.voted:
                 unknown = transaction.to_rebase()
                 if transaction.rebasing:  # the client may vote before it learns of the deadlock

@@ -265,10 +265,10 @@ class WriteLocks:
             if not queue:
                 del self.queue[request.oid]
 
-    def leave(self, transaction: Transaction, gone: Callable[[bytes], bool]) -> None:
+    def leave(self, transaction: Transaction, oids: Iterable[bytes]) -> None:
         """Release objects of a prepared transaction, whose changes the backend keeps."""
-        for oid in [oid for oid in transaction.changes if gone(oid)]:
-            del transaction.changes[oid]
+        for oid in oids:
+            transaction.changes.pop(oid, None)
             transaction.lockless.discard(oid)
             if oid in transaction.held:
                 self._release(transaction, oid)

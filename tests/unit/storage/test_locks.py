@@ -6,7 +6,7 @@ import pytest
 
 from neo.protocol.ids import MAX_TID, ZERO_TID
 from neo.storage.backend.api import Stored
-from neo.storage.commit.transactions import Client, TransactionRefused
+from neo.storage.commit.transactions import Change, Client, TransactionRefused
 from tests.unit.storage.lock_node import LockNode, oid, tid
 
 
@@ -280,3 +280,23 @@ def test_scans_wait_for_the_transactions_locked_at_their_arrival(node: LockNode)
     node.locks.validate()
     node.locks.unlock(tid(1))
     assert reads == ["before", "during"]
+
+
+def test_to_restore_a_prepared_transaction_takes_a_step_per_object(node: LockNode) -> None:
+    """Specification 24.20: the node serves nobody meanwhile."""
+    compared = 0
+
+    class Oid(bytes):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return bytes.__eq__(self, other)
+
+        __hash__ = bytes.__hash__
+
+    assert node.locks.restore(tid(1), b"xid", metadata=True)
+    for number in range(200):
+        node.locks.restore_change(tid(1), Oid(tid(number)), Change(ZERO_TID, None))
+    assert compared < 1000
+    node.locks.validate()
+    assert len(node.locks.checks(tid(1))) == 200
