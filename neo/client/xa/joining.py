@@ -38,8 +38,8 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
-from transaction.interfaces import NoTransaction
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import StorageError, StorageTransactionError
 
@@ -74,16 +74,21 @@ class Participant(Branch, Protocol[S]):
 
 
 class Unit:
-    """One transaction of the manager, in all its branches. Used by the thread that commits."""
+    """One transaction of a manager, in all its branches. Used by the thread that commits.
 
-    def __init__(self, transaction: Any, xid: bytes, coordinator: NEOStorage) -> None:
+    ``extension``: the dictionary of the manager's transaction, which those of all branches share.
+    """
+
+    def __init__(self, extension: dict[str, Any], xid: bytes, coordinator: NEOStorage) -> None:
+        self.extension = extension
         self.xid = xid
         self.state = State.ACTIVE
         #: Whether several branches take part. Known from the first vote on.
         self.shared = False
         self._voting = False
-        self._transaction = transaction
         self._coordinator = coordinator
+        # The transaction of one of the branches, which has the texts.
+        self._metadata: Any = None
         # Names of the branches that have not ended.
         self._open: list[str] = []
         self._prepared: list[NEOStorage] = []
@@ -93,8 +98,9 @@ class Unit:
         # The transaction in the coordinator's database, if the application did not change that.
         self._decision: TransactionMetaData | None = None
 
-    def join(self, name: str) -> None:
+    def join(self, name: str, metadata: Any) -> None:
         """Add a branch, or another transaction in the same one."""
+        self._metadata = metadata
         self._open.append(name)
 
     def lock(self, begun: ClientTransaction) -> None:
@@ -118,12 +124,12 @@ class Unit:
                     f"two connections to database {name!r} take part in a transaction with other"
                     " databases: use one of them, and undo in a transaction of its own"
                 )
-        coordinator, extension = self._coordinator, self._transaction.extension
+        coordinator, extension = self._coordinator, self.extension
         extension[XID_KEY] = format_xid(self.xid)
         extension[BRANCHES_KEY] = sorted({*self._open, coordinator.getName()})
         if coordinator.getName() not in self._open:
-            t = self._transaction
-            self._decision = TransactionMetaData(t.user, t.description, t.extension)
+            m = self._metadata
+            self._decision = TransactionMetaData(m.user, m.description, extension)
             coordinator.tpc_begin(self._decision)
             coordinator.tpc_vote(self._decision)
 
@@ -208,7 +214,11 @@ class SessionManager(Generic[S]):
             self.tpc_abort(transaction)
 
     def tpc_begin(self, transaction: Any) -> None:
-        self._unit.join(self._branch.name)
+        if transaction.extension is not self._unit.extension:
+            raise StorageTransactionError(
+                "the extension of the transaction was replaced: use setExtendedInfo()"
+            )
+        self._unit.join(self._branch.name, transaction)
 
     def commit(self, transaction: Any) -> None:
         """Do nothing: the statements were executed before."""
@@ -280,39 +290,40 @@ class Coordination:
     def __init__(
         self, manager: Any, coordinator: NEOStorage, random: Callable[[int], bytes] = os.urandom
     ) -> None:
-        self.manager = manager
+        self._manager = manager
         self._coordinator = coordinator
         self._prefix = xid_prefix(coordinator.getName())
         self._random = random
         # By the identity of the storage's transaction, from tpc_begin to the end.
         self._units: dict[int, Unit] = {}
+        # All that are in use, by the identity of their extension.
+        self._by_extension: WeakValueDictionary[int, Unit] = WeakValueDictionary()
 
-    def session(self, branch: Participant[S]) -> S:
-        """Return the session of the manager's current transaction in a database that is not ZODB's. The
-        first call begins it."""
-        transaction = self.manager.get()
+    def session(self, branch: Participant[S], manager: Any = None) -> S:
+        """Return the session of the current transaction in a database that is not ZODB's. The first call
+        begins it. ``manager``: of the transaction, by default that of join()."""
+        used = self._manager if manager is None else manager
+        transaction = used.get()
         try:
-            manager: SessionManager[S] | None = transaction.data(branch)
+            joined: SessionManager[S] | None = transaction.data(branch)
         except KeyError:
-            manager = None
-        if manager is None or manager.ended:
+            joined = None
+        if joined is None or joined.ended:
             # It also ends when a savepoint from before its first call is rolled back.
-            manager = SessionManager(self._unit(transaction), branch, self.manager)
+            joined = SessionManager(self._unit(transaction.extension), branch, used)
             try:
-                transaction.join(manager)
+                transaction.join(joined)
             except BaseException:
-                manager.abort(transaction)  # the transaction is being committed, or has failed
+                joined.abort(transaction)  # the transaction is being committed, or has failed
                 raise
-            transaction.set_data(branch, manager)
-        return manager.session
+            transaction.set_data(branch, joined)
+        return joined.session
 
-    def _unit(self, transaction: Any) -> Unit:
-        try:
-            unit: Unit = transaction.data(self)
-        except KeyError:
+    def _unit(self, extension: dict[str, Any]) -> Unit:
+        unit = self._by_extension.get(id(extension))
+        if unit is None:
             xid = self._prefix + self._random(RANDOM_BYTES).hex().encode()
-            unit = Unit(transaction, xid, self._coordinator)
-            transaction.set_data(self, unit)
+            unit = self._by_extension[id(extension)] = Unit(extension, xid, self._coordinator)
         return unit
 
     # -- called by storages ------------------------------------------------------------------------
@@ -321,15 +332,11 @@ class Coordination:
         return f"!{key}" if storage is self._coordinator else key
 
     def begun(self, storage: NEOStorage, metadata: Any) -> None:
-        """Add a storage's transaction to that of the manager, if it belongs to it: its connection then
-        shares the extension."""
-        try:
-            transaction = self.manager.get()
-        except NoTransaction:
-            return
-        if getattr(metadata, "extension", None) is transaction.extension:
-            unit = self._unit(transaction)
-            unit.join(storage.getName())
+        """Add a storage's transaction to that of its manager: their connections share its extension."""
+        extension = getattr(metadata, "extension", None)
+        if extension is not None:
+            unit = self._unit(extension)
+            unit.join(storage.getName(), metadata)
             self._units[id(metadata)] = unit
 
     def locking(self, metadata: Any, begun: ClientTransaction) -> None:
@@ -416,7 +423,7 @@ class Coordination:
 
 
 def join(manager: Any, participants: Iterable[Any], coordinator: Any) -> Coordination:
-    """Give the transactions of ``manager`` one outcome in all participants.
+    """Give each transaction one outcome in all participants. ``manager``: that of sessions.
 
     A participant is a ZODB.DB on a NEO storage, that storage, or a branch such as DBAPIBranch; the
     coordinator is one of the first two. Call this once in a process, for all threads, before any

@@ -136,8 +136,9 @@ class World:
         participants = [self.storage1, self.storage2, self.bank]
         self.joined = xa.join(self.manager, participants, self.storage1)
 
-    def change(self, *storages: NEOStorage) -> list[Writes]:
-        return [Writes(self.manager, s) for s in storages or (self.storage2, self.storage1)]
+    def change(self, *storages: NEOStorage, manager: Any = None) -> list[Writes]:
+        used = manager or self.manager
+        return [Writes(used, s) for s in storages or (self.storage2, self.storage1)]
 
     def states(self) -> list[list[str]]:
         return [list(c.states().values()) for c in (self.first, self.second)]

@@ -167,18 +167,35 @@ def test_the_coordinator_decides_also_if_its_data_is_not_changed(world: World) -
     assert not world.joined._units
 
 
-def test_a_transaction_of_another_manager_is_left_alone(world: World) -> None:
-    other = transaction.TransactionManager()
+def test_transactions_of_all_managers_have_one_outcome(world: World) -> None:
+    """Web frameworks have a manager for each request. Their transactions share nothing."""
+    other = transaction.TransactionManager(explicit=True)
     world.manager.begin()
-    Writes(other, world.storage1)
-    Writes(other, world.storage2)
-    other.commit()
-    assert not world.first.prepares()
+    for manager in (other, world.manager):
+        manager.begin()
+        world.change(world.storage2, manager=manager)
+        world.joined.session(world.bank, manager)
+    for manager in (other, world.manager):
+        manager.commit()
+    first, second = world.second.prepares()
+    assert first != second and world.first.prepares() == [first, second]
+    assert world.bank.log == 2 * ["prepare", "commit"]
+    wait_until(world.forgotten)
+    assert not world.joined._units
+
+
+def test_an_extension_that_was_replaced_is_refused(world: World) -> None:
+    world.joined.session(world.bank)
+    world.change(world.storage1)
+    world.manager.get().extension = {"a": 1}
+    with pytest.raises(StorageTransactionError, match="use setExtendedInfo"):
+        world.manager.commit()
+    world.manager.abort()
+    assert world.bank.log == ["rollback"] and not world.joined._units
 
 
 def test_one_join_serves_all_threads(world: World) -> None:
     world.manager = transaction.ThreadTransactionManager()
-    xa.join(world.manager, [world.storage1, world.storage2], world.storage1)
 
     def commit() -> None:
         world.change()
