@@ -16,9 +16,9 @@ from typing import Any
 from ZODB.POSException import POSError
 
 from neo.client import uri
-from neo.client.errors import ConfigurationError
+from neo.client.errors import ConfigurationError, UnavailableError
 from neo.client.xa.branches import DBAPIBranch
-from neo.client.xa.resolving import OLDER_THAN, resolve
+from neo.client.xa.resolving import OLDER_THAN, Settled, resolve
 
 #: Drivers for DSNs of other databases, the best first. Both have the two-phase extension of DB-API 2.0.
 DRIVERS = ("psycopg", "psycopg2")
@@ -66,9 +66,16 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise ConfigurationError(
                     f"the coordinator is a NEO database: {options.coordinator}"
                 )
-            factories = [_factory(text) for text in (options.coordinator, *options.branches)]
-            coordinator, *branches = [_open(factory, stack) for factory in factories]
-            settled = resolve(coordinator, branches, options.older_than, options.dry_run)
+            first, *others = [_factory(text) for text in (options.coordinator, *options.branches)]
+            coordinator = _open(first, stack)
+            branches, settled = [], []
+            for text, factory in zip(options.branches, others, strict=True):
+                try:
+                    branches.append(_open(factory, stack))
+                except UnavailableError as e:
+                    # The outcomes that it needs are kept, as for a database that is not given.
+                    settled.append(Settled(None, f"{text} cannot be asked: {e}", failed=True))
+            settled += resolve(coordinator, branches, options.older_than, options.dry_run)
         except ConfigurationError as e:
             print(f"neoresolve: {e}", file=sys.stderr)
             return 2

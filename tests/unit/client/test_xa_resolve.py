@@ -337,6 +337,19 @@ def test_the_command_fails_if_something_stays_in_doubt(
     assert "not rolled back: rollback of prepared transaction" in capsys.readouterr().err
 
 
+def test_the_command_settles_the_rest_if_a_cluster_does_not_answer(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise objects would stay locked everywhere while one cluster is away."""
+    world.first.put(XID, "prepared", age=99.0)
+    world.second.put(XID, "prepared", age=99.0)
+    assert command.main(["--coordinator", uri(world.first), NOWHERE, uri(world.second)]) == 1
+    printed = capsys.readouterr()
+    assert f"{NOWHERE} cannot be asked" in printed.err
+    assert "rolled back in second, as in first" in printed.out
+    assert world.states() == [["rolled back"], ["rolled back"]]
+
+
 @pytest.mark.parametrize(
     ("words", "code", "error"),
     [
