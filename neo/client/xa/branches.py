@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -30,6 +31,8 @@ TAG_DIGITS = 8
 XID_KEY, BRANCHES_KEY = "xid", "xid_branches"
 #: Connections of a DBAPIBranch that are kept open between transactions: the threads of a usual server.
 IDLE_CONNECTIONS = 16
+#: Names of databases, which XA limits to ASCII, and ``neoresolve`` to what is no DSN.
+_NAME = re.compile("[A-Za-z0-9._-]{1,64}")
 #: The format of the xids of DB-API 2.0: the letters NEO.
 XID_FORMAT = 0x4E454F
 
@@ -178,14 +181,16 @@ class DBAPISession:
 class DBAPIBranch:
     """A database with a driver that has the two-phase extension of DB-API 2.0, such as psycopg.
 
-    ``name``: becomes part of each xid (``bqual``); at most 64 characters. ``connect``: returns a new
-    connection, not in autocommit mode. The server must allow prepared transactions: for PostgreSQL,
+    ``name``: becomes part of each xid (``bqual``), and is given to ``neoresolve``. ``connect``: returns a
+    new connection, not in autocommit mode. The server must allow prepared transactions: for PostgreSQL,
     ``max_prepared_transactions``. Raise ConfigurationError.
     """
 
     def __init__(self, name: str, connect: Callable[[], Any]) -> None:
-        if not 1 <= len(name) <= 64:
-            raise ConfigurationError(f"the name of a database has 1 to 64 characters: {name!r}")
+        if not _NAME.fullmatch(name):
+            raise ConfigurationError(
+                f"the name of a database has 1 to 64 letters, digits, '-', '_' or '.': {name!r}"
+            )
         self._name = name
         self._connect = connect
         self._idle: deque[Any] = deque()

@@ -51,7 +51,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
     if not 0 <= seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return seconds
@@ -99,7 +102,7 @@ def _factory(text: str) -> Callable[[], Any]:
         factory, _ = (uri.resolve if text.startswith("neo:") else uri.resolve_tls)(text)
         return factory
     name, equals, dsn = text.partition("=")
-    if not equals or not name.isidentifier() or not dsn:
+    if not equals or "://" in name or not dsn:
         raise ConfigurationError(f"{text!r} is neither neo://name@host:port nor NAME=DSN")
     connect = _driver()
     return lambda: DBAPIBranch(name, lambda: connect(dsn))

@@ -575,8 +575,9 @@ def test_participants_that_make_no_sense_are_refused(world: World) -> None:
         xa.join(world.manager, [*storages, MappingStorage("wraps")], world.storage1)
     with pytest.raises(ConfigurationError, match="two participants are named 'first'"):
         xa.join(world.manager, [*storages, world.storage1], world.storage1)
-    with pytest.raises(ConfigurationError, match="1 to 64 characters"):
-        xa.DBAPIBranch("", lambda: None)
+    for name in ("", "bänk", "bank=", "neo://bank", "b" * 65):
+        with pytest.raises(ConfigurationError, match="has 1 to 64 letters"):
+            xa.DBAPIBranch(name, lambda: None)
 
 
 def test_a_transaction_begins_only_where_something_is_changed(world: World) -> None:

@@ -366,7 +366,16 @@ def test_the_command_says_what_is_wrong(
     assert error in capsys.readouterr().err
 
 
-def test_the_age_is_a_number_of_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_takes_all_names_that_an_application_can_give(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    xa.DBAPIBranch("my-bank.2", lambda: None)
+    assert command.main(["--coordinator", uri(world.first), "my-bank.2=host=/nowhere"]) == 1
+    assert "database 'my-bank.2' cannot be asked" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["-1", "soon", "nan"])
+def test_the_age_is_a_number_of_seconds(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as e:
-        command.main(["--coordinator", "neo://a@b:1", "--older-than", "-1"])
+        command.main(["--coordinator", "neo://a@b:1", "--older-than", text])
     assert e.value.code == 2 and "is not a number of seconds" in capsys.readouterr().err
