@@ -31,13 +31,13 @@ def options_of(canary: Canary) -> Options:
 
 
 def hunt(name: str) -> Hunt:
-    """Try seeds from 0 until an oracle fails on one that passes without the bug. Any other error does
+    """Try seeds from the first one until an oracle fails on one that passes without the bug. Any other error does
     not count: it may be raised by the code of the planted bug itself."""
     canary = CANARIES[name]
     options = options_of(canary)
     started = time.monotonic()
     error = ""
-    for seed in range(canary.seeds):
+    for seed in range(canary.first, canary.first + canary.seeds):
         trial = attempt(seed, options, twice=False)
         if trial.result is not None:
             continue

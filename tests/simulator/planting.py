@@ -18,8 +18,9 @@ class Canary:
     """A planted bug: one piece of product code replaced by a wrong one.
 
     ``slip``: the error of the programmer. ``oracle``: the oracle that finds it, and how. ``seeds``: so
-    many seeds, from 0, suffice to find it with ``options``, which are fields of ``run.Options``: for a
-    short run with many occasions for the bug.
+    many seeds, from ``first`` on, suffice to find it with ``options``, which are fields of
+    ``run.Options``: for a short run with many occasions for the bug. ``first`` is not 0 for a bug that
+    few seeds find: then it is one that did, so that the hunt is short.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Canary:
     patches: Callable[[], list[Patch]]
     seeds: int
     options: Mapping[str, Any] = field(default_factory=dict)
+    first: int = 0
 
 
 @contextmanager

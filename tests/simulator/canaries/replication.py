@@ -200,5 +200,6 @@ CANARIES = (
             "replicas": 1,
             "masters": 1,
         },
+        first=160,
     ),
 )
