@@ -334,4 +334,6 @@ class MemoryMaintenance(MemoryReads):
         tids = tables.tids.get(partition, [])[:left]
         if tids:
             self._write(tables.remove_transactions, partition, tids[0], tids[-1])
-        return left - len(tids) == 0
+        if left > len(tids):
+            self._write(tables.drop_decided, partition, self._modulo)
+        return left == len(tids)

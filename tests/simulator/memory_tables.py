@@ -354,6 +354,8 @@ class Tables:
             self.voted[ttid] = kept
         for key in [k for k in self.prepared_check if k[0] == ttid and k[1] % modulo == partition]:
             self.prepared_check.remove(key)
+        if ttid % modulo == partition and ttid in self.ttrans:
+            self.ttrans.remove(ttid)
 
     def replace_metadata(self, row: TransactionRow) -> None:
         self.ttrans.put(row.ttid, row)
@@ -368,6 +370,11 @@ class Tables:
     def truncate_decided(self, last: int, partitions: Sequence[int], modulo: int) -> None:
         for row in list(self.decided.values()):
             if row.tid is not None and row.tid > last and row.ttid % modulo in partitions:
+                self.decided.remove(row.xid)
+
+    def drop_decided(self, partition: int, modulo: int) -> None:
+        for row in list(self.decided.values()):
+            if row.ttid % modulo == partition:
                 self.decided.remove(row.xid)
 
     def forget_decided(self, xid: bytes) -> None:

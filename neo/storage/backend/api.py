@@ -492,7 +492,8 @@ class Backend(Protocol):
     def drop_partition(self, partition: int, length: int) -> bool:
         """Delete ``length`` rows of a partition without a cell here; False: nothing is left.
 
-        Rows of prepared transactions are deleted at once; a transaction that only voted keeps its own.
+        Rows of prepared transactions are deleted at once, outcomes at the end; a transaction that only
+        voted keeps its rows.
         """
 
 

@@ -123,9 +123,7 @@ class Commits:
     def _abort(self, t: int) -> None:
         if t in self.prepared.marks:
             self.prepared.remove(t)
-        if t in self._with_metadata:
-            self._with_metadata.discard(t)
-            self._write("DELETE FROM ttrans WHERE ttid=?", t)
+        self._remove_metadata(t)
         if t in self.voted:
             self._write("DELETE FROM tobj WHERE tid=?", t)
             self._values.collect(self._values.release(self.voted.pop(t)))
@@ -232,9 +230,16 @@ class Commits:
 
     def remove_prepared(self, partition: int) -> None:
         """Delete the rows that prepared transactions have in a partition; keep their marks."""
-        for t in self.prepared.marks:
+        for t in [t for t, mark in self.prepared.marks.items() if partition in mark.partitions]:
             self._remove_objects(t, partition)
             self.prepared.remove_checks(t, partition)
+            if t % self._tables.modulo == partition:
+                self._remove_metadata(t)
+
+    def _remove_metadata(self, t: int) -> None:
+        if t in self._with_metadata:
+            self._with_metadata.discard(t)
+            self._write("DELETE FROM ttrans WHERE ttid=?", t)
 
     def unlink_prepared(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
         """Remove the data from undos of prepared transactions that go back to one of these revisions

@@ -108,4 +108,6 @@ class Maintenance:
                 last = rows[-1][0]
                 self._write("DELETE FROM trans WHERE `partition`=? AND tid<=?", partition, last)
             left -= len(rows)
+        if left:
+            self._commits.prepared.drop_partition(partition)
         return left == 0

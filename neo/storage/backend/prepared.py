@@ -98,6 +98,12 @@ class PreparedTables:
             if ttid % modulo in partitions:
                 self.forget_decided(xid)
 
+    def drop_partition(self, partition: int) -> None:
+        """Forget the outcomes of transactions whose metadata is in this partition."""
+        for xid, ttid in self._read("SELECT xid, ttid FROM decided"):
+            if ttid % self._tables.modulo == partition:
+                self.forget_decided(xid)
+
     def forget_decided(self, xid: bytes) -> None:
         self._write("DELETE FROM decided WHERE xid=?", xid)
 

@@ -231,6 +231,23 @@ def test_what_is_prepared_in_a_partition_goes_with_it(node: Harness) -> None:
     assert set(backend.locked_transactions()) == {p64(10), p64(16)}
 
 
+def test_metadata_and_outcomes_go_with_their_partition(node: Harness) -> None:
+    """24.35: nobody would forget them on a node without a cell."""
+    backend = node.ready()
+    prepare(node, backend, 10, {3: b"x"})
+    outcomes = [Decided(b"a", p64(1), None, 5.0), Decided(b"b", p64(2), p64(5), 6.0)]
+    backend.decide(outcomes)
+    while backend.drop_partition(10 % NP, 1):
+        pass
+    rows = backend.prepared_rows(p64(10))
+    assert rows.metadata is None and [change.oid for change in rows.stored] == [p64(3)]
+    assert backend.decided() == [row for row in outcomes if row.ttid != p64(10 % NP)]
+    backend.unlock(p64(10), p64(13))
+    node.wait(backend.executed)
+    assert backend.transaction(p64(13)) is None
+    assert len(backend.decided()) == 1
+
+
 # -- maintenance ---------------------------------------------------------------------------------
 
 
