@@ -212,6 +212,8 @@ class ServeClient(Handler):
         prepared.begin(transaction, message_id, m, chosen.partitions, chosen.nodes)
         if chosen.lost:
             self._drop(chosen.lost)
+            if self._coordinator.transactions.get(m.ttid) is not transaction:
+                return  # the operation stopped with the loss of these nodes
         self._coordinator.abort_elsewhere(transaction, chosen.involved)
         prepared.ask(transaction)
 

@@ -8,7 +8,7 @@ import pytest
 
 from neo.master.commit import outcomes
 from neo.master.commit import prepared as registry
-from neo.protocol.enums import ClusterState, ErrorCode, NodeType
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeType
 from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import (
     FEATURE_PREPARED,
@@ -162,6 +162,25 @@ def test_nodes_that_failed_to_vote_are_disconnected_and_promise_nothing_afterwar
     transactions = world.master.coordinator.transactions
     (transaction,) = transactions.all()
     assert transaction.nodes == {2} and transaction.failed == frozenset()
+
+
+def test_a_prepare_that_stops_the_operation_is_forgotten(
+    world: PreparedWorld, client: Remote
+) -> None:
+    """Specification 24.3: S1, which is disconnected, is the only node that could tell the next
+    master that S2 is complete."""
+    first, second = world.storages
+    cluster = world.master.cluster
+    for state in (CellState.OUT_OF_DATE, CellState.UP_TO_DATE):
+        world.confirm(first, second)
+        cluster.change_partitions([(p, 2, state) for p in range(len(cluster.partitions))])
+    ttid = begin(client)
+    client.ask(FailedVote(ttid, [1])).result()
+    ask_prepare(client, ttid, [oid_of(world, 0)])
+    assert first.closed and client.closed
+    assert cluster.state is ClusterState.RECOVERING
+    assert not second.has(AskPrepareInformation)
+    assert not world.master.coordinator.prepared and world.master.coordinator.idle()
 
 
 def test_an_error_of_a_node_aborts_the_transaction_everywhere(
