@@ -27,10 +27,14 @@ from neo.protocol.packets import (
     AskStoreObject,
     AskStoreTransaction,
 )
+from tests.unit.client.boundaries import interrupt
 from tests.unit.client.committing import OID, refusing
 from tests.unit.client.joined import Fails, Work, World, Writes
 from tests.unit.client.peers import in_threads, wait_until
 from tests.unit.client.prepared_master import clusters
+
+#: Of so many points at which an exception from outside may come, one is tried: with 1, it takes 20 s.
+POINTS = 11
 
 
 class Database:
@@ -507,6 +511,31 @@ def test_a_second_exception_from_outside_rolls_back_nothing_that_is_decided(
     assert (xid, False) not in world.second.decisions
     assert world.first.states() == {xid: "committed"}
     assert "rollback" not in world.bank.log
+
+
+def test_an_exception_from_outside_at_any_point_leaves_one_outcome(world: World) -> None:
+    """Decision 28. A resolver finds the rest, and does the same everywhere."""
+    log, xid = world.bank.log, b""
+    point = 0
+    while True:
+        world.change()
+        world.joined.session(world.bank)
+        where = interrupt(world.manager.commit, point)
+        if where is None:
+            break
+        point += POINTS
+        world.manager.abort()
+        if (asked := world.first.prepares()) and asked[-1] != xid:
+            xid = asked[-1]
+            xa.resolve(world.storage1, [world.storage2, world.bank], 0.0)
+            commits = [(xid, True) in c.decisions for c in (world.first, world.second)]
+            commits.append("commit" in log or "commit by xid" in log)
+            assert len(set(commits)) == 1, where
+            assert world.bank.prepared == [] and "prepared" not in str(world.states()), where
+        else:
+            assert "commit" not in log, where
+        log.clear()
+    assert point > 500 and log == ["prepare", "commit"]
 
 
 def test_nothing_is_committed_before_the_coordinator(world: World) -> None:
