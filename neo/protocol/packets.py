@@ -1367,7 +1367,7 @@ class AnswerFinishPrepared(Answer):
 
 @request(EXTENSION | 0x43)
 class AskFinishPrepared(Request[AnswerFinishPrepared]):
-    """Commit a prepared transaction, or roll it back. May be repeated. C, ctl ⇄ (A ⇄) M"""
+    """Commit a prepared transaction, or roll it back. May be repeated. C ⇄ M, ctl ⇄ A ⇄ M"""
 
     xid: Xid
     commit: bool
@@ -1386,7 +1386,7 @@ class AnswerPrepared(Answer):
 
 @request(EXTENSION | 0x44)
 class AskPrepared(Request[AnswerPrepared]):
-    """Prepared transactions and at most ``length`` remembered outcomes. C, ctl ⇄ (A ⇄) M"""
+    """Prepared transactions and at most ``length`` remembered outcomes. C ⇄ M, ctl ⇄ A ⇄ M"""
 
     length: Count
 
@@ -1394,7 +1394,7 @@ class AskPrepared(Request[AnswerPrepared]):
 @request(EXTENSION | 0x45)
 class ForgetPrepared(Request[Error]):
     """Forget the outcome of a transaction: its coordinator will not ask again. Answered when that is
-    durable. C, ctl ⇄ (A ⇄) M ⇄ S"""
+    durable. C ⇄ M, ctl ⇄ A ⇄ M, M ⇄ S"""
 
     xid: Xid
 
