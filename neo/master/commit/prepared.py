@@ -466,11 +466,9 @@ class PreparedTransactions:
             transaction.since = host.monotonic() - max(0.0, host.time() - mark.since)
             transaction.stored = stored
             self._by_xid[mark.xid] = transaction
-            cluster.tids.seen(ttid)
             if stored:
                 cluster.oids.seen(max(stored))
         for xid, outcome in outcomes.items():
-            cluster.tids.seen(outcome.ttid)
             if xid in partial:
                 self._roll_back(xid, outcome)
             else:

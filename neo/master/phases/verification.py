@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from operator import itemgetter
 
 from neo.master.cluster import Cluster
@@ -49,7 +49,7 @@ async def verify(cluster: Cluster, core: Core) -> Found:
                 logger.info("transaction %s is finished as %s on %r", ttid.hex(), tid.hex(), peer)
                 peer.send(ValidateTransaction(ttid, tid))
     await _last_ids(cluster, core)
-    for ttid in voted:
+    for ttid in (*voted, *_named(prepared)):
         cluster.tids.seen(ttid)
     found = Found(prepared, locked, cluster.truncate_tid)
     cluster.truncate_tid = None
@@ -115,6 +115,14 @@ async def _prepared(cluster: Cluster) -> dict[int, AnswerPreparedTransactions]:
         if peer.node is not None and FEATURE_PREPARED in peer.node.features
     ]
     return await _ask_all(cluster, knowing, AskPreparedTransactions())
+
+
+def _named(answers: dict[int, AnswerPreparedTransactions]) -> Iterator[bytes]:
+    """Yield the ttids of marks and outcomes, also of nodes that are behind: of two transactions under one
+    xid, the later one must have the later ttid."""
+    for answer in answers.values():
+        yield from (row[0] for row in answer.mark_list)
+        yield from (row[1] for row in answer.decided_list)
 
 
 async def _find_tids(

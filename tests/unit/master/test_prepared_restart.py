@@ -108,6 +108,21 @@ def test_new_ids_are_not_those_of_what_is_prepared(world: PreparedWorld) -> None
     assert again.master.cluster.tids.ttid() > late
 
 
+@pytest.mark.parametrize("marked", [True, False])
+def test_new_ids_are_later_than_what_nodes_that_are_behind_remember(
+    world: PreparedWorld, ttid: bytes, marked: bool
+) -> None:
+    """Specification 24.20: the clock of the former master was ahead. An xid that is used again must get a
+    later ttid."""
+    late = add64(world.master.cluster.tids.last, 2**40)
+    mark, outcome = mark_of(late, [], ALL), (XID, late, None, 7.0)
+    behind = AnswerPreparedTransactions([mark] if marked else [], [] if marked else [outcome])
+    again, storages = world.restart([NOTHING, behind], BEHIND)
+    again.make_ready(*storages)
+    assert states(again) == []
+    assert again.master.cluster.tids.ttid() > late
+
+
 def test_what_a_readable_node_lacks_was_not_acknowledged(
     world: PreparedWorld, ttid: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
