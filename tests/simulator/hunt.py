@@ -31,8 +31,8 @@ def options_of(canary: Canary) -> Options:
 
 
 def hunt(name: str) -> Hunt:
-    """Try seeds from the first one until an oracle fails on one that passes without the bug. Any other error does
-    not count: it may be raised by the code of the planted bug itself."""
+    """Try seeds from the first one until an oracle fails on one that passes without the bug. Any other
+    error does not count: it may be raised by the code of the planted bug itself."""
     canary = CANARIES[name]
     options = options_of(canary)
     started = time.monotonic()
