@@ -216,6 +216,25 @@ class BackupSite:
             and self._packed_alike
         )
 
+    def catch_up(self) -> None:
+        """Run until the backup has caught up. Big transactions in small chunks take long: the time is
+        limited only as long as no row arrives."""
+        while not self.caught_up:
+            rows = self._count()
+            try:
+                self._run.world.run_until(
+                    lambda: self.caught_up, HEAL_SECONDS, "the backup catches up"
+                )
+            except Violation:
+                if self._count() <= rows:
+                    raise
+
+    def _count(self) -> int:
+        """Return how many rows the storage nodes have together."""
+        return sum(
+            len(rows) for disk in self.cluster.disks.values() for rows in disk.tables().values()
+        )
+
     @property
     def _packed_alike(self) -> bool:
         """Return whether both clusters are packed at the same tid."""

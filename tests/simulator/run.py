@@ -349,7 +349,7 @@ class Run:
                 self.drills.check_and_repair()
         backup = self.backup
         if backup is not None:
-            self.world.run_until(lambda: backup.caught_up, HEAL_SECONDS, "the backup catches up")
+            backup.catch_up()
         self.world.run(QUIET_SECONDS)
 
     def _wait_finished(self) -> None:
