@@ -143,7 +143,7 @@ CANARIES = (
         "a storage node that was restarted does not lock what prepared transactions store",
         "history: an update is lost",
         _locks_not_taken_again,
-        60,
+        100,
         CRASHES,
     ),
     Canary(
@@ -151,7 +151,7 @@ CANARIES = (
         "a storage node that was restarted does not lock what prepared transactions check",
         "history: a checked object was changed",
         _checks_not_taken_again,
-        120,
+        150,
         CRASHES,
     ),
     Canary(
@@ -175,7 +175,7 @@ CANARIES = (
         "the master does not ask a node to lock that fetched the rows of a prepared transaction",
         "workload, cells: one copy lacks a commit",
         _joined_node_forgotten,
-        60,
+        100,
         MOVES,
     ),
     Canary(
@@ -191,7 +191,7 @@ CANARIES = (
         "the master answers a rollback before the storage nodes remember it",
         "workload: what was settled is listed again after a crash",
         _rollback_answered_before_the_disk,
-        30,
+        120,
         CRASHES,
     ),
 )

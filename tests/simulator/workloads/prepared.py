@@ -32,6 +32,10 @@ CONTRARY_CHANCE = 0.3
 FORGET_CHANCE = 0.5
 #: Part of the transactions that check a third account.
 CHECKED_CHANCE = 0.8
+#: Part of the transfers, and of the transactions that compete with them, that may want accounts of open
+#: transfers: each waits there for five seconds.
+CONTEND_CHANCE = 0.25
+COMPETE_CHANCE = 0.75
 #: Undecided transfers at most, so that some accounts are free.
 OPEN_MAX = 3
 
@@ -40,7 +44,8 @@ class _Transfer:
     """``decision``: None until the coordinator has decided. ``prepared``: the xids for which prepare was
     acknowledged. ``settled``: those for which the decision was acknowledged."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, oids: list[bytes]) -> None:
+        self.oids = oids
         self.xids = b"transfer %d, from" % number, b"transfer %d, to" % number
         self.decision: bool | None = None
         self.prepared: set[bytes] = set()
@@ -89,17 +94,28 @@ class Prepared(Workload):
             self._compete(context)
         elif choice < 0.65 or len(self._open) >= OPEN_MAX:
             self._resolve(context)
+        elif oids := self._choose(context, 3, CONTEND_CHANCE):
+            self._transfer(context, oids)
         else:
-            self._transfer(context)
+            self._resolve(context)
+
+    def _choose(self, context: Context, count: int, contend: float) -> list[bytes]:
+        """Return accounts: free ones, or, with probability ``contend``, any. Return none if too few are
+        free."""
+        oids = self.oids
+        if context.random.random() >= contend:
+            held = {oid for transfer in self._open for oid in transfer.oids}
+            oids = [oid for oid in oids if oid not in held]
+        return context.random.sample(oids, count) if len(oids) >= count else []
 
     # -- the application ---------------------------------------------------------------------------
 
-    def _transfer(self, context: Context) -> None:
+    def _transfer(self, context: Context, oids: list[bytes]) -> None:
         random = context.random
         self._numbers += 1
-        transfer = _Transfer(self._numbers)
+        transfer = _Transfer(self._numbers, oids)
         self._open.append(transfer)
-        source, target, other = random.sample(self.oids, 3)
+        source, target, other = oids
         amount = random.randrange(1, 20)
         try:
             for xid, oid, change in zip(
@@ -137,21 +153,16 @@ class Prepared(Workload):
             raise
 
     def _compete(self, context: Context) -> None:
-        """Move money in an ordinary transaction, which may want accounts that are held."""
-        storage: Any = context.storage
-        storage.sync()
-        transaction = TransactionMetaData()
-        storage.tpc_begin(transaction)
-        try:
-            for oid, change in zip(context.random.sample(self.oids, 2), (-1, 1), strict=True):
-                data, serial = storage.load(oid)
-                balance = _balance(data) + change
-                storage.store(oid, serial, zodb_pickle(MinPO(balance)), "", transaction)
-            storage.tpc_vote(transaction)
-            storage.tpc_finish(transaction)
-        except BaseException:
-            storage.tpc_abort(transaction)
-            raise
+        """Move money in an ordinary transaction, which may want accounts that are held. Its connection
+        has objects in its cache that prepared transactions have changed."""
+        with context.connection() as (connection, manager):
+            accounts = connection.root()[self.name]
+            chosen = set(self._choose(context, 2, COMPETE_CHANCE))
+            changes = iter((-1, 1))
+            for account in accounts:
+                if account._p_oid in chosen:
+                    account.value += next(changes)
+            manager.commit()
 
     # -- the coordinator ---------------------------------------------------------------------------
 
