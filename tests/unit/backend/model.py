@@ -161,7 +161,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def start_operation(self) -> None:
         self.backend.drop_unfinished([p64(ttid) for ttid in self.prepared])
-        self.voted = {ttid: self.voted[ttid] for ttid in self.prepared}
+        self.voted = {ttid: (*self.voted[ttid][:2], None) for ttid in self.prepared}
 
     # -- what must hold -------------------------------------------------------------------------
 
