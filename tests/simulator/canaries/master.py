@@ -108,10 +108,10 @@ def _validated_where_locked() -> list[Patch]:
     original = verification._interrupted
 
     async def interrupted(cluster: Cluster) -> Any:
-        voted, locked = await original(cluster)
+        voted, locked, behind = await original(cluster)
         for ttid in locked:
             voted[ttid] = voted[ttid][:1]
-        return voted, locked
+        return voted, locked, behind
 
     return [(verification, "_interrupted", interrupted)]
 
