@@ -11,10 +11,6 @@ from ZODB.POSException import ConflictError, ReadConflictError, ReadOnlyError, S
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 
-#: With these words a storage node begins the refusal of a step that waits for an object of a prepared
-#: transaction (specification 24.9).
-PREPARED_WORDS = "prepared: "
-
 
 class NEOStorageError(StorageError):
     """The base class of the client's errors."""
@@ -61,7 +57,7 @@ class PreparedReadConflictError(PreparedConflictError, ReadConflictError):
 
 
 def prepared_conflict(error: ErrorAnswer, oid: bytes, checks: bool) -> PreparedConflictError:
-    """Return the exception for an Error packet that begins with :data:`PREPARED_WORDS`."""
+    """Return the exception for an Error packet that begins with ``PREPARED_WORDS``."""
     kind = PreparedReadConflictError if checks else PreparedConflictError
     return kind(error.message, oid=oid)
 

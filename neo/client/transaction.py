@@ -24,7 +24,6 @@ from ZODB.POSException import ConflictError, POSError, ReadConflictError, UndoEr
 
 from neo.client.connections import LOST, Backoff, Connections
 from neo.client.errors import (
-    PREPARED_WORDS,
     NEOStorageError,
     OutcomeUnknownError,
     TransactionLostError,
@@ -46,6 +45,7 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, format_nid, format_nids
 from neo.protocol.packets import (
+    PREPARED_WORDS,
     AbortTransaction,
     AnswerBeginTransaction,
     AnswerCheckCurrentSerial,

@@ -1303,6 +1303,9 @@ class AskScrub(Request[AnswerScrub]):
 #: The messages below are understood: transactions that a coordinator prepares under an xid
 #: (specification 24).
 FEATURE_PREPARED = "prepared"
+#: With these words a storage node begins the refusal of a step that waited too long for an object of a
+#: prepared transaction (specification 24.9).
+PREPARED_WORDS = "prepared: "
 
 #: The name that a coordinator gives to a transaction.
 Xid = Annotated[bytes, Meta(min_length=1, max_length=XID_MAX)]

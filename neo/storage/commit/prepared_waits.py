@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from neo.node.host import Host
 from neo.protocol.ids import format_xid
+from neo.protocol.packets import PREPARED_WORDS
 from neo.storage.commit.locks import Locks
 from neo.storage.commit.transactions import HeldByPrepared, Transaction
 from neo.storage.database import Database
@@ -38,11 +39,11 @@ class PreparedWaits:
             self._plan(locks, seconds)
 
     def _refusal(self, holder: Transaction, oid: bytes) -> HeldByPrepared:
-        marks = {mark.ttid: mark for mark in self._database.backend.prepared()}
-        mark = marks[holder.ttid]
+        marks = self._database.backend.prepared()
+        mark = next(mark for mark in marks if mark.ttid == holder.ttid)
         age = max(0.0, self._host.time() - mark.since)
         return HeldByPrepared(
-            f"prepared: transaction {format_xid(mark.xid)} holds object {oid.hex()}, prepared since"
-            f" {age:.0f} s: its coordinator must commit it or roll it back"
+            f"{PREPARED_WORDS}transaction {format_xid(mark.xid)} holds object {oid.hex()}, prepared"
+            f" since {age:.0f} s: its coordinator must commit it or roll it back"
         )
 
