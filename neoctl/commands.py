@@ -192,7 +192,7 @@ def print_transactions(admin: AdminClient, arguments: Arguments) -> Reply:
 def print_prepared(admin: AdminClient, arguments: Arguments) -> Reply:
     """Data: ``prepared``."""
     outcomes = natural(arguments.words[0]) if arguments.words else 0
-    rows = render.prepared_data(admin.ask(AskPrepared(outcomes)).row_list)
+    rows = render.prepared_data(admin.ask(AskPrepared(outcomes, None)).row_list)
     return Reply(render.prepared_text(rows), {"prepared": rows})
 
 

@@ -75,7 +75,7 @@ def status_reply(admin: AdminClient) -> Reply:
     transactions = _asked(admin, AskTransactions())
     obstacle = _obstacle(admin, state)
     # The last two questions: an admin node of an earlier version does not know them, and closes.
-    known = _asked_late(admin, AskPrepared(0))
+    known = _asked_late(admin, AskPrepared(0, None))
     prepared = [] if known is None else known.row_list
     scrub = _scrub(admin)
     now = time.time()

@@ -53,8 +53,6 @@ logger = logging.getLogger("neo.client")
 #: States in answers to AskPrepared.
 PREPARED, COMMITTING, ROLLING_BACK = "prepared", "committing", "rolling back"
 COMMITTED, ROLLED_BACK = "committed", "rolled back"
-#: Outcomes that are asked for at first; ten times as many each time that the wanted one is not there.
-OUTCOMES = 1000
 
 
 class Prepared(NamedTuple):
@@ -75,6 +73,11 @@ class Outcome(NamedTuple):
     state: str
     tid: bytes | None
     since: float
+
+
+def _outcome(row: PreparedRow) -> Outcome:
+    xid, _, tid, since, _, _, state = row
+    return Outcome(xid, state, tid, since)
 
 
 class PreparedTransactions:
@@ -113,25 +116,17 @@ class PreparedTransactions:
         ]
 
     def _rows(self, length: int) -> list[PreparedRow]:
-        return self._ask("list of prepared transactions", AskPrepared(length)).row_list
+        return self._ask("list of prepared transactions", AskPrepared(length, None)).row_list
 
     def outcomes(self, length: int) -> list[Outcome]:
         """Return all transactions that have no outcome yet, then ``length`` outcomes, newest first."""
-        return [
-            Outcome(xid, state, tid, since)
-            for xid, _, tid, since, _, _, state in self._rows(length)
-        ]
+        return [_outcome(row) for row in self._rows(length)]
 
     def outcome(self, xid: bytes) -> Outcome | None:
-        """Return what became of an xid; None if it is unknown, or forgotten."""
-        length = OUTCOMES
-        while True:
-            rows = self.outcomes(length)
-            found = [row for row in rows if row.xid == xid]
-            ended = sum(row.state in (COMMITTED, ROLLED_BACK) for row in rows)
-            if found or ended < length:
-                return found[0] if found else None
-            length *= 10
+        """Return the state of an xid; None if it is unknown, or forgotten."""
+        what = f"outcome of transaction {format_xid(xid)}"
+        rows = self._ask(what, AskPrepared(0, xid)).row_list
+        return _outcome(rows[0]) if rows else None
 
     def commit(self, xid: bytes) -> bytes:
         """Commit a prepared transaction. Return its tid. What it changed is visible here afterwards."""

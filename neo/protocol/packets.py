@@ -1389,9 +1389,11 @@ class AnswerPrepared(Answer):
 
 @request(EXTENSION | 0x44)
 class AskPrepared(Request[AnswerPrepared]):
-    """Prepared transactions and at most ``length`` remembered outcomes. C ⇄ M, ctl ⇄ A ⇄ M"""
+    """Prepared transactions and at most ``length`` remembered outcomes, or only what has this xid.
+    C ⇄ M, ctl ⇄ A ⇄ M"""
 
     length: Count
+    xid: Xid | None
 
 
 @request(EXTENSION | 0x45)

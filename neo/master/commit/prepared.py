@@ -376,26 +376,37 @@ class PreparedTransactions:
 
     # -- show --------------------------------------------------------------------------------------
 
-    def describe(self, length: int) -> list[PreparedRow]:
-        """Return what is prepared, then as many outcomes, the newest first (specification 24.16)."""
-        rows: list[PreparedRow] = []
-        for xid, transaction in self._by_xid.items():
-            mark = transaction.mark
-            assert mark is not None
-            if transaction.state is not State.PREPARING:
-                state = "committing" if transaction.state is State.LOCKING else "prepared"
-                if xid in self._rollbacks:
-                    state = "rolling back"
-                rows.append(
-                    (xid, transaction.ttid, None, mark.since, mark.objects, mark.text, state)
-                )
-        for xid, outcome in self._rollbacks.items():
-            if xid not in self._by_xid:
-                rows.append((xid, outcome.ttid, None, outcome.time, 0, b"", "rolling back"))
-        for xid, (ttid, tid, time) in self._outcomes.newest(length):
+    def describe(self, length: int, xid: bytes | None) -> list[PreparedRow]:
+        """Return what is prepared, then as many outcomes, the newest first; or only what has this xid
+        (specification 24.16)."""
+        outcomes: Iterable[tuple[bytes, Outcome]]
+        if xid is None:
+            xids: Iterable[bytes] = self._by_xid | self._rollbacks
+            outcomes = self._outcomes.newest(length)
+        else:
+            found = self._outcomes.get(xid)
+            xids, outcomes = [xid], [] if found is None else [(xid, found)]
+        rows = [row for each in xids if (row := self._undecided_row(each)) is not None]
+        for each, (ttid, tid, time) in outcomes:
             state = "rolled back" if tid is None else "committed"
-            rows.append((xid, ttid, tid, time, 0, b"", state))
+            rows.append((each, ttid, tid, time, 0, b"", state))
         return rows
+
+    def _undecided_row(self, xid: bytes) -> PreparedRow | None:
+        """Return the row of a transaction or rollback without an outcome; None if there is none."""
+        transaction, rollback = self._by_xid.get(xid), self._rollbacks.get(xid)
+        if transaction is None:
+            if rollback is None:
+                return None
+            return xid, rollback.ttid, None, rollback.time, 0, b"", "rolling back"
+        if transaction.state is State.PREPARING:
+            return None
+        mark = transaction.mark
+        assert mark is not None
+        state = "committing" if transaction.state is State.LOCKING else "prepared"
+        if rollback is not None:
+            state = "rolling back"
+        return xid, transaction.ttid, None, mark.since, mark.objects, mark.text, state
 
     def __len__(self) -> int:
         """Return how many transactions have a mark."""

@@ -382,7 +382,7 @@ class ServeAdmin(Handler):
     @on(AskPrepared)
     def list_prepared(self, peer: Peer, message_id: int, m: AskPrepared) -> Message:
         self._operating("list prepared transactions")
-        return AnswerPrepared(self._coordinator.prepared.describe(m.length))
+        return AnswerPrepared(self._coordinator.prepared.describe(m.length, m.xid))
 
     @on(AskFinishPrepared)
     def finish_prepared(self, peer: Peer, message_id: int, m: AskFinishPrepared) -> Message | None:

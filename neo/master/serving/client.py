@@ -223,7 +223,7 @@ class ServeClient(Handler):
 
     @on(AskPrepared)
     def list_prepared(self, peer: Peer, message_id: int, m: AskPrepared) -> Message:
-        return AnswerPrepared(self._coordinator.prepared.describe(m.length))
+        return AnswerPrepared(self._coordinator.prepared.describe(m.length, m.xid))
 
     @on(ForgetPrepared)
     def forget_prepared(self, peer: Peer, message_id: int, m: ForgetPrepared) -> Message | None:

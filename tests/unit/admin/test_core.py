@@ -464,13 +464,13 @@ def test_prepared_transactions_are_decided_by_a_master_that_knows_them(world: Wo
     """Specification 24.10, 24.15, 24.16."""
     master = world.accept()
     master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
-    for question in (AskPrepared(9), AskFinishPrepared(b"x", True), ForgetPrepared(b"x")):
+    for question in (AskPrepared(9, None), AskFinishPrepared(b"x", True), ForgetPrepared(b"x")):
         error = error_of(world.ctl().ask(question))
         assert error.message == "the primary master does not know this command"
         assert not master.has(type(question))
     master.send(NotifyFeatures([FEATURE_PREPARED]))
     answers: list[tuple[Request[Any], Message]] = [
-        (AskPrepared(9), AnswerPrepared([(b"x", p64(7), None, 5.0, 1, b"", "prepared")])),
+        (AskPrepared(9, None), AnswerPrepared([(b"x", p64(7), None, 5.0, 1, b"", "prepared")])),
         (AskFinishPrepared(b"x", True), AnswerFinishPrepared(p64(8))),
         (ForgetPrepared(b"x"), Error(0, "")),
     ]

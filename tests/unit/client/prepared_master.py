@@ -108,6 +108,8 @@ class Cluster:
 
     def _list(self, m: AskPrepared) -> Message:
         rows = [(x, r.ttid, r.tid, r.since, 1, b"", r.state) for x, r in self.rows.items()]
+        if m.xid is not None:
+            return AnswerPrepared([row for row in rows if row[0] == m.xid])
         ended = [row for row in rows if row[-1] in ("committed", "rolled back")]
         return AnswerPrepared([row for row in rows if row not in ended] + ended[: m.length])
 

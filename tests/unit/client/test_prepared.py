@@ -290,11 +290,18 @@ ROWS: list[PreparedRow] = [
 ]
 
 
-def test_anybody_may_ask_and_decide() -> None:
+def listed(m: AskPrepared) -> AnswerPrepared:
+    """Answer with ROWS, as the master does (specification 24.16)."""
+    if m.xid is not None:
+        return AnswerPrepared([row for row in ROWS if row[0] == m.xid])
+    return AnswerPrepared(ROWS[: 2 + m.length])
+
+
+def test_any_client_may_ask_and_decide() -> None:
     with scripted([1]) as (cluster, storage):
         knows(cluster, committed(cluster))
         cluster.master.answers |= {
-            AskPrepared: lambda m: AnswerPrepared(ROWS[: 2 + m.length]),
+            AskPrepared: listed,
             ForgetPrepared: lambda m: Error(ErrorCode.ACK.value, ""),
         }
         waiting = [Prepared(XID, TTID, 12.5, "jo: pays"), Prepared(b"other", p64(9), 13.5, "")]
@@ -312,14 +319,13 @@ def test_anybody_may_ask_and_decide() -> None:
         ]
 
 
-def test_an_outcome_is_found_behind_many_others() -> None:
-    rows: list[PreparedRow] = [
-        (b"%d" % n, p64(n), None, 1.0, 0, b"", "rolled back") for n in range(5000)
-    ]
+def test_one_outcome_costs_one_row_however_many_are_remembered() -> None:
+    """Specification 24.16."""
     with scripted([1]) as (cluster, storage):
-        cluster.master.answers[AskPrepared] = lambda m: AnswerPrepared(rows[: m.length])
-        assert storage.outcome(b"4711") == Outcome(b"4711", "rolled back", None, 1.0)
-        assert storage.outcome(b"5000") is None
+        cluster.master.answers[AskPrepared] = listed
+        assert storage.outcome(b"old") == Outcome(b"old", "committed", TID, 2.5)
+        assert storage.outcome(b"new") is None
+        assert cluster.master.asked(AskPrepared) == [AskPrepared(0, b"old"), AskPrepared(0, b"new")]
 
 
 def test_a_refused_decision_says_why() -> None:

@@ -100,12 +100,12 @@ class PreparedWorld(MasterWorld):
         return world, storages
 
     def rows(self, length: int = 10) -> list[PreparedRow]:
-        rows: list[PreparedRow] = self.admin().ask(AskPreparedRows(length)).result().row_list
+        rows: list[PreparedRow] = self.admin().ask(AskPreparedRows(length, None)).result().row_list
         return rows
 
 
 def states(world: MasterWorld) -> list[tuple[bytes, str]]:
-    rows = world.admin().ask(AskPreparedRows(10)).result().row_list
+    rows = world.admin().ask(AskPreparedRows(10, None)).result().row_list
     return [(row[0], row[-1]) for row in rows]
 
 

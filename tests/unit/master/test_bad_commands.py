@@ -123,7 +123,7 @@ COMMANDS: list[tuple[Request[Any], set[Make]]] = [
     (Repair([3], True), IN_SERVICE),
     (SetPrimary(M2), set()),
     (ForgetTable(1), set()),
-    (AskPrepared(9), SERVING),
+    (AskPrepared(9, None), SERVING),
     (AskFinishPrepared(b"x", True), set()),
     (AskFinishPrepared(b"x", False), set()),  # the storage nodes could not remember it
     (ForgetPrepared(b"x"), {make for make, state in WORLDS.items() if state is RUNNING}),

@@ -552,7 +552,10 @@ def test_the_oldest_outcomes_above_the_bound_are_purged(
                 storage.answer(storage.take(ForgetPrepared), Error(ErrorCode.ACK.value, ""))
     assert [row[0] for row in world.rows()] == [b"4", b"3"]
     assert [row[0] for row in world.rows(1)] == [b"4"]
-    assert client.ask(AskPrepared(0)).result().row_list == []
+    assert client.ask(AskPrepared(0, None)).result().row_list == []
+    for xid, found in ((b"3", [b"3"]), (b"1", [])):
+        rows = client.ask(AskPrepared(9, xid)).result().row_list
+        assert [row[0] for row in rows] == found
 
 
 # -- the cluster -----------------------------------------------------------------------------------
@@ -595,7 +598,7 @@ def test_a_decision_that_the_end_of_operation_interrupts(
     assert world.master.cluster.state is ClusterState.RECOVERING
     assert refusal(answer).startswith("NOT_READY: the operation of the cluster was interrupted")
     assert client.closed and not other.done, "a client asks the next master"
-    for question in (AskPrepared(1), ForgetPrepared(XID)):
+    for question in (AskPrepared(1, None), ForgetPrepared(XID)):
         assert error_of(world.admin().ask(question)).code is ErrorCode.DENIED
     assert "must be RUNNING" in refusal(decide(world.admin(), False))
 

@@ -251,7 +251,7 @@ def test_clients_of_a_backup_read_that_nothing_is_prepared() -> None:
     world = BackupWorld(replicas=1)
     world.backingup(2, 100)
     reader = world.client()
-    assert reader.ask(AskPrepared(9)).result().row_list == []
+    assert reader.ask(AskPrepared(9, None)).result().row_list == []
     for question in (AskFinishPrepared(XID, True), ForgetPrepared(XID)):
         assert refusal(reader.ask(question)).startswith("READ_ONLY_ACCESS")
 
@@ -315,5 +315,5 @@ def test_a_pack_goes_on_while_something_is_prepared(world: PreparedWorld) -> Non
 def test_outcomes_are_listed_for_operators_where_data_is_served(world: PreparedWorld) -> None:
     for storage in world.storages:
         storage.lose()
-    text = error_of(world.admin().ask(AskPrepared(1))).message
+    text = error_of(world.admin().ask(AskPrepared(1, None))).message
     assert "must be RUNNING to list prepared transactions" in text

@@ -55,9 +55,9 @@ def test_prepared_transactions_are_printed(console: Make) -> None:
         "neo-1 | prepared | 2026-11-25 12:00:00 | 2 | ada /pay\n"
         "0x612062 | committed | 2026-11-25 12:00:00 | 2 | ada /pay\n"
     )
-    assert ctl.admin.asked == [AskPrepared(0)]
+    assert ctl.admin.asked == [AskPrepared(0, None)]
     assert ctl("--json", "print", "prepared", "10") == 0
-    assert ctl.admin.asked == [AskPrepared(10)]
+    assert ctl.admin.asked == [AskPrepared(10, None)]
     assert json.loads(ctl.out)["prepared"][1] == {
         "xid": "0x612062",
         "ttid": "0x0000000000000012",
