@@ -1486,3 +1486,173 @@ class AskJoinPrepared(Request[AnswerJoinPrepared]):
 
     partition: Count
     ttid_list: list[Tid]
+
+
+#: The messages below are understood: backups that have every acknowledged transaction (specification 25).
+FEATURE_SYNC = "sync"
+
+#: (ttid, xid, since, text, all its partitions, oids that it stores)
+SyncMark = tuple[Tid, Xid, Finite, PreparedText, list[Count], list[Oid]]
+
+
+class AnswerJoinSync(Answer):
+    """``tid``: the last transaction. Every later one will be asked to be locked. ``prepared_list``: what
+    is prepared."""
+
+    tid: Tid
+    prepared_list: list[SyncMark]
+
+
+@request(EXTENSION | 0x50)
+class AskJoinSync(Request[AnswerJoinSync]):
+    """Wait for this backup from now on. Master of a backup ⇄ M"""
+
+
+class AnswerSyncLease(Answer):
+    """The backup is in sync for the length of a lease."""
+
+
+@request(EXTENSION | 0x51)
+class AskSyncLease(Request[AnswerSyncLease]):
+    """Promise to acknowledge nothing without this backup. Master of a backup ⇄ M"""
+
+
+class AnswerLockBackup(Answer):
+    """The transaction is locked durably in the backup."""
+
+    ttid: Tid
+
+
+@request(EXTENSION | 0x52)
+class AskLockBackup(Request[AnswerLockBackup]):
+    """Lock a transaction that is locked upstream. ``oid_list``: the objects that it stores.
+    M ⇄ master of a backup"""
+
+    ttid: Tid
+    tid: Tid
+    oid_list: list[Oid]
+
+
+class AnswerPrepareBackup(Answer):
+    """The transaction is prepared durably in the backup."""
+
+    ttid: Tid
+
+
+@request(EXTENSION | 0x53)
+class AskPrepareBackup(Request[AnswerPrepareBackup]):
+    """Keep a transaction that is prepared upstream. M ⇄ master of a backup"""
+
+    mark: SyncMark
+
+
+@notification(EXTENSION | 0x54)
+class NotifySynced(Message):
+    """All readable cells of the backup have everything up to ``tid``. Master of a backup → M, M → S in
+    VERIFYING"""
+
+    tid: Tid
+
+
+@notification(EXTENSION | 0x55)
+class NotifyAborted(Message):
+    """A voted or prepared transaction ended without a commit. S → S of a backup, M → master of a
+    backup"""
+
+    ttid: Tid
+
+
+class AnswerVoted(Answer):
+    """All these rows are durable."""
+
+    ttid: Tid
+
+
+@request(EXTENSION | 0x56)
+class AskVoted(Request[AnswerVoted]):
+    """Have the rows of a transaction in these partitions: those of the objects, and the metadata. Fetch
+    what is lacking. ``source_dict``: partition → storage node of the upstream cluster. ``mark``: also mark
+    it as prepared. M ⇄ S"""
+
+    ttid: Tid
+    upstream_name: str
+    source_dict: dict[Count, Address]
+    oid_list: list[Oid]
+    mark: SyncMark | None
+
+
+class AnswerFetchVoted(Answer):
+    """All rows were sent."""
+
+    ttid: Tid
+
+
+@request(EXTENSION | 0x57)
+class AskFetchVoted(Request[AnswerFetchVoted]):
+    """Send the rows of a voted transaction in these partitions, and from now on what is voted there. S of
+    a backup ⇄ S"""
+
+    ttid: Tid
+    partition_list: list[Count]
+
+
+@notification(EXTENSION | 0x58)
+class AddVoted(Message):
+    """The rows of a voted transaction in a partition follow, and replace earlier ones. ``metadata``: if
+    the partition keeps it. S → S of a backup"""
+
+    ttid: Tid
+    partition: Count
+    metadata: PreparedMetadata | None
+
+
+@notification(EXTENSION | 0x59)
+class AddVotedObject(Message):
+    """An object of a voted transaction; the fields are those of AddObject. S → S of a backup"""
+
+    ttid: Tid
+    oid: Oid
+    compression: Compression
+    checksum: Checksum
+    data: bytes
+    data_serial: Tid | None
+
+
+class AnswerStoreVoted(Answer):
+    """The rows are durable."""
+
+    ttid: Tid
+
+
+@request(EXTENSION | 0x5A)
+class AskStoreVoted(Request[AnswerStoreVoted]):
+    """Make the rows of these partitions durable: all were sent. S ⇄ S of a backup"""
+
+    ttid: Tid
+    partition_list: list[Count]
+
+
+#: (name, state: off, async, joining, sync or lost, since when: seconds since 1970, tid up to which it is
+#: complete or nil, seconds since it was in sync or nil if it never was, why it is not in sync)
+SyncRow = tuple[str, str, Finite, Tid | None, Finite | None, str]
+
+
+class AnswerSync(Answer):
+    """``backup_list``: the synchronous backups of this cluster. ``own``: this cluster as a synchronous
+    backup."""
+
+    backup_list: list[SyncRow]
+    own: SyncRow | None
+
+
+@request(EXTENSION | 0x5B)
+class AskSync(Request[AnswerSync]):
+    """The state of synchronous backups. ctl ⇄ A ⇄ M"""
+
+
+@request(EXTENSION | 0x5C)
+class SetSync(Request[Error]):
+    """Wait for a synchronous backup, or not. ctl ⇄ A ⇄ M"""
+
+    name: str
+    on: bool
