@@ -1571,8 +1571,8 @@ class AnswerVoted(Answer):
 @request(EXTENSION | 0x56)
 class AskVoted(Request[AnswerVoted]):
     """Have the rows of a transaction in these partitions: those of the objects, and the metadata. Fetch
-    what is lacking. ``source_dict``: partition → storage node of the upstream cluster. ``mark``: also mark
-    it as prepared. M ⇄ S"""
+    what is lacking. ``source_dict``: partition → storage node of the upstream cluster. ``mark``: mark it
+    as prepared, too. M ⇄ S"""
 
     ttid: Tid
     upstream_name: str
