@@ -21,6 +21,7 @@ from neo.protocol.packets import (
     FEATURE_PREPARED,
     FEATURE_SCRUB,
     FEATURE_STATUS,
+    FEATURE_SYNC,
     AddPendingNodes,
     Answer,
     AnswerClusterState,
@@ -44,6 +45,7 @@ from neo.protocol.packets import (
     AskPrimary,
     AskRecovery,
     AskScrub,
+    AskSync,
     AskTransactions,
     AskUpstream,
     CheckReplicas,
@@ -61,6 +63,7 @@ from neo.protocol.packets import (
     SetNodeState,
     SetNumReplicas,
     SetPrimary,
+    SetSync,
     Truncate,
     TweakPartitionTable,
 )
@@ -84,10 +87,20 @@ OURS: dict[type[Message], str] = {
     AskPrepared: FEATURE_PREPARED,
     AskFinishPrepared: FEATURE_PREPARED,
     ForgetPrepared: FEATURE_PREPARED,
+    AskSync: FEATURE_SYNC,
+    SetSync: FEATURE_SYNC,
 }
 
 #: Those of them that change nothing.
-QUESTIONS = (AskElection, AskObstacle, AskPrepared, AskScrub, AskTransactions, AskUpstream)
+QUESTIONS = (
+    AskElection,
+    AskObstacle,
+    AskPrepared,
+    AskScrub,
+    AskSync,
+    AskTransactions,
+    AskUpstream,
+)
 
 
 class ControlHandler(Handler):

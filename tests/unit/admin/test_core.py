@@ -18,6 +18,7 @@ from neo.protocol.packets import (
     FEATURE_PREPARED,
     FEATURE_SCRUB,
     FEATURE_STATUS,
+    FEATURE_SYNC,
     AcceptIdentification,
     AddPendingNodes,
     Address,
@@ -33,6 +34,7 @@ from neo.protocol.packets import (
     AnswerPrimary,
     AnswerRecovery,
     AnswerScrub,
+    AnswerSync,
     AnswerTransactions,
     AnswerTweakPartitionTable,
     AnswerUpstream,
@@ -49,6 +51,7 @@ from neo.protocol.packets import (
     AskPrimary,
     AskRecovery,
     AskScrub,
+    AskSync,
     AskTransactions,
     AskUpstream,
     CheckReplicas,
@@ -71,6 +74,7 @@ from neo.protocol.packets import (
     SetClusterState,
     SetNodeState,
     SetNumReplicas,
+    SetSync,
     Truncate,
     TweakPartitionTable,
 )
@@ -473,6 +477,27 @@ def test_prepared_transactions_are_decided_by_a_master_that_knows_them(world: Wo
         (AskPrepared(9, None), AnswerPrepared([(b"x", p64(7), None, 5.0, 1, b"", "prepared")])),
         (AskFinishPrepared(b"x", True), AnswerFinishPrepared(p64(8))),
         (ForgetPrepared(b"x"), Error(0, "")),
+    ]
+    for asked, expected in answers:
+        answer = world.ctl().ask(asked)
+        relayed = master.take(type(asked))
+        assert relayed == asked
+        master.answer(relayed, expected)
+        assert answer.result() == expected
+
+
+def test_synchronous_backups_are_asked_of_a_master_that_knows_them(world: World) -> None:
+    """Specification 25.28."""
+    master = world.accept()
+    master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
+    for question in (AskSync(), SetSync("bak", False)):
+        error = error_of(world.ctl().ask(question))
+        assert error.message == "the primary master does not know this command"
+        assert not master.has(type(question))
+    master.send(NotifyFeatures([FEATURE_SYNC]))
+    answers: list[tuple[Request[Any], Message]] = [
+        (AskSync(), AnswerSync([("bak", "sync", 5.0, p64(7), 0.0, "")], None)),
+        (SetSync("bak", False), Error(0, "off")),
     ]
     for asked, expected in answers:
         answer = world.ctl().ask(asked)
