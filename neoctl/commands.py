@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 from neo.admin.monitor import tid_date
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
@@ -15,12 +16,14 @@ from neo.protocol.packets import (
     AskElection,
     AskFinishPrepared,
     AskLastIDs,
+    AskLastTransaction,
     AskMonitorInformation,
     AskNodeList,
     AskPartitionList,
     AskPrepared,
     AskPrimary,
     AskRecovery,
+    AskSync,
     AskTransactions,
     CheckReplicas,
     EndTransaction,
@@ -34,6 +37,7 @@ from neo.protocol.packets import (
     SetNodeState,
     SetNumReplicas,
     SetPrimary,
+    SetSync,
     Truncate,
     TweakPartitionTable,
 )
@@ -50,6 +54,7 @@ from neoctl.verbs import (
     nid,
     nids,
     node_type,
+    switch,
     tid,
     verb,
     xid,
@@ -196,6 +201,15 @@ def print_prepared(admin: AdminClient, arguments: Arguments) -> Reply:
     return Reply(render.prepared_text(rows), {"prepared": rows})
 
 
+@verb("print backups", "synchronous backups, or how this cluster follows as one")
+def print_backups(admin: AdminClient, arguments: Arguments) -> Reply:
+    """Data: ``backups own``."""
+    now = time.time()  # before the answer: what was in sync then is told, not more
+    answer = admin.ask(AskSync())
+    data = render.sync_data(answer, admin.ask(AskLastTransaction()).tid, now)
+    return Reply(render.sync_text(data), data)
+
+
 # -- commands ------------------------------------------------------------------------------------
 
 
@@ -224,6 +238,12 @@ def set_replicas(admin: AdminClient, arguments: Arguments) -> Reply:
     copies = f"{storages} storage node{'s' if storages != 1 else ''} can keep {storages} of the"
     hint = f"{copies} {wanted + 1} copies: add storage nodes, then: neoctl tweak"
     return reply._replace(hint=hint)
+
+
+@verb("set sync NAME on|off", "wait for a synchronous backup, or not, until the master restarts", 2, 2)
+def set_sync(admin: AdminClient, arguments: Arguments) -> Reply:
+    name, on = arguments.words
+    return _done(admin.ask(SetSync(name, switch(on))))
 
 
 @verb("add NODE...|all", "take PENDING storage nodes into service, then: tweak; or a master", 1, None)

@@ -11,11 +11,19 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from neo.admin.monitor import tid_date
+from neo.admin.monitor import lag, tid_date
 from neo.net.sockets import format_address
 from neo.protocol.enums import CellState
 from neo.protocol.ids import format_nid, format_xid, tid_from_time, u64
-from neo.protocol.packets import AnswerElection, CellRow, NodeRow, PreparedRow, TransactionRow
+from neo.protocol.packets import (
+    AnswerElection,
+    AnswerSync,
+    CellRow,
+    NodeRow,
+    PreparedRow,
+    SyncRow,
+    TransactionRow,
+)
 
 #: Letters of cells in ``print pt``.
 LETTERS = {
@@ -26,6 +34,14 @@ LETTERS = {
     CellState.DISCARDED.name: "D",
 }
 NO_CELL = "."
+#: States of a synchronous backup in words.
+SYNC_STATES = {
+    "off": "switched off",
+    "async": "not in sync",
+    "joining": "joining",
+    "sync": "in sync",
+    "lost": "lost, commits wait for it",
+}
 UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 Data = dict[str, Any]
@@ -286,7 +302,7 @@ def prepared_text(rows: list[Data]) -> str:
     lines = [
         " | ".join(
             (
-                *(row["xid"], row["state"], _second(row["since"])),
+                *(row["xid"], row["state"], second(row["since"])),
                 *(str(row["objects"]), " ".join(row["text"].split())),
             )
         )
@@ -295,5 +311,102 @@ def prepared_text(rows: list[Data]) -> str:
     return "\n".join(["# xid | state | since (UTC) | objects | text", *lines])
 
 
-def _second(seconds: float) -> str:
+# -- synchronous backups ---------------------------------------------------------------------------
+
+
+def sync_data(answer: AnswerSync, last_tid: bytes, now: float) -> Data:
+    """Return ``backups``, and ``own``: this cluster as a synchronous backup, null if it is none.
+
+    Each: ``name`` (of ``own``, that of the upstream cluster), ``state`` (``off``, ``async``, ``joining``,
+    ``sync`` or ``lost``), ``since``, ``until`` (when it was last known to be in sync, null if it never
+    was), ``tid`` up to which it is complete and ``tid_date``, ``reason``. Times are seconds since 1970.
+    Backups also have ``lost``: how many seconds of commits are lost at most if the backup takes over
+    now, null if unknown. ``last_tid``: the last commit. ``now``: a time before the answer.
+    """
+    backups = [
+        {**_sync_row(row, now), "lost": _sync_loss(row, last_tid)} for row in answer.backup_list
+    ]
+    return {"backups": backups, "own": None if answer.own is None else _sync_row(answer.own, now)}
+
+
+def _sync_row(row: SyncRow, now: float) -> Data:
+    name, state, since, tid, seconds, reason = row
+    return {
+        "name": name,
+        "state": state,
+        "since": since,
+        "until": None if seconds is None else now - seconds,
+        "tid": hex_id(tid),
+        "tid_date": None if tid is None else tid_date(tid),
+        "reason": reason,
+    }
+
+
+def _sync_loss(row: SyncRow, last_tid: bytes) -> float | None:
+    """Return the least of what is known: the commits since the backup was in sync are lost at most, and
+    those after the tid up to which it is complete."""
+    _, state, _, tid, seconds, _ = row
+    if state == "sync":
+        return 0.0
+    return min((s for s in (seconds, lag(tid, last_tid)) if s is not None), default=None)
+
+
+def sync_text(data: Data) -> str:
+    """Return a title and a line for each backup: ``bak | in sync | 2026-11-25 12:00:00 | 0x…12
+    (2026-11-25 12:00:03) | nothing``. On a backup, return a sentence, too."""
+    lines = [_own_text(data["own"])] if data["own"] is not None else []
+    if data["backups"]:
+        title = "# name | state | since (UTC) | complete up to | lost if it takes over now | reason"
+        lines += [title, *map(_sync_line, data["backups"])]
+    return "\n".join(lines) or "This cluster has no synchronous backup, and is none."
+
+
+def _sync_line(row: Data) -> str:
+    cells = (
+        *(row["name"], sync_state_text(row), second(row["since"])),
+        *(_complete(row), sync_loss_text(row), row["reason"]),
+    )
+    return " | ".join(cells).rstrip(" |")
+
+
+def sync_state_text(row: Data) -> str:
+    """Return a state in words; one of another version as it is."""
+    state: str = row["state"]
+    return SYNC_STATES.get(state, state)
+
+
+def sync_loss_text(row: Data) -> str:
+    """Return what is lost if a backup takes over now: ``nothing``, or ``about 3 seconds``."""
+    if row["state"] == "sync":
+        return "nothing"
+    if row["lost"] is None:
+        return "unknown"
+    about = "about " if row["lost"] >= 1 else ""
+    return f"{about}{duration(row['lost'])}"
+
+
+def _own_text(own: Data) -> str:
+    return f"{own_sync_text(own)}\ncomplete up to {_complete(own)}"
+
+
+def own_sync_text(own: Data) -> str:
+    """Return a sentence about this cluster as a synchronous backup."""
+    name = repr(own["name"])
+    if own["state"] == "sync":
+        return f"in sync with {name} since {second(own['since'])} UTC: nothing is missing"
+    why = f" ({own['reason']})" if own["reason"] else ""
+    if own["until"] is None:
+        return f"never in sync with {name} yet{why}"
+    return (
+        f"in sync with {name} until {second(own['until'])} UTC{why}; if that cluster stopped before"
+        " that, nothing is missing"
+    )
+
+
+def _complete(row: Data) -> str:
+    return "unknown" if row["tid"] is None else f"{row['tid']} ({row['tid_date']} UTC)"
+
+
+def second(seconds: float) -> str:
+    """Return ``2026-11-25 12:00:00`` in UTC, rounded down."""
     return tid_date(tid_from_time(seconds)).partition(".")[0]

@@ -59,6 +59,7 @@ def _screen(data: Data, now: float, last_time: float | None) -> list[Any]:
         last,
         Text(_table_sentence(data)),
         *_scrub_sentence(data, now),
+        *_sync_sentences(data),
         Text(),
         Padding(_node_table(data), (0, 0, 1, 0)),
         *_problem_lines(data["problems"]),
@@ -95,6 +96,20 @@ def _scrub_sentence(data: Data, now: float) -> list[Text]:
             f" {_ago(now - scrub['begun'])}"
         )
     return [Text(text)]
+
+
+def _sync_sentences(data: Data) -> list[Text]:
+    """Return a sentence for each synchronous backup, and one if this cluster is such a backup."""
+    sync = data["sync"] or {"backups": [], "own": None}
+    texts = [
+        f"synchronous backup {row['name']}: {render.sync_state_text(row)} since"
+        f" {render.second(row['since'])} UTC; if it takes over now, lost is:"
+        f" {render.sync_loss_text(row)}"
+        for row in sync["backups"]
+    ]
+    if sync["own"] is not None:
+        texts.append(f"this backup is {render.own_sync_text(sync['own'])}")
+    return [Text(text) for text in texts]
 
 
 def _ago(seconds: float) -> str:

@@ -25,6 +25,7 @@ from neo.protocol.packets import (
     AskPrepared,
     AskPrimary,
     AskScrub,
+    AskSync,
     AskTransactions,
     AskUpstream,
     Request,
@@ -32,6 +33,7 @@ from neo.protocol.packets import (
 from neoctl import render
 from neoctl.client import AdminAway, AdminClient
 from neoctl.problems import (
+    Problem,
     can_lose,
     find_blocking,
     find_check_problems,
@@ -58,7 +60,8 @@ def status_reply(admin: AdminClient) -> Reply:
     last_tid_date``; ``nodes`` (see ``render.node_data``; storage nodes also have ``cells``, state ->
     count, and ``says`` if down); ``ptid replicas partitions``; ``can_lose`` (storage nodes that may be
     lost without losing service, null if the cluster does not serve); ``scrub`` (see AnswerScrub; null if
-    copies are not compared in the background); ``problems`` (``severity text advice`` of each).
+    copies are not compared in the background); ``sync`` (see ``render.sync_data``; null if the master
+    does not know it); ``problems`` (``severity text advice`` of each).
     """
     state = admin.ask(AskClusterState()).state
     primary = format_nid(admin.ask(AskPrimary()).primary_nid)
@@ -74,10 +77,11 @@ def status_reply(admin: AdminClient) -> Reply:
     report = _asked(admin, AskCheckReport())
     transactions = _asked(admin, AskTransactions())
     obstacle = _obstacle(admin, state)
-    # The last two questions: an admin node of an earlier version does not know them, and closes.
+    # The last questions: an admin node of an earlier version does not know them, and closes.
     known = _asked_late(admin, AskPrepared(0, None))
     prepared = [] if known is None else known.row_list
     scrub = _scrub(admin)
+    sync = _sync(admin, last_tid)
     now = time.time()
     problems = [
         *([] if report is None else find_check_problems(report.row_list)),
@@ -99,14 +103,17 @@ def status_reply(admin: AdminClient) -> Reply:
         **table,
         "can_lose": can_lose(nodes, table) if state in SERVING else None,
         "scrub": scrub,
+        "sync": sync,
         "problems": [problem._asdict() for problem in problems],
     }
-    worst = any(problem.severity == "problem" for problem in problems)
-    code = EXIT_PROBLEM if worst else 0
-    if upstream is not None and not upstream["heard"]:
-        code = EXIT_UNHEARD
     last = None if last_tid == ZERO_TID else time_from_tid(last_tid)
-    return Reply(to_text(data, now, last), data, code)
+    return Reply(to_text(data, now, last), data, _exit_code(problems, upstream))
+
+
+def _exit_code(problems: list[Problem], upstream: Data | None) -> int:
+    if upstream is not None and not upstream["heard"]:
+        return EXIT_UNHEARD
+    return EXIT_PROBLEM if any(problem.severity == "problem" for problem in problems) else 0
 
 
 def _count_cells(nodes: list[Data], table: Data) -> None:
@@ -194,3 +201,9 @@ def _scrub(admin: AdminClient) -> Data | None:
         "round_end": answer.round_end,
         "compared": answer.compared,
     }
+
+
+def _sync(admin: AdminClient, last_tid: bytes) -> Data | None:
+    now = time.time()
+    answer = _asked_late(admin, AskSync())
+    return None if answer is None else render.sync_data(answer, last_tid, now)

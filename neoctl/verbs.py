@@ -137,6 +137,12 @@ def natural(text: str) -> int:
     return int(text)
 
 
+def switch(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise CommandError(f"{text!r} is neither on nor off")
+    return text == "on"
+
+
 def cluster_state(text: str) -> ClusterState:
     return _member(text, ClusterState)
 

@@ -22,6 +22,7 @@ from neo.protocol.packets import (
     AnswerPrepared,
     AnswerPrimary,
     AnswerRecovery,
+    AnswerSync,
     AnswerTransactions,
     AskCheckReport,
     AskClusterState,
@@ -37,6 +38,7 @@ from neo.protocol.packets import (
     AskPrimary,
     AskRecovery,
     AskScrub,
+    AskSync,
     AskTransactions,
     AskUpstream,
     Message,
@@ -85,6 +87,7 @@ def healthy() -> dict[type[Message], Any]:
         AskObstacle: ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command"),
         AskElection: ErrorAnswer(ErrorCode.DENIED, "this cluster has one master"),
         AskScrub: ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command"),
+        AskSync: AnswerSync([], None),
         AskNodeList: lambda question: AnswerNodeList(
             [row for row in NODES if question.node_type in (None, row[0])]
         ),

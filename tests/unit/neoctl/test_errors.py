@@ -309,6 +309,8 @@ WRONG_FORMS: dict[str, list[str]] = {
     "print masters": ["M1"],
     "print transactions": ["C1"],
     "print prepared": ["all", "-- -1", "1 2", BIG],
+    "print backups": ["bak"],
+    "set sync": ["", "bak", "on", "bak maybe", "bak ON", "bak on off"],
     "commit": ["", "0x1", "0xzz", "ä", "neo-1 neo-2", "x" * 141],
     "rollback": ["", "0x1", "0xzz", "ä", "neo-1 neo-2", "x" * 141],
     "forget": ["", "0x1", "0xzz", "ä", "neo-1 neo-2", "x" * 141],

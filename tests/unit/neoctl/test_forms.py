@@ -36,6 +36,7 @@ from neo.protocol.packets import (
     SetNodeState,
     SetNumReplicas,
     SetPrimary,
+    SetSync,
     Truncate,
     TweakPartitionTable,
 )
@@ -108,6 +109,7 @@ S3 | STORAGE | 127.0.0.1:2103 | RUNNING | 2026-11-20 12:33:11.461422
         ("start", {SetClusterState: "Cluster state changed"}, "Cluster state changed\n"),
         ("add all", {}, "No node added\n"),
         ("add S2", {AddPendingNodes: "Nodes added: S2"}, "Nodes added: S2\n"),
+        ("set sync bak off", {SetSync: "off"}, "off\n"),
         ("kill S2", {SetNodeState: "state changed"}, "state changed\n"),
         ("flush_log", {}, ""),
     ],
@@ -177,7 +179,7 @@ def test_what_may_be_a_mistake_is_explained_beside_the_answer(
         ("trunacte 0x10", "did you mean 'neoctl truncate'? 'neoctl --help' lists the commands"),
         ("print idz", "did you mean 'neoctl print ids'? 'neoctl --help' lists the commands"),
         ("set replica 1", "did you mean 'neoctl set replicas'? 'neoctl --help' lists the commands"),
-        ("set", "write one of: set cluster, set primary, set replicas"),
+        ("set", "write one of: set cluster, set primary, set replicas, set sync"),
         ("frobnicate", "'neoctl --help' lists the commands"),
     ],
 )
@@ -204,6 +206,7 @@ def test_help_is_a_command_that_asks_nobody(capsys: pytest.CaptureFixture[str]) 
         "neoctl set cluster STATE",
         "neoctl set primary NODE",
         "neoctl set replicas N",
+        "neoctl set sync NAME on|off",
     ]
     assert main(["--json", "help", "kill"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["commands"]
@@ -227,6 +230,8 @@ def test_unknown_verb_is_called_by_its_name(console: Make) -> None:
         ("start", SetClusterState(ClusterState.VERIFYING)),
         ("set cluster Stopping", SetClusterState(ClusterState.STOPPING)),
         ("set replicas 2", SetNumReplicas(2)),
+        ("set sync bak on", SetSync("bak", True)),
+        ("set sync bak off", SetSync("bak", False)),
         ("drop S3", SetNodeState(3, NodeState.UNKNOWN)),
         ("kill s3", SetNodeState(3, NodeState.DOWN)),
         ("add S2 S4", AddPendingNodes([2, 4])),

@@ -1,0 +1,195 @@
+"""Synchronous backups on the command line, and in ``status`` (specification 25.28, 25.45, 25.46)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from neo.admin.monitor import tid_date
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import p64, tid_from_time
+from neo.protocol.packets import (
+    AnswerLastTransaction,
+    AnswerSync,
+    AskLastTransaction,
+    AskSync,
+    SyncRow,
+    Tid,
+)
+from neoctl import commands, status
+from tests.unit.neoctl.conftest import Console
+
+Make = Callable[..., Console]
+#: 2026-11-25 12:00:00 UTC.
+NOON = 1795608000.0
+TITLE = "# name | state | since (UTC) | complete up to | lost if it takes over now | reason"
+
+
+@pytest.fixture
+def make(console: Make, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Return a console at NOON + 60 s, in a cluster whose last commit is of NOON + 50 s."""
+    for module in (commands, status):
+        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: NOON + 60.0))
+
+    def ask(backups: list[SyncRow], own: SyncRow | None = None) -> Console:
+        last = AnswerLastTransaction(tid_from_time(NOON + 50.0))
+        return console({AskSync: AnswerSync(backups, own), AskLastTransaction: last})
+
+    return ask
+
+
+def row(
+    state: str, second: float | None = None, seconds: float | None = None, reason: str = ""
+) -> SyncRow:
+    """``second``: after NOON, of the tid up to which the backup is complete."""
+    tid: Tid | None = None if second is None else tid_from_time(NOON + second)
+    return "bak", state, NOON, tid, seconds, reason
+
+
+def lines(ctl: Console, *words: str) -> list[str]:
+    assert ctl(*words) == 0
+    return ctl.out.splitlines()
+
+
+def test_a_backup_in_sync_loses_nothing(make: Make) -> None:
+    ctl = make([row("sync", 50.0, 0.0)])
+    tid = tid_from_time(NOON + 50.0)
+    assert lines(ctl, "print", "backups") == [
+        TITLE,
+        f"bak | in sync | 2026-11-25 12:00:00 | 0x{tid.hex()} ({tid_date(tid)} UTC) | nothing",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("backup", "words", "lost", "seconds"),
+    [
+        (row("off", 20.0, 40.0), "switched off", "about 30 seconds", 30.0),
+        (row("async", 8.0, 15.0), "not in sync", "about 15 seconds", 15.0),
+        (row("async", 50.0, 40.0), "not in sync", "less than a second", 0.0),
+        (row("async"), "not in sync", "unknown", None),
+        (row("async", None, 40.0), "not in sync", "about 40 seconds", 40.0),
+        (row("joining", 48.0), "joining", "about 2 seconds", 2.0),
+        (row("of a later version", 48.0), "of a later version", "about 2 seconds", 2.0),
+        (row("lost", 49.0, 3.0), "lost, commits wait for it", "about 1 second", 1.0),
+    ],
+)
+def test_what_a_backup_lacks_is_the_least_that_is_certain(
+    make: Make, backup: SyncRow, words: str, lost: str, seconds: float | None
+) -> None:
+    """It has what was acknowledged while it was in sync, and what it is complete up to."""
+    ctl = make([backup])
+    _, line = lines(ctl, "print", "backups")
+    cells = line.split(" | ")
+    assert (cells[1], cells[4]) == (words, lost)
+    assert lines(ctl, "print", "backups", "--json")
+    (data,) = json.loads(ctl.out)["backups"]
+    assert data["state"] == backup[1]
+    assert data["lost"] == (seconds if seconds is None else pytest.approx(seconds, abs=1e-3))
+
+
+def test_the_reason_is_shown(make: Make) -> None:
+    ctl = make([row("async", None, 40.0, "no answer in 3 s")])
+    assert lines(ctl, "print", "backups")[1].split(" | ")[3:] == [
+        *("unknown", "about 40 seconds", "no answer in 3 s")
+    ]
+
+
+def test_a_cluster_without_synchronous_backups_says_so(make: Make) -> None:
+    ctl = make([])
+    assert lines(ctl, "print", "backups") == ["This cluster has no synchronous backup, and is none."]
+    assert not [line for line in lines(ctl, "status") if "sync" in line]
+
+
+@pytest.mark.parametrize(
+    ("own", "sentence"),
+    [
+        (row("sync", 50.0, 0.0), "in sync with 'bak' since 2026-11-25 12:00:00 UTC: nothing is missing"),
+        (
+            row("lost", 50.0, 8.5, "no lease"),
+            "in sync with 'bak' until 2026-11-25 12:00:51 UTC (no lease); if that cluster stopped before"
+            " that, nothing is missing",
+        ),
+        (
+            row("async", 50.0, None, "too far behind"),
+            "never in sync with 'bak' yet (too far behind)",
+        ),
+        (row("joining"), "never in sync with 'bak' yet"),
+    ],
+)
+def test_a_backup_says_until_when_it_has_everything(
+    make: Make, own: SyncRow, sentence: str
+) -> None:
+    """The end of the time in sync is rounded down (specification 25.14)."""
+    ctl = make([], own)
+    first, second = lines(ctl, "print", "backups")
+    assert first == sentence
+    assert second.startswith("complete up to unknown" if own[3] is None else "complete up to 0x")
+    assert f"this backup is {sentence}" in lines(ctl, "status")
+
+
+def test_a_backup_with_backups_shows_both(make: Make) -> None:
+    ctl = make([row("sync", 50.0, 0.0)], row("sync", 50.0, 0.0))
+    assert [line.split(" ")[0] for line in lines(ctl, "print", "backups")] == [
+        *("in", "complete", "#", "bak")
+    ]
+
+
+def test_times_are_data(make: Make) -> None:
+    ctl = make([], ("up", "lost", NOON, p64(0), 8.5, "no lease"))
+    assert lines(ctl, "print", "backups", "--json")
+    data = json.loads(ctl.out)
+    assert data == {
+        "backups": [],
+        "own": {
+            "name": "up",
+            "state": "lost",
+            "since": NOON,
+            "until": NOON + 51.5,
+            "tid": "0x0000000000000000",
+            "tid_date": "1900-01-01 00:00:00",
+            "reason": "no lease",
+        },
+    }
+    assert lines(ctl, "status", "--json")
+    assert json.loads(ctl.out)["sync"] == data
+
+
+@pytest.mark.parametrize(
+    ("backup", "sentence"),
+    [
+        (
+            row("sync", 50.0, 0.0),
+            "in sync since 2026-11-25 12:00:00 UTC; if it takes over now, lost is: nothing",
+        ),
+        (
+            row("lost", 20.0, 40.0),
+            "lost, commits wait for it since 2026-11-25 12:00:00 UTC; if it takes over now, lost is:"
+            " about 30 seconds",
+        ),
+    ],
+)
+def test_status_has_a_line_for_each_backup(make: Make, backup: SyncRow, sentence: str) -> None:
+    assert f"synchronous backup bak: {sentence}" in lines(make([backup]), "status")
+
+
+@pytest.mark.parametrize(
+    "answer", [ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command"), None]
+)
+def test_nodes_of_an_earlier_version_show_the_rest(
+    console: Make, answer: ErrorAnswer | None
+) -> None:
+    ctl = console({AskSync: answer})
+    assert lines(ctl, "status")[-1] == "No problem."
+    assert lines(ctl, "status", "--json")
+    assert json.loads(ctl.out)["sync"] is None
+
+
+def test_a_master_that_does_not_know_synchronous_backups_says_so(console: Make) -> None:
+    refused = ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command")
+    ctl = console({AskSync: refused})
+    assert ctl("print", "backups") == 1
+    assert ctl.out == "the primary master does not know this command\n"
