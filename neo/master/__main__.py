@@ -15,9 +15,19 @@ from neo.master.election.log import LogFailure, genesis_of
 from neo.master.election.node import MasterNode
 from neo.master.primary import PrimaryMaster
 from neo.master.serving.admin import MAX_REPLICAS
-from neo.master.settings import MasterSettings
+from neo.master.settings import MasterSettings, SyncPolicy
 from neo.net.sockets import format_address, parse_addresses
-from neo.node.config import ConfigError, Option, load, natural, positive, role_options
+from neo.node.config import (
+    ConfigError,
+    Option,
+    load,
+    names,
+    natural,
+    one_of,
+    positive,
+    role_options,
+    seconds,
+)
 from neo.node.core import Core
 from neo.node.host import Host
 from neo.node.known_masters import RememberedMasters
@@ -71,10 +81,34 @@ OPTIONS = role_options(
     ),
     Option("upstream_cluster", "cluster to be a backup of", short="C"),
     Option("upstream_masters", "its masters", parse_addresses, short="M"),
+    Option(
+        "sync",
+        "as a backup, have every transaction before the upstream cluster acknowledges it",
+        flag=True,
+    ),
+    Option(
+        "sync_backups",
+        "backups that must have a transaction before it is acknowledged, separated by spaces",
+        names,
+    ),
+    Option(
+        "sync_timeout",
+        "seconds in which a synchronous backup must lock a transaction, 2 or more",
+        seconds,
+        3.0,
+    ),
+    Option(
+        "sync_policy",
+        "without a synchronous backup: continue, or stop to commit",
+        one_of(*(policy.value for policy in SyncPolicy)),
+        SyncPolicy.CONTINUE.value,
+    ),
 )
 
 #: ``pt.partition`` and data ids have 16 bits.
 MAX_PARTITIONS = 32768
+#: A synchronous backup may hold back locks for half of that (specification 25.41).
+SYNC_TIMEOUT_MIN = 2.0
 
 
 def load_settings(argv: list[str]) -> argparse.Namespace:
@@ -99,6 +133,12 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
         raise ConfigError("settings 'upstream_cluster' and 'upstream_masters' belong together")
     if settings.upstream_cluster == settings.cluster:
         raise ConfigError("setting 'upstream_cluster': a backup needs another name than its upstream")
+    if settings.sync and not settings.upstream_cluster:
+        raise ConfigError("setting 'sync' needs 'upstream_cluster' and 'upstream_masters'")
+    if not SYNC_TIMEOUT_MIN <= settings.sync_timeout < math.inf:
+        raise ConfigError(f"setting 'sync_timeout': at least {SYNC_TIMEOUT_MIN:g} seconds are needed")
+    if settings.cluster in (settings.sync_backups or ()):
+        raise ConfigError("setting 'sync_backups': a cluster is no backup of itself")
     return settings
 
 
@@ -114,6 +154,10 @@ def master_settings(settings: argparse.Namespace) -> MasterSettings:
         scrub_days=settings.scrub_days,
         upstream_cluster=settings.upstream_cluster,
         upstream_masters=settings.upstream_masters,
+        sync=settings.sync,
+        sync_backups=tuple(settings.sync_backups or ()),
+        sync_timeout=settings.sync_timeout,
+        sync_policy=SyncPolicy(settings.sync_policy),
     )
 
 

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from neo.protocol.packets import Address
+
+
+class SyncPolicy(Enum):
+    """What a cluster does without a synchronous backup (specification 25.16)."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
 
 
 @dataclass(frozen=True)
@@ -27,3 +35,10 @@ class MasterSettings:
     #: The cluster that this one is, or can become, a backup of.
     upstream_cluster: str | None = None
     upstream_masters: list[Address] | None = None
+    #: As a backup, have every transaction before the upstream cluster acknowledges it.
+    sync: bool = False
+    #: Backups that must have a transaction before it is acknowledged; the seconds in which they must lock
+    #: it; and what is done without them.
+    sync_backups: tuple[str, ...] = ()
+    sync_timeout: float = 3.0
+    sync_policy: SyncPolicy = SyncPolicy.CONTINUE

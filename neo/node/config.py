@@ -131,7 +131,8 @@ def role_options(*options: Option) -> tuple[Option, ...]:
 
 #: Options of roles that this process does not import, which may stand in [DEFAULT] as well.
 KNOWN.update(
-    "autostart election_log scrub_days upstream_cluster upstream_masters replicas partitions nid adapter "
+    "autostart election_log scrub_days upstream_cluster upstream_masters sync sync_backups sync_timeout "
+    "sync_policy replicas partitions nid adapter "
     "database mark engine wait dedup disable_drop_partitions devpath reset new_nid monitor_maxlag "
     "monitor_backup smtp smtp_from smtp_to smtp_tls smtp_login".split()
 )
