@@ -76,7 +76,7 @@ class PrimaryMaster(Core):
         self.packs = Packs(cluster, self)
         self.replication = Replication(cluster, transactions)
         self.coordinator = Coordinator(
-            cluster, self, transactions, self.replication, self.check_stopped
+            cluster, self, transactions, self.replication, settings, self.check_stopped
         )
         self.backup = BackupMode(
             cluster,
@@ -215,6 +215,7 @@ class PrimaryMaster(Core):
             logger.warning("%r did not end its transactions", client)
             self.cluster.disconnect(client)
             self.coordinator.client_lost(client)
+        self.coordinator.backups.give_up()
 
     def check_stopped(self) -> None:
         """End STOPPING if no transaction is left but those that are prepared."""

@@ -10,9 +10,11 @@ from neo.master.commit.open_transactions import OpenTransactions
 from neo.master.commit.prepared import PreparedTransactions
 from neo.master.commit.preset_tids import PresetTids
 from neo.master.commit.rounds import Rounds
+from neo.master.commit.sync_backups import SyncBackups
 from neo.master.commit.transactions import Transaction, Transactions
 from neo.master.commit.votes import FailedVotes
 from neo.master.maintenance.replication import Replication
+from neo.master.settings import MasterSettings
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.core import Core
 from neo.node.peer import Peer
@@ -47,6 +49,7 @@ class Coordinator:
         core: Core,
         transactions: Transactions[Peer],
         replication: Replication,
+        settings: MasterSettings,
         ended: Callable[[], None],
     ) -> None:
         """``ended``: called when transactions may have ended."""
@@ -63,8 +66,9 @@ class Coordinator:
         self._preset = PresetTids(cluster, self.begin_waiting)
         self.open = OpenTransactions(cluster, core, transactions, self.abort)
         self._rounds = Rounds(cluster, self.finish)
+        self.backups = SyncBackups(cluster, core, transactions, settings, self.finish)
         self.prepared = PreparedTransactions(
-            cluster, core, transactions, replication, self._rounds, self
+            cluster, core, transactions, replication, self._rounds, self.backups, self
         )
 
     # -- begin -----------------------------------------------------------------------------------
@@ -175,12 +179,16 @@ class Coordinator:
         """Finish all transactions whose turn it is (specification 7.33), and end the rounds that are
         over, unless a master that knows an older partition table could start without them."""
         while self._cluster.published.complete:
+            if self.backups.configured:
+                self.backups.offer()
             transaction = self.transactions.pop_finished()
             if transaction is None:
                 break
             self._finish(transaction)
         if self._rounds.open:
             self._rounds.evaluate()
+        if self.backups.configured and self._cluster.published.complete:
+            self.prepared.evaluate()
         self.failed_votes.evaluate()
         self._ended()
 
@@ -216,6 +224,8 @@ class Coordinator:
     def abort(self, transaction: Transaction[Peer], nids: Iterable[int]) -> None:
         """Forget a transaction, and tell these storage nodes and those that joined since it began."""
         self.transactions.forget(transaction)
+        if transaction.mark is not None:
+            self.backups.aborted(transaction.ttid)
         self._abort_on(transaction.ttid, {*nids, *self._newcomers(transaction)})
         self._aborted(transaction)
         self.failed_votes.evaluate()
@@ -242,6 +252,7 @@ class Coordinator:
 
     def client_lost(self, client: Peer) -> None:
         self.open.client_lost(client)
+        self.backups.client_lost(client)
         for transaction in self.transactions.client_lost(client):
             logger.info("transaction %s is dropped with its client", transaction.ttid.hex())
             self._aborted(transaction)
@@ -279,3 +290,4 @@ class Coordinator:
         self._begins.clear()
         self.failed_votes.clear()
         self._final_tid.clear()
+        self.backups.clear()

@@ -28,6 +28,7 @@ from typing import NamedTuple, Protocol
 from neo.master.cluster import Cluster
 from neo.master.commit.outcomes import Outcome, Outcomes
 from neo.master.commit.rounds import Round, Rounds
+from neo.master.commit.sync_backups import SyncBackups
 from neo.master.commit.transactions import Mark, State, Transaction, Transactions
 from neo.master.denial import denied
 from neo.master.maintenance.replication import Replication
@@ -103,6 +104,7 @@ class PreparedTransactions:
         transactions: Transactions[Peer],
         replication: Replication,
         rounds: Rounds,
+        backups: SyncBackups,
         finisher: Finisher,
     ) -> None:
         self._cluster = cluster
@@ -110,10 +112,13 @@ class PreparedTransactions:
         self._transactions = transactions
         self._replication = replication
         self._rounds = rounds
+        self._backups = backups
         self._finisher = finisher
         self._by_xid: dict[bytes, Transaction[Peer]] = {}
         #: Rounds of transactions that are PREPARING.
         self._preparing: dict[bytes, Round] = {}
+        #: Transactions that are PREPARING and wait for synchronous backups only.
+        self._offered: dict[bytes, Transaction[Peer]] = {}
         #: Rollbacks under way, with ``tid`` None. The transaction may be unknown.
         self._rollbacks: dict[bytes, Outcome] = {}
         self._outcomes = Outcomes()
@@ -193,9 +198,25 @@ class PreparedTransactions:
         self._rounds.begin(round_)
 
     def _prepared(self, transaction: Transaction[Peer], mark: Mark) -> None:
-        """Answer the client: all marks are durable."""
-        cluster = self._cluster
+        """Go on when all marks are durable: now, or when synchronous backups have the transaction."""
         del self._preparing[mark.xid]
+        if self._backups.configured:
+            self._backups.prepare(transaction)
+            self._offered[mark.xid] = transaction
+            self.evaluate()
+        else:
+            self._acknowledge(transaction, mark)
+
+    def evaluate(self) -> None:
+        """Acknowledge the transactions that wait for no synchronous backup any more."""
+        for xid, transaction in list(self._offered.items()):
+            if not transaction.backups and transaction.mark is not None:
+                del self._offered[xid]
+                self._acknowledge(transaction, transaction.mark)
+
+    def _acknowledge(self, transaction: Transaction[Peer], mark: Mark) -> None:
+        """Answer the client: the transaction is prepared."""
+        cluster = self._cluster
         client = self._transactions.prepared(transaction)
         cluster.served(transaction.locked_ptid or cluster.partitions.ptid or 0)
         for nid in self._replication.waiting(transaction.ttid):
@@ -216,7 +237,10 @@ class PreparedTransactions:
         client."""
         assert transaction.state is State.PREPARING and transaction.mark is not None
         xid, client = transaction.mark.xid, transaction.client
-        self._rounds.end(self._preparing.pop(xid))
+        if xid in self._offered:
+            del self._offered[xid]
+        else:
+            self._rounds.end(self._preparing.pop(xid))
         del self._by_xid[xid]
         self._finisher.abort(transaction, {*nids, *transaction.nodes})
         if client is not None:
@@ -495,7 +519,7 @@ class PreparedTransactions:
         waiting += [asker for askers in self._forgetting.values() for asker in askers]
         self._outcomes.clear()
         for known in (
-            *(self._by_xid, self._preparing, self._rollbacks),
+            *(self._by_xid, self._preparing, self._offered, self._rollbacks),
             *(self._askers, self._forgetting),
         ):
             known.clear()

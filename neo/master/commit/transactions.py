@@ -25,7 +25,7 @@ This module does no IO; methods return what happened.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
@@ -84,6 +84,10 @@ class Transaction(Generic[C]):
     #: have not locked yet.
     nodes: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
+    #: All storage nodes have locked it, as all earlier ones, or have its mark; and the synchronous
+    #: backups for which it waits.
+    offered: bool = False
+    backups: set[str] = field(default_factory=set)
     state: State = State.BEGUN
     #: None if it is BEGUN, or was finished from there.
     mark: Mark | None = None
@@ -95,6 +99,8 @@ class Transactions(Generic[C]):
     def __init__(self) -> None:
         self._by_ttid: dict[bytes, Transaction[C]] = {}
         self._queue: deque[Transaction[C]] = deque()
+        #: Whether transactions must be offered to synchronous backups before they are finished.
+        self.offers = False
 
     def __len__(self) -> int:
         return len(self._by_ttid)
@@ -166,6 +172,7 @@ class Transactions(Generic[C]):
         """Enter LOCKING with the final tid, and wait for these storage nodes."""
         assert transaction.state in (State.BEGUN, State.PREPARED)
         transaction.tid = tid
+        transaction.offered = False
         transaction.nodes = set(nodes)
         transaction.waiting = set(nodes)
         transaction.state = State.LOCKING
@@ -209,10 +216,27 @@ class Transactions(Generic[C]):
     def pop_finished(self) -> Transaction[C] | None:
         """Remove and return the next transaction to finish; None if it still waits."""
         if self._queue and not self._queue[0].waiting:
-            transaction = self._queue.popleft()
+            transaction = self._queue[0]
+            if self.offers and (transaction.backups or not transaction.offered):
+                return None
+            self._queue.popleft()
             del self._by_ttid[transaction.ttid]
             return transaction
         return None
+
+    def to_offer(self) -> Iterator[Transaction[C]]:
+        """Yield the transactions that all storage nodes have locked, as all earlier ones, once each
+        (specification 25.19)."""
+        for transaction in self._queue:
+            if transaction.waiting:
+                return
+            if not transaction.offered:
+                transaction.offered = True
+                yield transaction
+
+    def offered(self) -> list[Transaction[C]]:
+        """Return the transactions that were offered and are not finished, in the order of tids."""
+        return [transaction for transaction in self._queue if transaction.offered]
 
     def clear(self) -> None:
         """Remove all transactions."""
@@ -226,8 +250,12 @@ class Transactions(Generic[C]):
         assert tids == sorted(set(tids), key=lambda tid: tid or ZERO_TID)
         locking = {t for t in self._by_ttid.values() if t.state is State.LOCKING}
         assert set(self._queue) == locking
+        offered = [t.offered for t in self._queue]
+        assert offered == sorted(offered, reverse=True)
         for transaction in self._by_ttid.values():
             assert transaction.waiting <= transaction.nodes
+            assert not transaction.offered or not transaction.waiting
+            assert transaction.offered or not transaction.backups
             begun = transaction.state is State.BEGUN
             assert not begun or not (transaction.nodes or transaction.mark)
             assert begun or transaction.state is State.LOCKING or transaction.mark

@@ -30,6 +30,7 @@ from neo.protocol.packets import (
     AnswerLastTransaction,
     AnswerPrepared,
     AnswerRecovery,
+    AnswerSync,
     AnswerTransactions,
     AnswerTweakPartitionTable,
     AnswerUpstream,
@@ -43,6 +44,7 @@ from neo.protocol.packets import (
     AskPrepared,
     AskRecovery,
     AskScrub,
+    AskSync,
     AskTransactions,
     AskUpstream,
     CheckReplicas,
@@ -59,6 +61,7 @@ from neo.protocol.packets import (
     SetNodeState,
     SetNumReplicas,
     SetPrimary,
+    SetSync,
     Truncate,
     TweakPartitionTable,
 )
@@ -393,6 +396,17 @@ class ServeAdmin(Handler):
     def forget_prepared(self, peer: Peer, message_id: int, m: ForgetPrepared) -> Message | None:
         self._serving("forget the outcome of a transaction")
         return self._coordinator.prepared.forget(m.xid, peer, message_id)
+
+    # -- synchronous backups ---------------------------------------------------------------------
+
+    @on(AskSync)
+    def sync(self, peer: Peer, message_id: int, m: AskSync) -> Message:
+        return AnswerSync(self._coordinator.backups.rows(), None)
+
+    @on(SetSync)
+    def set_sync(self, peer: Peer, message_id: int, m: SetSync) -> Message:
+        self._coordinator.backups.switch(m.name, m.on)
+        return done(f"commits {'wait' if m.on else 'do not wait'} for backup {m.name}")
 
     # -- masters ---------------------------------------------------------------------------------
 

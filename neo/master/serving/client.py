@@ -22,18 +22,22 @@ from neo.protocol.packets import (
     AnswerLastTransaction,
     AnswerNewOIDs,
     AnswerPrepared,
+    AnswerSyncLease,
     AskBeginTransaction,
     AskFinalTID,
     AskFinishPrepared,
     AskFinishTransaction,
+    AskJoinSync,
     AskLastTransaction,
     AskNewOIDs,
     AskPack,
     AskPrepared,
     AskPrepareTransaction,
+    AskSyncLease,
     FailedVote,
     ForgetPrepared,
     Message,
+    NotifySynced,
 )
 
 logger = logging.getLogger("neo.master")
@@ -228,6 +232,21 @@ class ServeClient(Handler):
     @on(ForgetPrepared)
     def forget_prepared(self, peer: Peer, message_id: int, m: ForgetPrepared) -> Message | None:
         return self._coordinator.prepared.forget(m.xid, peer, message_id)
+
+    # -- synchronous backups ---------------------------------------------------------------------
+
+    @on(AskJoinSync)
+    def join_sync(self, peer: Peer, message_id: int, m: AskJoinSync) -> None:
+        self._coordinator.backups.join(peer, message_id)
+
+    @on(AskSyncLease)
+    def lease(self, peer: Peer, message_id: int, m: AskSyncLease) -> Message:
+        self._coordinator.backups.lease(peer)
+        return AnswerSyncLease()
+
+    @on(NotifySynced)
+    def synced(self, peer: Peer, message_id: int, m: NotifySynced) -> None:
+        self._coordinator.backups.synced(peer, m.tid)
 
     # -- pack ------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from neo.protocol.packets import (
     FEATURE_PREPARED,
     FEATURE_SCRUB,
     FEATURE_STATUS,
+    FEATURE_SYNC,
     FEATURE_TAILS,
     FEATURES,
     GREATEST_NID,
@@ -41,11 +42,13 @@ from neo.topology.nodes import LAST_STORAGE, Node
 logger = logging.getLogger("neo.master")
 
 
-#: Features that a master announces to a node that announced FEATURE_MAINTENANCE or FEATURE_PREPARED.
+#: A node that announced one of these is told the features of the master.
+ASKING = (FEATURE_MAINTENANCE, FEATURE_PREPARED, FEATURE_SYNC)
+#: Features that a master announces.
 ANNOUNCED = [
     *(FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS),
     *(FEATURE_TAILS, FEATURE_LOCKS, FEATURE_SCRUB),
-    FEATURE_PREPARED,
+    *(FEATURE_PREPARED, FEATURE_SYNC),
 ]
 
 
@@ -237,7 +240,7 @@ class Identification(Handler):
             )
             peer.send(cluster.table() if cluster.partitions.ptid is not None else empty)
         # Before StartOperation, which a node with prepared transactions takes from those that know them.
-        if not node.features.isdisjoint((FEATURE_MAINTENANCE, FEATURE_PREPARED)):
+        if not node.features.isdisjoint(ASKING):
             peer.send(NotifyFeatures(ANNOUNCED))
         if node.type is NodeType.STORAGE:
             self._reception.storage_joined(peer)

@@ -1,0 +1,354 @@
+"""Synchronous backups of this cluster: which commits wait for which of them (specification 25).
+
+Theory of operation
+-------------------
+::
+
+    ASYNC ── AskJoinSync ──> JOINING ── first lease ──> SYNC ── lost ──> LOST ── lease over ──> ASYNC
+
+A transaction that all storage nodes have locked is *offered*, in the order of tids: each backup that
+joined is asked to lock it, and the transaction waits for each backup that is *required*. A backup is
+required
+
+* while it has joined,
+* as long as it may hold a lease: until then it may take over and say that it lacks nothing,
+* always, if the policy is to stop without it.
+
+An earlier primary master may have granted leases, too, so that each backup is required for the length of
+a lease after this one began. A backup that joins is asked to lock all that was offered and is not
+finished.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from neo.master.cluster import Cluster
+from neo.master.commit.transactions import State, Transaction, Transactions
+from neo.master.denial import denied
+from neo.master.settings import MasterSettings, SyncPolicy
+from neo.node.core import Core
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.packets import (
+    Answer,
+    AnswerJoinSync,
+    AskLockBackup,
+    AskPrepareBackup,
+    NotifyAborted,
+    Request,
+    SyncMark,
+    SyncRow,
+)
+
+logger = logging.getLogger("neo.master")
+
+#: Length of a lease for the backup, and the longest time that it may hold one by the clock of this
+#: master: the rates of two clocks differ by less than a twentieth (specification 25.15).
+LEASE_SECONDS = 2.0
+LEASE_OVER_SECONDS = LEASE_SECONDS * 1.05
+#: A backup that joined must have everything, and ask for its first lease, in this time.
+JOIN_SECONDS = 1.0
+
+
+@dataclass(eq=False, slots=True)
+class SyncBackup:
+    """``over``: when its last lease is over, by this master's monotonic clock."""
+
+    name: str
+    over: float
+    #: The connection of its master, if it has joined, and whether it has asked for a lease on it.
+    peer: Peer | None = None
+    leased: bool = False
+    #: The transactions that were prepared when it joined: it has them when it asks for a lease.
+    copied: set[bytes] = field(default_factory=set)
+    #: Whether the operator lets commits wait for it.
+    on: bool = True
+    #: When it was asked to lock each transaction that it has not answered, by ttid.
+    asked: dict[bytes, float] = field(default_factory=dict)
+    #: A timer looks at ``asked``, and one at ``over``.
+    watched: bool = False
+    planned: bool = False
+    #: Since when it is in its state: seconds since 1970; and why it is not in sync.
+    since: float = 0.0
+    reason: str = "it has not joined yet"
+    #: The greatest tid that it is known to have, and when it was in sync last.
+    tid: bytes | None = None
+    in_sync: float | None = None
+
+
+class SyncBackups:
+    """Bounds: the names of the settings; for each the transactions that are being finished."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        core: Core,
+        transactions: Transactions[Peer],
+        settings: MasterSettings,
+        finish: Callable[[], None],
+    ) -> None:
+        """``finish``: called when transactions may not wait for a backup any more."""
+        self._cluster = cluster
+        self._core = core
+        self._transactions = transactions
+        self._stops = settings.sync_policy is SyncPolicy.STOP
+        self._timeout = settings.sync_timeout
+        self._finish = finish
+        over = core.host.monotonic() + LEASE_OVER_SECONDS
+        self._backups = {name: SyncBackup(name, over) for name in settings.sync_backups}
+        for backup in self._backups.values():
+            backup.since = core.host.time()
+        #: Whether there are any. Transactions are offered only then.
+        self.configured = transactions.offers = bool(self._backups)
+
+    def _required(self, backup: SyncBackup) -> bool:
+        """Return whether nothing may be acknowledged without this backup."""
+        if backup.peer is not None or self._core.host.monotonic() < backup.over:
+            return True
+        return backup.on and self._stops
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def offer(self) -> None:
+        """Offer the transactions that all storage nodes have locked, and all earlier ones. Call when the
+        partition table is confirmed (specification 25.19)."""
+        for transaction in self._transactions.to_offer():
+            self._offer(transaction)
+
+    def prepare(self, transaction: Transaction[Peer]) -> None:
+        """Offer a transaction of which all storage nodes have the mark. It is prepared when it waits for
+        no backup any more (specification 25.26)."""
+        transaction.offered = True
+        self._offer(transaction)
+
+    def _offer(self, transaction: Transaction[Peer]) -> None:
+        for name, backup in self._backups.items():
+            if not self._required(backup):
+                continue
+            transaction.backups.add(name)
+            if backup.peer is not None:
+                self._ask(backup, backup.peer, transaction)
+            else:
+                self._plan(backup)
+
+    def aborted(self, ttid: bytes) -> None:
+        """Tell the backups that a transaction with a mark is rolled back (specification 25.27)."""
+        for backup in self._backups.values():
+            if backup.peer is not None:
+                backup.peer.send(NotifyAborted(ttid))
+
+    def _ask(self, backup: SyncBackup, peer: Peer, transaction: Transaction[Peer]) -> None:
+        """Ask a backup to lock a transaction, or to keep it if it is being prepared."""
+        ttid, tid = transaction.ttid, transaction.tid
+
+        def answered(future: Future[Answer]) -> None:
+            if backup.peer is peer:
+                backup.asked.pop(ttid, None)
+            try:
+                future.result()
+            except ConnectionLost:
+                return  # client_lost() follows
+            except ErrorAnswer as e:
+                if backup.peer is peer:
+                    backup.over = self._core.host.monotonic()  # it said so: it holds no lease
+                    self._lose(backup, e.message or str(e))
+                return
+            if tid is not None:
+                backup.tid = max(backup.tid or tid, tid)
+            transaction.backups.discard(backup.name)
+            self._finish()
+
+        backup.asked[ttid] = self._core.host.monotonic()
+        request: Request[Answer]
+        if tid is None:
+            request = AskPrepareBackup(_mark(transaction))
+        else:
+            request = AskLockBackup(ttid, tid, transaction.stored)
+        peer.ask(request).then(answered)
+        self._watch(backup)
+
+    def _watch(self, backup: SyncBackup) -> None:
+        """Lose the backup when an answer is late."""
+        if backup.watched or not backup.asked:
+            return
+        oldest = min(backup.asked.values())
+        backup.watched = True
+        self._core.call_later(
+            max(0.0, oldest + self._timeout - self._core.host.monotonic()),
+            lambda: self._look(backup),
+        )
+
+    def _look(self, backup: SyncBackup) -> None:
+        backup.watched = False
+        limit = self._core.host.monotonic() - self._timeout
+        if any(asked <= limit for asked in backup.asked.values()):
+            self._lose(backup, f"it did not lock a transaction within {self._timeout:g} seconds")
+        self._watch(backup)
+
+    # -- join and loss -----------------------------------------------------------------------------
+
+    def join(self, peer: Peer, message_id: int) -> None:
+        """Answer, and wait for this backup from now on. Raises ErrorAnswer (DENIED)."""
+        backup = next(self._of(peer), None)
+        if backup is None:
+            names = ", ".join(sorted(peer.node.backups)) if peer.node is not None else ""
+            raise denied(f"backup {names} is not in 'sync_backups' of the upstream cluster")
+        if not backup.on:
+            raise denied(f"the operator switched synchronous backup {backup.name} off")
+        backup.peer, backup.leased = peer, False
+        backup.asked.clear()
+        self._change(backup, "it has just joined")
+        logger.info("backup %s joins: commits wait for it", backup.name)
+        prepared = [t for t in self._transactions.all() if t.mark is not None and _is_offered(t)]
+        backup.copied = {transaction.ttid for transaction in prepared}
+        peer.answer(
+            message_id, AnswerJoinSync(self._cluster.last_tid, [_mark(t) for t in prepared])
+        )
+        for transaction in self._transactions.offered():
+            transaction.backups.add(backup.name)
+            self._ask(backup, peer, transaction)
+        self._core.call_later(JOIN_SECONDS, lambda: self._check_joined(backup, peer))
+
+    def _check_joined(self, backup: SyncBackup, peer: Peer) -> None:
+        if backup.peer is peer and not backup.leased:
+            self._lose(backup, "it joined, and was not in sync in time")
+
+    def lease(self, peer: Peer) -> None:
+        """Promise to acknowledge nothing without this backup for the length of a lease. Raises
+        ErrorAnswer (DENIED) if it must join first."""
+        backup = next((b for b in self._of(peer) if b.peer is peer), None)
+        if backup is None:
+            raise denied("the upstream cluster does not wait for this backup: it must join again")
+        now = self._core.host.monotonic()
+        if not backup.leased:
+            backup.leased = True
+            self._change(backup, "")
+            logger.info("backup %s is in sync", backup.name)
+            for ttid in backup.copied:
+                if (transaction := self._transactions.get(ttid)) is not None:
+                    if transaction.state is State.PREPARING:
+                        transaction.backups.discard(backup.name)
+            self._finish()
+        backup.over = now + LEASE_OVER_SECONDS
+        backup.in_sync = now
+
+    def synced(self, peer: Peer, tid: bytes) -> None:
+        """Note that a backup which follows again has everything up to ``tid`` (specification 25.22)."""
+        for backup in self._of(peer):
+            backup.tid = max(backup.tid or tid, tid)
+            for transaction in self._transactions.offered():
+                assert transaction.tid is not None
+                if transaction.tid <= tid:
+                    transaction.backups.discard(backup.name)
+        self._finish()
+
+    def client_lost(self, client: Peer) -> None:
+        for backup in self._backups.values():
+            if backup.peer is client:
+                self._lose(backup, "the connection with its master was lost")
+
+    def _lose(self, backup: SyncBackup, reason: str) -> None:
+        backup.peer, backup.leased = None, False
+        backup.asked.clear()
+        self._change(backup, reason)
+        logger.warning("synchronous backup %s is lost: %s", backup.name, reason)
+        self._release(backup)
+
+    def _release(self, backup: SyncBackup) -> None:
+        """Go on without a backup, now or when its last lease is over, unless the policy is to stop."""
+        if self._required(backup):
+            self._plan(backup)
+            return
+        logger.warning("transactions are committed without synchronous backup %s", backup.name)
+        backup.since = self._core.host.time()
+        for transaction in self._transactions.all():
+            transaction.backups.discard(backup.name)
+        self._finish()
+
+    def _plan(self, backup: SyncBackup) -> None:
+        """Look again when the last lease is over."""
+        left = backup.over - self._core.host.monotonic()
+        if left > 0 and not backup.planned and backup.peer is None:
+            backup.planned = True
+            self._core.call_later(left, lambda: self._lease_over(backup))
+
+    def _lease_over(self, backup: SyncBackup) -> None:
+        backup.planned = False
+        if backup.peer is None:
+            self._release(backup)
+
+    def _of(self, peer: Peer) -> Iterator[SyncBackup]:
+        """Yield the backups whose master this is: at most one in practice."""
+        names = frozenset() if peer.node is None else peer.node.backups
+        return (backup for name, backup in self._backups.items() if name in names)
+
+    def _change(self, backup: SyncBackup, reason: str) -> None:
+        backup.since, backup.reason = self._core.host.time(), reason
+
+    # -- operators ---------------------------------------------------------------------------------
+
+    def rows(self) -> list[SyncRow]:
+        """Return what AskSync tells (specification 25.28)."""
+        now = self._core.host.monotonic()
+        rows: list[SyncRow] = []
+        for backup in self._backups.values():
+            seconds = None if backup.in_sync is None else max(0.0, now - backup.in_sync)
+            tid = backup.tid
+            if backup.leased:
+                state, tid, seconds = "sync", self._cluster.last_tid, 0.0
+            elif backup.peer is not None:
+                state = "joining"
+            elif self._required(backup):
+                state = "lost"
+            else:
+                state = "async" if backup.on else "off"
+            rows.append((backup.name, state, backup.since, tid, seconds, backup.reason))
+        return rows
+
+    def switch(self, name: str, on: bool) -> None:
+        """Let commits wait for a backup, or not, until this master ends. Raises ErrorAnswer (DENIED)."""
+        backup = self._backups.get(name)
+        if backup is None:
+            raise denied(f"{name} is not in 'sync_backups'")
+        if backup.on is on:
+            return
+        backup.on = on
+        reason = "it has not joined yet" if on else "the operator switched it off"
+        if on:
+            self._change(backup, reason)
+        else:
+            self._lose(backup, reason)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def give_up(self) -> None:
+        """Wait for no backup any more: the cluster stops, and no client is left that could be told."""
+        for backup in self._backups.values():
+            backup.on, backup.over, backup.peer = False, self._core.host.monotonic(), None
+            self._release(backup)
+
+    def clear(self) -> None:
+        """Forget the backups that have joined: the operation stops, and clients are disconnected. Leases
+        go on."""
+        for backup in self._backups.values():
+            if backup.peer is not None:
+                backup.peer, backup.leased = None, False
+                backup.asked.clear()
+                self._change(backup, "the operation of this cluster was interrupted")
+
+
+def _is_offered(transaction: Transaction[Peer]) -> bool:
+    """Return whether a transaction with a mark is prepared, or waits for backups before it is."""
+    if transaction.state is State.PREPARING:
+        return transaction.offered
+    return transaction.state is State.PREPARED
+
+
+def _mark(transaction: Transaction[Peer]) -> SyncMark:
+    mark, oids = transaction.mark, transaction.stored
+    assert mark is not None
+    return transaction.ttid, mark.xid, mark.since, mark.text, sorted(mark.partitions), oids
