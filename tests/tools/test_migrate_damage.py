@@ -16,6 +16,7 @@ import pytest
 from ZODB import DB
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
+from ZODB.FileStorage.format import DATA_HDR_LEN
 from ZODB.MappingStorage import MappingStorage
 
 from neo.export import main as export
@@ -165,6 +166,21 @@ def test_no_record_is_copied_under_an_oid_that_another_one_denies(
     assert second.tid not in found
     assert len(found) >= len(sample.whole) - 4
     assert all(found[tid] == sample.originals[tid] for tid in found)
+
+
+def test_a_pointer_to_the_undoing_of_a_creation_means_the_same_when_it_is_zero(
+    sample: Sample, tmp_path: Path, capsys: Capture
+) -> None:
+    """Both say that the object does not exist: nothing is lost, and nothing is reported."""
+    row = next(row for each in sample.whole for row in each.rows if row.back and row.data is None)
+    path = sample.copy(tmp_path / "Data.fs", indexed=False)
+    data = bytearray(sample.data)
+    start = row.position + DATA_HDR_LEN
+    data[start : start + 8] = bytes(8)
+    path.write_bytes(data)
+    assert readable(path) == sample.originals
+    done = Damaged("zeros", start, start + 8, frozenset(range(start, start + 8)))
+    check_report(sample, path, done, False, capsys)
 
 
 def row_at(each: Whole, position: int) -> damage.Row:
