@@ -64,6 +64,28 @@ def test_a_timer_is_never_early_by_its_own_clock() -> None:
     assert all(4.999 < after < 5.2 for after in rang)
 
 
+def test_a_core_that_waits_for_the_rest_of_a_time_reaches_it() -> None:
+    """A timer rings a little early when the sum of floats is rounded down. The rest is then too small
+    to change the time of the world."""
+    world = World(0)
+    world.events_max = 1000
+    world.now = 1000.0  # the clock begins at 0, where floats are finer
+    clock = Clock(world, Random(3))
+    reached: list[float] = []
+
+    def wait_until(due: float) -> None:
+        if clock.read() < due:
+            clock.call_later(due - clock.read(), lambda: wait_until(due), "timer")
+        else:
+            reached.append(due)
+
+    for _ in range(100):
+        clock.turn()
+        wait_until(clock.read() + 1.0)
+        world.run(2.0)
+    assert len(reached) == 100
+
+
 def test_a_timer_that_goes_on_can_be_cancelled() -> None:
     world = World(0)
     clock = Clock(world, Random(2))

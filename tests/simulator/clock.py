@@ -18,6 +18,10 @@ SKEW_MAX = 0.024
 OFF_SECONDS = (0.0, 0.05, 5.0, 7200.0)
 #: Greatest value of a clock when its machine starts.
 START_SECONDS_MAX = 100_000.0
+#: Resolution of timers: a timer may ring this much before its time, because floats are rounded. Shorter
+#: delays are extended to this one, because the sum of a time of the world and a much smaller delay is
+#: the same time: a core that waits again for the rest would do so for ever, and the world would stop.
+RESOLUTION_SECONDS = 1e-6
 
 
 class Clock:
@@ -44,12 +48,14 @@ class Clock:
 
     def call_later(self, delay: float, callback: Callable[[], None], name: str) -> Event:
         """Call back when this clock has advanced by ``delay``, whatever its rate is until then."""
+        if 0 < delay < RESOLUTION_SECONDS:
+            delay = RESOLUTION_SECONDS
         due = self.read() + delay
         event = self._world.call_later(delay / self.rate, lambda: None, name)
 
         def ring() -> None:
             left = due - self.read()
-            if left > 1e-6:
+            if left > RESOLUTION_SECONDS:
                 # The clock has become slower meanwhile.
                 event.callback = ring
                 self._world.again(left / self.rate, event)
