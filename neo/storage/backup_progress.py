@@ -101,6 +101,13 @@ class BackupProgress:
         if self.active:
             self.remember()
 
+    def synced(self, tid: bytes) -> None:
+        """Handle NotifySynced in VERIFYING: raise ``backup_tid``, before the transactions are validated
+        that make it true (specification 25.24)."""
+        remembered = self._backend.get_config("backup_tid")
+        if remembered is not None and remembered < tid.hex():
+            self._backend.set_config("backup_tid", tid.hex())
+
     def told_late(self, tids: Iterable[bytes]) -> None:
         """Lower ``backup_tid`` to these tids: a new table makes cells readable that were OUT_OF_DATE
         here, and complete up to them. Call in the database transaction of the table."""

@@ -31,6 +31,7 @@ from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     FEATURE_OIDS,
     FEATURE_PREPARED,
+    FEATURE_SYNC,
     FEATURE_TAILS,
     FEATURES,
     GREATEST_NID,
@@ -58,7 +59,10 @@ from neo.storage.replication.backup import BackupReplicator
 from neo.storage.replication.backup_links import DownstreamLinks, UpstreamLinks
 from neo.storage.replication.fetch import Receiver
 from neo.storage.replication.prepared import PreparedFetch
+from neo.storage.replication.received_votes import ReceivedVotes
 from neo.storage.replication.replicator import Replicator
+from neo.storage.replication.sync_source import SyncSource
+from neo.storage.replication.vote_fetch import VoteFetch
 from neo.storage.serving.client import Clients, Service
 from neo.storage.serving.identification import Identification
 from neo.storage.serving.master import ServeMaster
@@ -70,7 +74,10 @@ logger = logging.getLogger("neo.storage")
 
 
 #: Features that a storage node announces to the master.
-ANNOUNCED = [FEATURE_OIDS, FEATURE_MAINTENANCE, FEATURE_TAILS, FEATURE_LOCKS, FEATURE_PREPARED]
+ANNOUNCED = [
+    *(FEATURE_OIDS, FEATURE_MAINTENANCE, FEATURE_TAILS),
+    *(FEATURE_LOCKS, FEATURE_PREPARED, FEATURE_SYNC),
+]
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,8 @@ class StorageNode(Core):
         self.database = database = Database(self, backend)
         self.cluster = cluster = Cluster(settings.cluster, settings.address, backend)
         self.cells = cells = Cells(database, cluster)
-        self.participant = Participant(host, database, cluster, cells)
+        sync_source = SyncSource(self, database, cells)
+        self.participant = Participant(host, database, cluster, cells, sync_source.ended)
         self.locks = locks = self.participant.locks
         self.prepared = PreparedTransactions(database, cluster, cells, self.participant)
         self.background = background = Background(self, database, locks)
@@ -115,25 +123,23 @@ class StorageNode(Core):
         self.eraser = Eraser(database, cells, background, settings.drop_partitions)
         receiver = Receiver(database, cells, locks, background)
         prepared_fetch = PreparedFetch(database, cells, self.participant)
-        upstream, downstream = UpstreamLinks(self, cluster, receiver), DownstreamLinks()
-        self.replicator = Replicator(
-            *(host, database, cluster, cells, locks, background, links, receiver, packer),
-            prepared_fetch,
-        )
-        where = database, cluster, cells
-        self.backup = BackupReplicator(*where, background, links, upstream, receiver, packer)
+        self.votes = votes = ReceivedVotes(database, cells, locks)
+        upstream, downstream = UpstreamLinks(self, cluster, receiver, votes), DownstreamLinks()
+        self.vote_fetch = VoteFetch(database, cells, background, upstream, votes)
+        where, how = (database, cluster, cells), (background, links)
+        self.replicator = Replicator(host, *where, locks, *how, receiver, packer, prepared_fetch)
+        self.backup = BackupReplicator(*where, *how, upstream, receiver, packer)
         digests = Digests(database, cells, background, packer)
-        self.checker = Checker(
-            cluster, cells, locks, background, links, upstream, digests, receiver, packer
-        )
+        checked = cluster, cells, locks, background, links, upstream
+        self.checker = Checker(*checked, digests, receiver, packer)
 
         serving = database, cells, locks, background, links, downstream, packer, digests
-        self._serve_guest = ServeGuest(*serving)
-        self._serve_storage = ServeStorage(*serving, receiver, prepared_fetch)
-        clients, sizes = Clients(), Sizes(host, backend, cells)
-        service = Service(host, database, cells, locks, background, clients, packer, sizes)
+        self._serve_guest = ServeGuest(*serving, sync_source)
+        self._serve_storage = ServeStorage(*serving, sync_source, receiver, prepared_fetch)
+        clients = Clients()
         self._identification = Identification(
-            database, cluster, service, links, downstream, lambda: self._serve_guest
+            *(database, cluster, self._service(clients, sync_source), links, downstream),
+            lambda: self._serve_guest,
         )
         self._serve_master = self._master_handler(remember)
         #: In the order in which they are told of events. Connections of clients end before their
@@ -141,10 +147,16 @@ class StorageNode(Core):
         #: left, and with the locks of prepared transactions, before any job reads the tables. Requests
         #: for identification are evaluated again last, when nothing is left of the operation.
         self.parts: tuple[Part, ...] = (
-            *(clients, self.participant, self.prepared, background, links, upstream, downstream),
+            *(clients, self.participant, self.prepared, background, links, sync_source, votes),
+            *(upstream, downstream),
             *(self.backup, self.replicator, packer, self.eraser, self.checker),
             self._identification,
         )
+
+    def _service(self, clients: Clients, sync: SyncSource) -> Service:
+        sizes = Sizes(self.host, self.database.backend, self.cells)
+        parts = self.database, self.cells, self.locks, self.background
+        return Service(self.host, *parts, clients, self.packer, sizes, sync)
 
     def _master_handler(self, remember: Callable[[list[Address]], None]) -> ServeMaster:
         return ServeMaster(
@@ -161,6 +173,8 @@ class StorageNode(Core):
             self._identification,
             self.replicator,
             self.backup,
+            self.votes,
+            self.vote_fetch,
             self.packer,
             self.eraser,
             self.checker,

@@ -58,7 +58,13 @@ class MemoryPrepared(MemoryReplication):
         checks: Iterable[Check],
     ) -> None:
         row, of_checks = _rows(mark, checks)
-        t, tables = row.ttid, self.tables
+        self.replace_voted(mark.ttid, partition, metadata)
+        self._write(self.tables.mark, row, of_checks)
+
+    def replace_voted(
+        self, ttid: bytes, partition: int, metadata: TransactionMeta | None
+    ) -> None:
+        t, tables = storable(ttid, "ttid"), self.tables
         self._write(tables.remove_prepared, t, partition, self._modulo)
         if metadata is not None:
             user, description, extension, oids = metadata
@@ -66,9 +72,8 @@ class MemoryPrepared(MemoryReplication):
             self._write(
                 tables.replace_metadata, TransactionRow(t % self._modulo, None, 0, *fields)
             )
-        self._write(tables.mark, row, of_checks)
 
-    def add_prepared_object(self, ttid: bytes, oid: bytes, record: Record) -> Stored:
+    def add_voted_object(self, ttid: bytes, oid: bytes, record: Record) -> Stored:
         t, o = storable(ttid, "ttid"), storable(oid, "oid")
         data_id = self.data_of(oid, record)
         value_tid = None if record.data_serial is None else to_int(record.data_serial)

@@ -402,13 +402,20 @@ class Backend(Protocol):
         checks: Iterable[Check],
     ) -> None:
         """Write the mark, and replace the rows that the transaction has in this partition: delete its
-        objects, write ``metadata`` if it is given, and ``checks``. ``add_prepared_object`` follows.
+        objects, write ``metadata`` if it is given, and ``checks``. ``add_voted_object`` follows.
 
         Raise BackendRefused, and write nothing, if a column cannot keep a value.
         """
 
-    def add_prepared_object(self, ttid: bytes, oid: bytes, record: Record) -> Stored:
-        """Write an object of a prepared transaction, and its data; return the change.
+    def replace_voted(
+        self, ttid: bytes, partition: int, metadata: TransactionMeta | None
+    ) -> None:
+        """Replace the rows that a transaction has in this partition: delete its objects, and write
+        ``metadata`` if it is given. ``add_voted_object`` follows. Raise BackendRefused as
+        ``replace_prepared``."""
+
+    def add_voted_object(self, ttid: bytes, oid: bytes, record: Record) -> Stored:
+        """Write an object of a prepared or voted transaction, and its data; return the change.
 
         ``record.serial`` is ignored. Share the row of ``data`` with the revision
         ``record.data_serial`` if that exists. Raise BackendRefused as ``store_data`` does.

@@ -179,16 +179,22 @@ class Commits:
         metadata: TransactionMeta | None,
         checks: Iterable[Check],
     ) -> None:
-        t = storable(mark.ttid, "ttid")
+        rows = self.prepared.rows(mark.ttid, checks)
+        self.replace_voted(mark.ttid, partition, metadata)
+        self.prepared.remove_checks(to_int(mark.ttid), partition)
+        self.prepared.write(mark, rows)
+
+    def replace_voted(
+        self, ttid: bytes, partition: int, metadata: TransactionMeta | None
+    ) -> None:
+        t = storable(ttid, "ttid")
         if metadata is not None:
             self._engine.dialect.check_metadata(*metadata)
-        rows = self.prepared.rows(mark.ttid, checks)
-        self._remove_objects(t, partition)
-        self.prepared.remove_checks(t, partition)
+        if t in self.voted:
+            self._remove_objects(t, partition)
         if metadata is not None:
-            self._write("DELETE FROM ttrans WHERE ttid=?", t)
+            self._remove_metadata(t)
             self._vote_meta(t, metadata)
-        self.prepared.write(mark, rows)
 
     def _remove_objects(self, t: int, partition: int) -> None:
         """Delete the objects that a transaction stores in a partition, and their data."""
@@ -205,7 +211,7 @@ class Commits:
             self.voted[t].remove(data_id)
         self._values.collect(self._values.release(ids))
 
-    def add_prepared_object(self, ttid: bytes, oid: bytes, record: Record) -> Stored:
+    def add_voted_object(self, ttid: bytes, oid: bytes, record: Record) -> Stored:
         t, o = storable(ttid, "ttid"), storable(oid, "oid")
         data_id = self.data_of(oid, record)
         value_tid = None if record.data_serial is None else to_int(record.data_serial)

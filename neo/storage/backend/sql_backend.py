@@ -96,7 +96,8 @@ class SQLBackend:
         self.prepared = prepared.prepared
         self.prepared_rows = commits.prepared_rows
         self.replace_prepared = commits.replace_prepared
-        self.add_prepared_object = commits.add_prepared_object
+        self.replace_voted = commits.replace_voted
+        self.add_voted_object = commits.add_voted_object
         self.decide = prepared.decide
         self.decided = prepared.decided
         self.forget_decided = prepared.forget_decided

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from neo.node.host import Host
 from neo.protocol.packets import NotifyDeadlock
@@ -19,12 +19,19 @@ from neo.storage.events import CellsChanged, Part
 
 class Participant(Part):
     def __init__(
-        self, host: Host, database: Database, cluster: Cluster, cells: Cells
+        self,
+        host: Host,
+        database: Database,
+        cluster: Cluster,
+        cells: Cells,
+        ended: Callable[[bytes], None],
     ) -> None:
+        """``ended(ttid)``: called when a voted transaction ended without a commit."""
         self._database = database
         self._backend = database.backend
         self._cluster = cluster
         self._cells = cells
+        self._ended = ended
         self._waits = PreparedWaits(host, database)
         self._kept: set[bytes] = set()
         self.locks = Locks(
@@ -69,6 +76,7 @@ class Participant(Part):
         if self.locks.abort(ttid, None):
             dropped.remember(self._backend, [ttid])
             self._backend.abort(ttid)
+            self._ended(ttid)
 
     def finished(self, ttid: bytes) -> None:
         """Handle NotifyTransactionFinished: drop a vote of this node if the transaction began before the
@@ -101,6 +109,7 @@ class Participant(Part):
         dropped.remember(self._backend, ttids)
         for ttid in ttids:
             self._backend.abort(ttid)
+            self._ended(ttid)
 
     def operation_stopped(self) -> None:
         """Discard what has not voted, and leave the rest to verification."""

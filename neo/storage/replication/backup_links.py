@@ -18,18 +18,24 @@ from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
+    FEATURE_SYNC,
     FEATURES,
     AcceptIdentification,
     AddObject,
     Address,
     AddTransaction,
+    AddVoted,
+    AddVotedObject,
+    AskStoreVoted,
     CloseClient,
+    NotifyAborted,
     NotifyFeatures,
     RequestIdentification,
 )
 from neo.storage.cluster import Cluster
 from neo.storage.events import Part
 from neo.storage.replication.fetch import Receiver
+from neo.storage.replication.received_votes import ReceivedVotes
 from neo.storage.serving.handler import StorageHandler
 from neo.topology.nodes import Node
 
@@ -42,23 +48,39 @@ IDENTIFY_SECONDS = 10.0
 class FromUpstream(StorageHandler):
     """The handler of a storage node of the upstream cluster, which sends what a fetch asks for."""
 
-    def __init__(self, receiver: Receiver, ended: Callable[[Peer], None]) -> None:
+    def __init__(
+        self, receiver: Receiver, votes: ReceivedVotes, ended: Callable[[Peer], None]
+    ) -> None:
         super().__init__(receiver.database)
         self._receiver = receiver
+        self._votes = votes
         self._ended = ended
         #: Known before this node is accepted.
         self.features: frozenset[str] = frozenset()
 
     def lost(self, peer: Peer, reason: str) -> None:
         self._ended(peer)
+        self.database.guard(lambda: self._votes.source_lost(peer))()
 
     @on(AddTransaction, AddObject)
     def add(self, peer: Peer, message_id: int, m: AddTransaction | AddObject) -> None:
         self._receiver.add(peer, m)
 
+    @on(AddVoted, AddVotedObject)
+    def add_voted(self, peer: Peer, message_id: int, m: AddVoted | AddVotedObject) -> None:
+        self._votes.add(peer, m)
+
+    @on(AskStoreVoted)
+    def store_voted(self, peer: Peer, message_id: int, m: AskStoreVoted) -> None:
+        self._votes.store(peer, message_id, m)
+
+    @on(NotifyAborted)
+    def aborted(self, peer: Peer, message_id: int, m: NotifyAborted) -> None:
+        self._votes.dropped(m.ttid)
+
     @on(CloseClient)
     def close_client(self, peer: Peer, message_id: int, m: CloseClient) -> None:
-        """Ignore it: an upstream node sends no requests."""
+        """Ignore it: the connection is kept while it works."""
 
     @on(NotifyFeatures)
     def features_known(self, peer: Peer, message_id: int, m: NotifyFeatures) -> None:
@@ -66,10 +88,13 @@ class FromUpstream(StorageHandler):
 
 
 class UpstreamLinks(Part):
-    def __init__(self, core: Core, cluster: Cluster, receiver: Receiver) -> None:
+    def __init__(
+        self, core: Core, cluster: Cluster, receiver: Receiver, votes: ReceivedVotes
+    ) -> None:
         self._core = core
         self._cluster = cluster
         self._receiver = receiver
+        self._votes = votes
         self._peers: dict[Address, Peer] = {}
         #: Connections that are not accepted yet.
         self._dialed: dict[Address, Future[Peer]] = {}
@@ -85,12 +110,12 @@ class UpstreamLinks(Part):
             return established
         core, own = self._core, self._cluster.own
         self._dialed[address] = established
-        handler = FromUpstream(self._receiver, self.lost)
+        handler = FromUpstream(self._receiver, self._votes, self.lost)
         peer = core.dial(address, handler)
         timestamp = None if own is None else own.id_timestamp
         request = RequestIdentification(
             *(NodeType.STORAGE, None, self._cluster.address, cluster, timestamp),
-            {FEATURES: [FEATURE_MAINTENANCE]},
+            {FEATURES: [FEATURE_MAINTENANCE, FEATURE_SYNC]},
         )
         timer = core.call_later(IDENTIFY_SECONDS, lambda: peer.lost("it does not answer"))
 

@@ -129,5 +129,5 @@ class PreparedFetch:
             return
         compression = None if deleted else m.compression
         record = Record(ZERO_TID, None, compression, m.checksum, m.data, m.data_serial)
-        stored = self._backend.add_prepared_object(m.ttid, m.oid, record)
+        stored = self._backend.add_voted_object(m.ttid, m.oid, record)
         locks.restore_change(m.ttid, m.oid, Change(ZERO_TID, stored))

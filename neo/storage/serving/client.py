@@ -11,6 +11,7 @@ from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.handler import on
 from neo.node.host import Host
 from neo.node.peer import Peer
+from neo.node.task import Future
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import INVALID_PARTITION, ZERO_HASH, ZERO_TID
@@ -77,6 +78,7 @@ from neo.storage.database import Database
 from neo.storage.events import Part
 from neo.storage.maintenance.pack import Packer
 from neo.storage.maintenance.size import Sizes
+from neo.storage.replication.sync_source import SyncSource
 from neo.storage.serving.handler import StorageHandler, refusal
 
 logger = logging.getLogger("neo.storage")
@@ -138,6 +140,7 @@ class Service:
     clients: Clients
     packer: Packer
     sizes: Sizes
+    sync: SyncSource
 
 
 class ServeClient(StorageHandler):
@@ -153,6 +156,7 @@ class ServeClient(StorageHandler):
         self._backend = service.database.backend
         self._cells = service.cells
         self._locks = service.locks
+        self._sync = service.sync
 
     def lost(self, peer: Peer, reason: str) -> None:
         self._service.clients.lost(peer)
@@ -451,6 +455,7 @@ class ServeClient(StorageHandler):
     def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
         if self._locks.abort(m.ttid, self.client):
             self._backend.abort(m.ttid)
+            self._sync.ended(m.ttid)
 
     @on(AskLockHolders)
     def lock_holders(self, peer: Peer, message_id: int, m: AskLockHolders) -> Message:
@@ -477,19 +482,52 @@ class ServeClient(StorageHandler):
         if self._dropped(peer):
             return
         meta = TransactionMeta(m.user, m.description, m.extension, m.oid_list)
-        self._vote(m.ttid, meta)
-        self._answer_voted(peer, message_id, m.ttid, AnswerStoreTransaction())
+        stored = self._vote(m.ttid, meta)
+        if self._sync.subscribers:
+            self._push(peer, message_id, m.ttid, AnswerStoreTransaction(), meta, stored)
+        else:
+            self._answer_voted(peer, message_id, m.ttid, AnswerStoreTransaction())
 
     @on(AskVoteTransaction)
     def vote(self, peer: Peer, message_id: int, m: AskVoteTransaction) -> None:
         if self._dropped(peer):
             return
-        self._vote(m.ttid, None)
-        self._answer_voted(peer, message_id, m.ttid, AnswerVoteTransaction())
+        stored = self._vote(m.ttid, None)
+        if self._sync.subscribers:
+            self._push(peer, message_id, m.ttid, AnswerVoteTransaction(), None, stored)
+        else:
+            self._answer_voted(peer, message_id, m.ttid, AnswerVoteTransaction())
 
     def _answer_voted(self, peer: Peer, message_id: int, ttid: bytes, answer: Message) -> None:
         locks = self._locks
         self.database.answer_stored(peer, message_id, answer, lambda: locks.vote_stored(ttid))
+
+    def _push(
+        self,
+        peer: Peer,
+        message_id: int,
+        ttid: bytes,
+        answer: Message,
+        meta: TransactionMeta | None,
+        stored: list[Stored],
+    ) -> None:
+        """Answer a vote when it is durable here and on the nodes of synchronous backups that subscribed;
+        refuse it if one of these refuses (specification 25.8)."""
+        locks, pushed = self._locks, self._sync.push(ttid, meta, stored)
+
+        def reply(pushed: Future[None]) -> None:
+            try:
+                pushed.result()
+            except ErrorAnswer as e:
+                peer.refuse(message_id, e.code, e.message)
+            else:
+                peer.answer(message_id, answer)
+
+        def durable() -> None:
+            locks.vote_stored(ttid)
+            pushed.then(reply)
+
+        self._backend.stored(self.database.guard(durable))
 
     def _dropped(self, peer: Peer) -> bool:
         """Disconnect the client if the fault site fires; return whether it did."""
@@ -499,7 +537,7 @@ class ServeClient(StorageHandler):
         self.lost(peer, "disconnected on purpose")
         return True
 
-    def _vote(self, ttid: bytes, meta: TransactionMeta | None) -> None:
+    def _vote(self, ttid: bytes, meta: TransactionMeta | None) -> list[Stored]:
         stored = self._locks.vote(ttid, self.client, metadata=meta is not None)
         try:
             self._backend.vote(ttid, meta, stored)
@@ -510,6 +548,7 @@ class ServeClient(StorageHandler):
                 change.data_id for change in stored if change.data_id is not None
             )
             raise
+        return stored
 
     # -- pages of revisions ------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from neo.protocol.packets import (
     FEATURE_PAGES,
     FEATURE_PREPARED,
     FEATURE_SIZE,
+    FEATURE_SYNC,
     FEATURES,
     AcceptIdentification,
     NotifyFeatures,
@@ -163,7 +164,7 @@ class Identification(StorageHandler, Part):
             node.features = _features(request)
             if FEATURES in request.extra:
                 # Before the acceptance, after which it fetches at once.
-                peer.send(NotifyFeatures([FEATURE_MAINTENANCE]))
+                peer.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_SYNC]))
             peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, None, None))
             peer.node = node
             peer.handler = self.serve()

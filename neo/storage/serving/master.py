@@ -39,6 +39,7 @@ from neo.protocol.packets import (
     AskRecovery,
     AskRollbackPrepared,
     AskTails,
+    AskVoted,
     CheckPartition,
     Error,
     FlushLog,
@@ -52,6 +53,7 @@ from neo.protocol.packets import (
     NotifyPrepared,
     NotifyReady,
     NotifyRepair,
+    NotifySynced,
     NotifyTransactionFinished,
     NotifyUnlockInformation,
     Replicate,
@@ -73,7 +75,9 @@ from neo.storage.maintenance.check import Checker
 from neo.storage.maintenance.cleanup import Eraser
 from neo.storage.maintenance.pack import Packer
 from neo.storage.replication.backup import BackupReplicator
+from neo.storage.replication.received_votes import ReceivedVotes
 from neo.storage.replication.replicator import Replicator
+from neo.storage.replication.vote_fetch import VoteFetch
 from neo.storage.serving.handler import StorageHandler
 from neo.storage.serving.identification import Identification
 from neo.topology.masters import MasterCandidates
@@ -127,6 +131,8 @@ class ServeMaster(StorageHandler):
     identification: Identification
     replicator: Replicator
     backup: BackupReplicator
+    votes: ReceivedVotes
+    vote_fetch: VoteFetch
     packer: Packer
     eraser: Eraser
     checker: Checker
@@ -322,6 +328,10 @@ class ServeMaster(StorageHandler):
         the transaction."""
         if self.host.fault(FaultSite.DATABASE_FAILS_AT_LOCK):
             raise BackendFailure("fails on purpose")
+        if m.ttid in self.votes.known:
+            self.votes.lock(m.ttid, m.tid)
+            self.database.answer_stored(peer, message_id, AnswerInformationLocked(m.ttid))
+            return None
         if self.participant.locks.lock(m.ttid, m.tid):
             self.database.backend.lock(m.ttid, m.tid)
         answer = AnswerInformationLocked(m.ttid)
@@ -332,13 +342,18 @@ class ServeMaster(StorageHandler):
 
     @on(NotifyUnlockInformation)
     def unlock(self, peer: Peer, message_id: int, m: NotifyUnlockInformation) -> None:
-        if not self.participant.unlock(m.ttid):
+        votes = self.votes
+        known = m.ttid in votes.known
+        if not (votes.unlock(m.ttid) if known else self.participant.unlock(m.ttid)):
             logger.info("nothing to unlock for transaction %s", m.ttid.hex())
 
     @on(AbortTransaction)
     def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
         self.replicator.aborted(m.ttid)
-        self.participant.abort(m.ttid)
+        if m.ttid in self.votes.known:
+            self.votes.abort(m.ttid)
+        else:
+            self.participant.abort(m.ttid)
 
     @on(AskPrepareInformation)
     def prepare(self, peer: Peer, message_id: int, m: AskPrepareInformation) -> None:
@@ -377,6 +392,14 @@ class ServeMaster(StorageHandler):
         """Fetch the cells; ignore orders that come after the end of the operation."""
         if self.cluster.operational:
             self.backup.order(m.tid, m.upstream_name, m.source_dict)
+
+    @on(NotifySynced)
+    def synced(self, peer: Peer, message_id: int, m: NotifySynced) -> None:
+        self.cells.backup.synced(m.tid)
+
+    @on(AskVoted)
+    def voted(self, peer: Peer, message_id: int, m: AskVoted) -> None:
+        self.vote_fetch.ask(peer, message_id, m)
 
     # -- maintenance ---------------------------------------------------------------------------------
 

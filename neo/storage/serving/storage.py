@@ -35,6 +35,7 @@ from neo.protocol.packets import (
     AskFetchObjects,
     AskFetchPrepared,
     AskFetchTransactions,
+    AskFetchVoted,
     AskPackState,
     CloseClient,
     Message,
@@ -58,6 +59,7 @@ from neo.storage.maintenance.pack import Packer
 from neo.storage.replication.backup_links import DownstreamLinks
 from neo.storage.replication.fetch import Receiver
 from neo.storage.replication.prepared import PreparedFetch
+from neo.storage.replication.sync_source import SyncSource
 from neo.storage.serving.handler import StorageHandler, refusal
 
 logger = logging.getLogger("neo.storage")
@@ -90,10 +92,12 @@ class ServeGuest(StorageHandler):
     downstream: DownstreamLinks
     packer: Packer
     digests: Digests
+    sync: SyncSource
 
     def lost(self, peer: Peer, reason: str) -> None:
         self.links.lost(peer)
         self.downstream.lost(peer)
+        self.sync.lost(peer)
 
     @on(CloseClient)
     def close_client(self, peer: Peer, message_id: int, m: CloseClient) -> None:
@@ -130,6 +134,10 @@ class ServeGuest(StorageHandler):
     @on(AskFetchObjects)
     def fetch_objects(self, peer: Peer, message_id: int, m: AskFetchObjects) -> None:
         self._start(peer, message_id, m, lambda: self._objects(peer, message_id, m))
+
+    @on(AskFetchVoted)
+    def fetch_voted(self, peer: Peer, message_id: int, m: AskFetchVoted) -> None:
+        self.sync.fetch(peer, message_id, m)
 
     def _start(
         self,

@@ -163,7 +163,7 @@ def test_fetched_rows_replace_those_of_one_partition(node: Harness) -> None:
     node.vote(backend, 10, {3: b"stale", 4: b"other partition", 6: b"gone"}, meta=False)
     backend.mark_prepared(mark(10, 0, 1), [(p64(9), p64(1)), (p64(7), p64(3))])
     backend.replace_prepared(mark(10, 0, 1), 0, META, [(p64(12), p64(2))])
-    stored = backend.add_prepared_object(p64(10), p64(3), fetched(b"fetched"))
+    stored = backend.add_voted_object(p64(10), p64(3), fetched(b"fetched"))
     backend = restart(node, backend)
     rows = backend.prepared_rows(p64(10))
     assert rows.metadata == META
@@ -182,7 +182,7 @@ def test_fetched_rows_replace_those_of_one_partition(node: Harness) -> None:
 def test_fetched_rows_of_a_transaction_that_was_unknown(node: Harness) -> None:
     backend = node.ready()
     backend.replace_prepared(mark(10, 0), 0, None, [])
-    backend.add_prepared_object(p64(10), p64(3), fetched(None))
+    backend.add_voted_object(p64(10), p64(3), fetched(None))
     backend = restart(node, backend)
     assert backend.prepared() == [mark(10, 0)]
     assert backend.prepared_rows(p64(10)).stored == [Stored(p64(3), None, None)]
@@ -194,9 +194,9 @@ def test_a_fetched_undo_shares_the_value_if_its_revision_is_here(node: Harness) 
     backend = node.ready()
     node.commit(backend, 5, {3: b"old"})
     backend.replace_prepared(mark(10, 0), 0, None, [])
-    backend.add_prepared_object(p64(10), p64(3), fetched(b"old", 5))
+    backend.add_voted_object(p64(10), p64(3), fetched(b"old", 5))
     assert node.data_rows(backend) == 1
-    backend.add_prepared_object(p64(10), p64(6), fetched(b"not here", 5))
+    backend.add_voted_object(p64(10), p64(6), fetched(b"not here", 5))
     assert node.data_rows(backend) == 2
     backend.unlock(p64(10), p64(13))
     node.wait(backend.executed)

@@ -17,6 +17,8 @@ ORDER = [
     "PreparedTransactions",
     "Background",
     "Links",
+    "SyncSource",
+    "ReceivedVotes",
     "UpstreamLinks",
     "DownstreamLinks",
     "BackupReplicator",

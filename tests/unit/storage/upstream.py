@@ -5,6 +5,7 @@ from __future__ import annotations
 from neo.protocol.enums import NodeType
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
+    FEATURE_SYNC,
     FEATURES,
     AcceptIdentification,
     Address,
@@ -34,7 +35,7 @@ def upstream(world: World, *features: str) -> End:
     world.wait(lambda: bool(world.host.dialed), "upstream is not dialed")
     source = world.take_dial()
     message_id, request = take_question(source, RequestIdentification)
-    extra = {FEATURES: [FEATURE_MAINTENANCE]}
+    extra = {FEATURES: [FEATURE_MAINTENANCE, FEATURE_SYNC]}
     assert request == RequestIdentification(NodeType.STORAGE, None, STORAGE, "up", 1.5, extra)
     if features:
         source.send(NotifyFeatures(list(features)))

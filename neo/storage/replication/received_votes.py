@@ -1,0 +1,199 @@
+"""Votes of the upstream cluster in a node of its synchronous backup (specification 25.7 to 25.10, 25.20).
+
+The rows of a transaction come on connections with storage nodes of the upstream cluster, at its vote or
+because this node asked for them, and are written as they arrive. When the own master asks for them
+(AskVoted, :mod:`neo.storage.replication.vote_fetch`) they are *confirmed*: they stay until it says how
+the transaction ends. Until then they belong to their connections, and are dropped with these.
+
+No client writes in a backup, and conflicts were detected upstream. So these transactions take no locks in
+:mod:`neo.storage.commit.locks`; readers are shown tids that are complete.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from hashlib import sha1
+
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import ZERO_HASH, ZERO_TID
+from neo.protocol.packets import AddVoted, AddVotedObject, AnswerStoreVoted, AskStoreVoted
+from neo.storage.backend.api import BackendRefused, Record, TransactionMeta
+from neo.storage.cells import Cells
+from neo.storage.commit.locks import Locks
+from neo.storage.database import Database
+from neo.storage.events import Part
+
+logger = logging.getLogger("neo.storage")
+
+
+@dataclass(eq=False, slots=True)
+class _Rows:
+    """The rows in a partition. ``complete``: all have arrived from ``source``."""
+
+    source: Peer
+    oids: set[bytes] = field(default_factory=set)
+    metadata: bool = False
+    complete: bool = False
+    failure: str | None = None
+
+
+@dataclass(eq=False, slots=True)
+class _Vote:
+    partitions: dict[int, _Rows] = field(default_factory=dict)
+    confirmed: bool = False
+    tid: bytes | None = None
+
+
+class ReceivedVotes(Part):
+    """Bound: the transactions that vote upstream at a time, with their oids."""
+
+    def __init__(self, database: Database, cells: Cells, locks: Locks) -> None:
+        self._database = database
+        self._backend = database.backend
+        self._cells = cells
+        self._locks = locks
+        #: The own master decides about these transactions by :meth:`lock`, :meth:`unlock`, :meth:`abort`.
+        self.known: dict[bytes, _Vote] = {}
+        self._wake: Future[None] = Future()
+
+    # -- rows that arrive --------------------------------------------------------------------------
+
+    def add(self, source: Peer, m: AddVoted | AddVotedObject) -> None:
+        """Write a row of the upstream cluster."""
+        if not self._cells.backup.active:
+            return
+        if isinstance(m, AddVoted):
+            self._begin(source, m)
+        else:
+            self._add_object(source, m)
+
+    def _begin(self, source: Peer, m: AddVoted) -> None:
+        """Replace what is here of a partition."""
+        if m.partition >= len(self._cells.partitions) or self._cells.state(m.partition) is None:
+            return
+        vote = self.known.setdefault(m.ttid, _Vote())
+        if vote.confirmed:
+            return
+        rows = vote.partitions[m.partition] = _Rows(source)
+        metadata = None if m.metadata is None else TransactionMeta(*m.metadata)
+        try:
+            self._backend.replace_voted(m.ttid, m.partition, metadata)
+        except BackendRefused as e:
+            rows.failure = str(e)
+        rows.metadata = metadata is not None
+
+    def _add_object(self, source: Peer, m: AddVotedObject) -> None:
+        vote = self.known.get(m.ttid)
+        rows = None if vote is None else vote.partitions.get(self._cells.partitions.partition(m.oid))
+        if rows is None or rows.source is not source or rows.complete or m.oid in rows.oids:
+            return
+        deleted = m.checksum == ZERO_HASH and not m.data
+        if not deleted and sha1(m.data).digest() != m.checksum:
+            rows.failure = (
+                f"object {m.oid.hex()} of transaction {m.ttid.hex()} does not match its checksum: it"
+                f" was damaged in transit from {source}"
+            )
+            return
+        compression = None if deleted else m.compression
+        record = Record(ZERO_TID, None, compression, m.checksum, m.data, m.data_serial)
+        try:
+            self._backend.add_voted_object(m.ttid, m.oid, record)
+        except BackendRefused as e:
+            rows.failure = str(e)
+        rows.oids.add(m.oid)
+
+    def arrived(self, source: Peer, ttid: bytes, partitions: Iterable[int]) -> None:
+        """Note that all rows of these partitions were sent. Raises ErrorAnswer if some were refused."""
+        vote = self.known.get(ttid)
+        for partition in partitions:
+            rows = None if vote is None else vote.partitions.get(partition)
+            if rows is None or rows.source is not source:
+                continue
+            if rows.failure is not None:
+                raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, rows.failure)
+            rows.complete = True
+        self._look()
+
+    def store(self, source: Peer, message_id: int, m: AskStoreVoted) -> None:
+        """Answer when the rows are durable."""
+        self.arrived(source, m.ttid, m.partition_list)
+        self._database.answer_stored(source, message_id, AnswerStoreVoted(m.ttid))
+
+    def dropped(self, ttid: bytes) -> None:
+        """Handle NotifyAborted of an upstream node."""
+        vote = self.known.get(ttid)
+        if vote is not None and not vote.confirmed:
+            self.abort(ttid)
+
+    def source_lost(self, source: Peer) -> None:
+        """Drop what came from this node and is not confirmed."""
+        for ttid, vote in list(self.known.items()):
+            lost = any(rows.source is source for rows in vote.partitions.values())
+            if lost and not vote.confirmed:
+                self.abort(ttid)
+
+    # -- for the own master ------------------------------------------------------------------------
+
+    def has(self, ttid: bytes, partition: int, oids: set[bytes], metadata: bool) -> bool:
+        """Return whether all these objects, and the metadata, are here in a partition."""
+        vote = self.known.get(ttid)
+        rows = None if vote is None else vote.partitions.get(partition)
+        return (
+            rows is not None and rows.complete and oids <= rows.oids and rows.metadata >= metadata
+        )
+
+    def arriving(self, ttid: bytes, partitions: Iterable[int]) -> bool:
+        """Return whether rows of one of these partitions are under way."""
+        vote = self.known.get(ttid)
+        return vote is not None and any(
+            (rows := vote.partitions.get(partition)) is not None
+            and not rows.complete
+            and rows.failure is None
+            for partition in partitions
+        )
+
+    def changed(self) -> Future[None]:
+        """Return a future: something arrived or was lost."""
+        return self._wake
+
+    def confirm(self, ttid: bytes) -> None:
+        """Keep a transaction until the own master says how it ends."""
+        self.known.setdefault(ttid, _Vote()).confirmed = True
+
+    def lock(self, ttid: bytes, tid: bytes) -> None:
+        """Write the final tid if the metadata is here."""
+        self.known[ttid].tid = tid
+        self._backend.lock(ttid, tid)
+
+    def unlock(self, ttid: bytes) -> bool:
+        """Move the rows to the committed ones. Return False if the transaction is not locked here."""
+        vote = self.known[ttid]
+        if vote.tid is None:
+            return False
+        del self.known[ttid]
+        self._backend.unlock(ttid, vote.tid)
+        self._database.commit_soon()
+        self._locks.abort(ttid, None)  # of a prepared transaction from before a restart
+        return True
+
+    def abort(self, ttid: bytes) -> None:
+        """Drop the rows."""
+        self.known.pop(ttid, None)
+        self._backend.abort(ttid)
+        self._locks.abort(ttid, None)
+        self._look()
+
+    def _look(self) -> None:
+        wake, self._wake = self._wake, Future()
+        wake.resolve(None)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def operation_stopped(self) -> None:
+        """Leave the rows to verification."""
+        self.known.clear()

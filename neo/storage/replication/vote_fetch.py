@@ -1,0 +1,87 @@
+"""AskVoted: the master of a synchronous backup wants rows of a transaction (specification 25.10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neo.node.peer import Peer
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.packets import Address, AnswerVoted, AskFetchVoted, AskVoted, SyncMark
+from neo.storage.backend.api import BackendRefused, Prepared
+from neo.storage.background import Background
+from neo.storage.cells import Cells
+from neo.storage.database import Database
+from neo.storage.replication.backup_links import UpstreamLinks
+from neo.storage.replication.received_votes import ReceivedVotes
+
+#: Times that lacking rows are asked for. One is enough, unless connections are lost meanwhile.
+FETCHES_MAX = 3
+
+
+@dataclass(eq=False, repr=False)
+class VoteFetch:
+    """Bound: one job for each transaction that the upstream cluster finishes."""
+
+    database: Database
+    cells: Cells
+    background: Background
+    upstream: UpstreamLinks
+    votes: ReceivedVotes
+
+    def ask(self, peer: Peer, message_id: int, m: AskVoted) -> None:
+        """Answer when all rows are here durably, with ErrorAnswer if they cannot be."""
+        if not self.cells.backup.active:
+            raise ErrorAnswer(ErrorCode.NOT_READY, "this node is not one of a backup")
+        self.background.run(self._answer(peer, message_id, m))
+
+    async def _answer(self, peer: Peer, message_id: int, m: AskVoted) -> None:
+        try:
+            await self._fetch(m)
+            if m.mark is not None:
+                self._mark(m.mark)
+        except (ConnectionLost, ErrorAnswer, BackendRefused) as e:
+            text = e.message if isinstance(e, ErrorAnswer) else str(e)
+            peer.refuse(
+                message_id,
+                ErrorCode.INCOMPLETE_TRANSACTION,
+                f"the rows of transaction {m.ttid.hex()} cannot be had: {text}",
+            )
+        else:
+            self.database.answer_stored(peer, message_id, AnswerVoted(m.ttid))
+
+    async def _fetch(self, m: AskVoted) -> None:
+        partition = self.cells.partitions.partition
+        wanted: dict[int, set[bytes]] = {each: set() for each in m.source_dict}
+        for oid in m.oid_list:
+            if (oids := wanted.get(partition(oid))) is not None:
+                oids.add(oid)
+
+        def lacking() -> list[int]:
+            return [
+                each
+                for each, oids in wanted.items()
+                if not self.votes.has(m.ttid, each, oids, partition(m.ttid) == each)
+            ]
+
+        for _ in range(FETCHES_MAX):
+            while (lack := lacking()) and self.votes.arriving(m.ttid, lack):
+                await self.votes.changed()
+            if not lack:
+                break
+            by_source: dict[Address, list[int]] = {}
+            for each in lack:
+                by_source.setdefault(m.source_dict[each], []).append(each)
+            for address, partitions in by_source.items():
+                source = await self.upstream.connect(m.upstream_name, address)
+                await source.ask(AskFetchVoted(m.ttid, partitions))
+                self.votes.arrived(source, m.ttid, partitions)
+        if lack := lacking():
+            raise ErrorAnswer(
+                ErrorCode.INCOMPLETE_TRANSACTION, f"rows are missing in partition {lack[0]}"
+            )
+        self.votes.confirm(m.ttid)
+
+    def _mark(self, mark: SyncMark) -> None:
+        ttid, xid, since, text, partitions, _ = mark
+        self.database.backend.mark_prepared(Prepared(ttid, xid, since, text, partitions), [])
