@@ -160,8 +160,8 @@ class PrimaryMaster(Core):
         for peer in cluster.storages():
             peer.send(cluster.table())
         cluster.ask_confirmations()
-        found = await verify(cluster, self)
-        memory = recovery.backup
+        found = await verify(cluster, self, recovery.backup)
+        memory = found.memory
         await self.comparison.compare(None if memory is None else memory.least, recovery.forced)
         # What storage nodes answered last made the table durable, too.
         assert cluster.partitions.ptid is not None

@@ -14,7 +14,7 @@ from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
 from neo.master.maintenance.truncation import check_all_there
 from neo.master.parts import Operation
-from neo.master.phases.recovery import Memory
+from neo.master.phases.memory import Memory
 from neo.master.settings import MasterSettings
 from neo.master.states import Event
 from neo.node.core import Core

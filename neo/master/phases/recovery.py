@@ -10,11 +10,11 @@ awaited.
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
 
 from neo.master.cluster import Cluster
 from neo.master.phases.comparison import Comparison
 from neo.master.phases.empty_database import turn_out
+from neo.master.phases.memory import Memory
 from neo.master.settings import MasterSettings
 from neo.node.core import Core
 from neo.node.peer import Peer
@@ -50,21 +50,6 @@ GIVEN_UP_TABLES = 1000 * UNKNOWN_TABLES
 #: Time that a new primary waits for all nodes with readable cells. They notice the loss of the old
 #: primary within three seconds; nodes that come later copy what they miss.
 STORAGES_SECONDS = 6.0
-
-
-class Memory(NamedTuple):
-    """What storage nodes remember of a backup when the cluster starts again."""
-
-    #: ``backup_tid`` of each node: up to which tid the cells are complete that it knows to be readable.
-    tids: dict[int, bytes | None]
-    #: (partition, nid) of readable cells whose nodes were lost when the cells became readable: the master
-    #: knew that they were complete up to some tid, but the nodes did not know that they can be read.
-    unaware: frozenset[tuple[int, int]]
-
-    @property
-    def least(self) -> bytes | None:
-        """The tid up to which the cells of all nodes that remember one are complete."""
-        return min((tid for tid in self.tids.values() if tid is not None), default=None)
 
 
 class Recovery:

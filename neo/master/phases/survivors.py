@@ -15,6 +15,7 @@ from neo.master.cluster import Cluster
 from neo.master.commit.outcomes import Outcome
 from neo.master.commit.prepared import Survivor
 from neo.master.commit.transactions import Mark
+from neo.master.phases.memory import Memory
 from neo.protocol.ids import format_nids, format_xid
 from neo.protocol.packets import AnswerPreparedTransactions
 
@@ -23,11 +24,13 @@ logger = logging.getLogger("neo.master")
 
 class Found(NamedTuple):
     """What VERIFYING found. ``answers``: marks and outcomes by node id. ``tids``: of the transactions
-    that were finished, by ttid. ``truncate_tid``: everything later was deleted."""
+    that were finished, by ttid. ``truncate_tid``: everything later was deleted. ``memory``: what nodes
+    remember of the backup now; None if the database is none."""
 
     answers: dict[int, AnswerPreparedTransactions]
     tids: dict[bytes, bytes]
     truncate_tid: bytes | None
+    memory: Memory | None
 
 
 class Settled(NamedTuple):

@@ -8,6 +8,7 @@ from operator import itemgetter
 
 from neo.master.cluster import Cluster
 from neo.master.ids import GREATEST_TID, UNKNOWN_TIDS
+from neo.master.phases.memory import Memory
 from neo.master.phases.survivors import Found, complete
 from neo.node.core import Core
 from neo.node.peer import Peer
@@ -29,9 +30,9 @@ from neo.protocol.packets import (
 logger = logging.getLogger("neo.master")
 
 
-async def verify(cluster: Cluster, core: Core) -> Found:
+async def verify(cluster: Cluster, core: Core, memory: Memory | None) -> Found:
     """Finish the transactions that were committed, then learn the greatest ids. Return what nodes
-    remember of prepared transactions.
+    remember of prepared transactions, and of a backup. ``memory``: what they remembered of it.
 
     Storage nodes that are lost meanwhile are left out. If one is needed, this workflow is cancelled.
     """
@@ -40,6 +41,8 @@ async def verify(cluster: Cluster, core: Core) -> Found:
     whole = complete(cluster, prepared)
     locked = {ttid: tid for ttid, tid in behind.items() if ttid not in whole} | locked
     await _find_tids(cluster, voted, locked, whole)
+    if memory is not None:
+        memory = memory.finish(cluster, [locked[ttid] for ttid in voted if ttid in locked])
     # In the order of commits, so that a node has durably all transactions up to its last tid at any
     # moment.
     for ttid, tid in sorted(locked.items(), key=itemgetter(1)):
@@ -51,7 +54,7 @@ async def verify(cluster: Cluster, core: Core) -> Found:
     await _last_ids(cluster, core)
     for ttid in (*voted, *_named(prepared)):
         cluster.tids.seen(ttid)
-    found = Found(prepared, locked, cluster.truncate_tid)
+    found = Found(prepared, locked, cluster.truncate_tid, memory)
     cluster.truncate_tid = None
     return found
 
