@@ -15,12 +15,15 @@ that a restart does not take it back either.
 A cell that was out of date *joins* when it is complete up to some tid: it gets orders like the others,
 holds ``tid`` back until it has reached it, and can then be read.
 
+A synchronous backup gets the rows of a transaction before it is announced: cells that have *unlocked* it
+have nothing to fetch.
+
 This module does no IO; methods return the orders to send.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
@@ -51,12 +54,18 @@ class Cell:
     told: bytes = ZERO_TID
     #: The order that its node works on.
     order: Order | None = None
+    #: The last transaction that its node unlocked with everything before it that changed the partition.
+    unlocked: bytes = ZERO_TID
     #: It cannot be read yet. ``told`` becomes durable with the change of the partition table.
     joining: bool = False
 
     @property
     def reached(self) -> bytes:
         return max(self.tid, self.told)
+
+    def has(self, changed: bytes) -> bool:
+        """Return whether nothing is to be fetched, if its partition changed last at ``changed``."""
+        return max(self.tid, self.told, self.unlocked) >= changed
 
 
 class BackupCells:
@@ -79,6 +88,16 @@ class BackupCells:
         self.last = tid
         for partition in partitions:
             self.changed[partition] = tid
+
+    def unlocked(self, tid: bytes, partitions: Iterable[int], nids: Container[int]) -> None:
+        """Note an upstream transaction that these nodes have locked, and were told to unlock. ``tid`` is
+        greater than ``last``."""
+        partitions = list(partitions)
+        for partition in partitions:
+            for nid, cell in self.rows[partition].items():
+                if nid in nids and not cell.joining and cell.has(self.changed[partition]):
+                    cell.unlocked = tid
+        self.heard(tid, partitions)
 
     def jumped(self, tid: bytes) -> None:
         """Note that the last transaction is ``tid``, and that earlier ones may have changed any
@@ -106,14 +125,29 @@ class BackupCells:
         if cell.order is not None and cell.order.tid <= tid:
             cell.order = None
 
-    def joined(self) -> list[tuple[int, int]]:
-        """Return (partition, nid) of the joining cells that can be read from now on."""
+    @property
+    def complete(self) -> bytes:
+        """The tid up to which all cells that can be read are complete durably."""
+        cells = [cell.tid for cell in self.all() if not cell.joining]
+        return min(cells, default=ZERO_TID) if all(self.rows) else ZERO_TID
+
+    def joining(self) -> dict[tuple[int, int], Cell]:
+        """Return (partition, nid) → cell of those that cannot be read yet."""
+        return {
+            (partition, nid): cell
+            for partition, row in enumerate(self.rows)
+            for nid, cell in row.items()
+            if cell.joining
+        }
+
+    def joined(self, least: bytes = ZERO_TID) -> list[tuple[int, int]]:
+        """Return (partition, nid) of the joining cells that can be read from now on: those that have
+        reached ``tid``, and ``least``."""
         found = []
-        for partition, row in enumerate(self.rows):
-            for nid, cell in row.items():
-                if cell.joining and cell.tid >= self.tid:
-                    cell.joining = False
-                    found.append((partition, nid))
+        for place, cell in self.joining().items():
+            if cell.tid >= max(self.tid, least):
+                cell.joining = False
+                found.append(place)
         return found
 
     def remove(self, partition: int, nid: int) -> None:
@@ -153,7 +187,7 @@ class BackupCells:
         for nid, cell in sorted(row.items()):
             if cell.order is not None or cell.reached >= self.last:
                 continue
-            if cell.reached >= self.changed[partition]:
+            if cell.has(self.changed[partition]):
                 cell.told = self.last
                 if cell.joining:
                     cell.tid = self.last

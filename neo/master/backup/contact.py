@@ -35,7 +35,8 @@ class Contact:
         self._pulse: Pulse | None = None
         self._heard = core.host.monotonic()
         self._ever = self._late = self._stopped = False
-        self._reason = "it was not reached yet"
+        #: Why the upstream cluster was not followed last.
+        self.reason = "it was not reached yet"
 
     def stop(self) -> None:
         self._stopped = True
@@ -50,14 +51,14 @@ class Contact:
     def failed(self, reason: str) -> None:
         """Note why the upstream cluster is not followed."""
         self._pulse = None
-        self._reason = reason
+        self.reason = reason
 
     def silence(self) -> Silence | None:
         """Return how long the upstream cluster has been silent; None while it answers."""
         if self._pulse is not None and not self._late:
             return None
         reason = (
-            self._reason
+            self.reason
             if self._pulse is None
             else "the connection is open, but it does not answer"
         )

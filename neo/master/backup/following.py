@@ -29,7 +29,15 @@ from neo.master.backup.contact import Contact
 from neo.master.backup.orders import Orders
 from neo.master.backup.pack import Packer
 from neo.master.backup.readers import Readers
-from neo.master.backup.upstream import Unfit, Upstream, check_history, join, last_transaction
+from neo.master.backup.sync import Synchronous
+from neo.master.backup.upstream import (
+    SyncUpstream,
+    Unfit,
+    Upstream,
+    check_history,
+    join,
+    last_transaction,
+)
 from neo.master.cluster import Cluster, left_behind
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
@@ -102,11 +110,24 @@ class Backup:
         self._kept_ptid = 0
         #: The last transaction that was announced while the histories were compared.
         self._heard = ZERO_TID
+        name = self.upstream_name or ""
         self.orders = Orders(
-            cluster, core, self.cells, self.upstream_name or "", self._sources, self._ask
+            cluster, core, self.cells, name, self._sources, self._ask, self._may_fetch
         )
         self._asking: dict[int, bool] = {}  # by AskRecovery; True: ask again when it is answered
         self._readers = Readers(cluster, known.last)
+        #: None if this backup is not configured to be synchronous.
+        self.synchronous: Synchronous | None = None
+        if settings.sync and self.upstream_name:
+            self.synchronous = Synchronous(
+                cluster,
+                core,
+                self.cells,
+                self._readers,
+                self.orders,
+                name,
+                lambda: self._kept,
+            )
         self._told_admin: Address | None = None
         self._task: Task[None] | None = None
         self._stopped = False
@@ -144,6 +165,8 @@ class Backup:
     def stop(self) -> None:
         self._stopped = True
         self.orders.stop()
+        if self.synchronous is not None:
+            self.synchronous.stop()
         self.contact.stop()
         if self._task is not None:
             self._task.cancel()
@@ -156,15 +179,22 @@ class Backup:
         try:
             while True:
                 own_name, nid = self._cluster.name, self._cluster_nid
-                peer, upstream = await join(
-                    self._core, self, own_name, cluster, nid, self.contact.failed
+                sync = self.synchronous
+                upstream = Upstream(self) if sync is None else SyncUpstream(self, sync)
+                peer = await join(
+                    *(self._core, upstream, self.masters, own_name, cluster, nid),
+                    self.contact.failed,
                 )
                 self._cluster_nid = upstream.nid
                 pause = RETRY_SECONDS
                 try:
+                    if sync is not None:
+                        await sync.greet(peer, upstream)
                     last = await last_transaction(peer, upstream, len(self.cells.rows))
                     await check_history(self._core, upstream, cluster, self.cells.last, last)
                     self._connected(upstream, last)
+                    if sync is not None:
+                        sync.followed(peer, upstream)
                     self.contact.begin(peer)
                     reported = await upstream.ended
                     if upstream.stopping:
@@ -181,6 +211,8 @@ class Backup:
                     if isinstance(e, Unfit):
                         pause = UNFIT_SECONDS
                 self._following, self._heard = None, ZERO_TID
+                if sync is not None:
+                    sync.lost(self.contact.reason)
                 self._upstream_lost()
                 peer.close()
                 await self._core.sleep(pause)
@@ -209,6 +241,8 @@ class Backup:
             self._heard = max(self._heard, tid)
             return
         self._cluster.tids.seen(tid)
+        if self.synchronous is not None and self.synchronous.heard(tid):
+            return
         if tid <= self.cells.last:
             logger.error(
                 "transaction %s was imported into the upstream cluster before %s: this backup will"
@@ -233,6 +267,9 @@ class Backup:
         if self._following is None or self._cluster.state is not BACKINGUP:
             return []
         return self._following.sources(partition)
+
+    def _may_fetch(self) -> bool:
+        return self.synchronous is None or self.synchronous.may_fetch()
 
     def _tell_admins(self) -> None:
         for address in [] if self._following is None else self._following.admins()[:1]:
@@ -326,6 +363,8 @@ class Backup:
         """React to a change of the partition table of this cluster."""
         self._remove((p, nid) for p, nid, state in changes if not state.readable)
         self._ask_readable()
+        if self.synchronous is not None:
+            self.synchronous.cells_changed()
 
     def storage_lost(self, nid: int) -> None:
         """Drop cells of a node that were about to join; they start again when it comes back."""
@@ -333,6 +372,8 @@ class Backup:
         self._forgetful.discard(nid)
         joining = [p for p, cell in self.cells.of_node(nid).items() if cell.joining]
         self._remove((partition, nid) for partition in joining)
+        if self.synchronous is not None:
+            self.synchronous.storage_lost(nid)
 
     def _remove(self, cells: Iterable[tuple[int, int]]) -> None:
         nids = set()
@@ -356,7 +397,10 @@ class Backup:
         before = self.cells.tid
         if self._cluster.published.complete and self._kept and self.cells.advance():
             self._show(before)
-        for partition, nid in self.cells.joined():
+        if self.synchronous is not None:
+            self.synchronous.evaluate()
+        joined = self.cells.joined() if self.synchronous is None else self.synchronous.joined()
+        for partition, nid in joined:
             self._replication.done(nid, partition)
 
     @property
@@ -394,6 +438,14 @@ class Backup:
             self._cluster.change_state(Event.FOLLOWING)
 
     # -- the end -----------------------------------------------------------------------------------
+
+    def end(self, ending: Callable[[], None]) -> None:
+        """Call back when nothing is being locked, and what was locked is complete durably: now, unless
+        this backup is synchronous (specification 25.25)."""
+        if self.synchronous is None:
+            ending()
+        else:
+            self.synchronous.end(ending)
 
     def leave(self) -> bytes:
         """Stop, and return the tid after which everything is to be deleted. Cells that are not complete

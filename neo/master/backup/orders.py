@@ -18,7 +18,8 @@ ORDER_SECONDS = 30.0
 @dataclass(eq=False, repr=False)
 class Orders:
     """Bound: one order for each cell. ``name``: of the upstream cluster. ``sources``: where a partition
-    can be read there. ``ask``: asks a node to which nothing is to be ordered what it has."""
+    can be read there. ``ask``: asks a node to which nothing is to be ordered what it has. ``fetches``:
+    whether cells may fetch from upstream now."""
 
     cluster: Cluster
     core: Core
@@ -26,6 +27,7 @@ class Orders:
     name: str
     sources: Callable[[int], list[Address]]
     ask: Callable[[int], None]
+    fetches: Callable[[], bool]
     #: Sources of the current orders, and when these were sent.
     _given: dict[Order, tuple[Address | None, float]] = field(default_factory=dict, init=False)
     _stopped: bool = field(default=False, init=False)
@@ -52,7 +54,7 @@ class Orders:
         orders = [
             order
             for partition in partitions or range(len(self.cells.rows))
-            for order in self.cells.orders(partition, self.sources)
+            for order in self.cells.orders(partition, self._can_fetch)
         ]
         messages: dict[tuple[int, bytes, str], dict[int, Address | None]] = {}
         for order in orders:
@@ -68,6 +70,9 @@ class Orders:
                 peer.send(Replicate(tid, name, sources))
         for nid in sorted({order.nid for order in orders if order.source is Where.NOWHERE}):
             self.ask(nid)
+
+    def _can_fetch(self, partition: int) -> bool:
+        return self.fetches() and bool(self.sources(partition))
 
     def _source(self, order: Order) -> tuple[str, Address | None]:
         if order.source is Where.UPSTREAM:

@@ -21,9 +21,11 @@ from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     FEATURE_PACK,
+    FEATURE_SYNC,
     FEATURES,
     Address,
     AskLastTransaction,
+    AskLockBackup,
     AskTransactionInformation,
     FlushLog,
     InvalidateObjects,
@@ -65,8 +67,20 @@ class Follower(Protocol):
         """A pack was asked for."""
 
 
+class Locks(Protocol):
+    """Receives what the upstream master asks of a synchronous backup."""
+
+    def lock(self, peer: Peer, message_id: int, m: AskLockBackup) -> None:
+        """Lock a transaction, then answer. Raise ErrorAnswer to refuse."""
+
+
 class Upstream(Handler):
     """One connection. ``nodes`` and ``partitions``: those of the upstream cluster."""
+
+    #: What this master announces.
+    announced: tuple[str, ...] = (FEATURE_PACK,)
+    #: The upstream master announced ``sync``.
+    synchronous = False
 
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
@@ -122,23 +136,41 @@ class Upstream(Handler):
         self.ended.resolve("its operation stops")
 
 
+class SyncUpstream(Upstream):
+    """The connection of a synchronous backup (specification 25)."""
+
+    announced = (FEATURE_PACK, FEATURE_SYNC)
+
+    def __init__(self, follower: Follower, locks: Locks) -> None:
+        super().__init__(follower)
+        self._locks = locks
+
+    @on(NotifyFeatures)
+    def features_known(self, peer: Peer, message_id: int, m: NotifyFeatures) -> None:
+        self.synchronous = FEATURE_SYNC in m.features
+
+    @on(AskLockBackup)
+    def lock(self, peer: Peer, message_id: int, m: AskLockBackup) -> None:
+        self._locks.lock(peer, message_id, m)
+
+
 async def join(
     core: Core,
-    follower: Follower,
+    handler: Upstream,
+    masters: MasterCandidates,
     own_name: str,
     cluster: str,
     nid: int | None,
     failed: Callable[[str], None],
-) -> tuple[Peer, Upstream]:
+) -> Peer:
     """Identify to the primary master of the upstream cluster, as soon as there is one. ``failed`` is told
     why a try failed."""
-    extra = {"backup": own_name, FEATURES: [FEATURE_PACK]}
+    extra = {"backup": own_name, FEATURES: list(handler.announced)}
     request = RequestIdentification(NodeType.CLIENT, nid, None, cluster, None, extra)
-    handler = Upstream(follower)
-    peer, accepted = await find_primary(core, follower.masters, request, handler, failed=failed)
+    peer, accepted = await find_primary(core, masters, request, handler, failed=failed)
     handler.nid = accepted.your_nid
     peer.node = Node(NodeType.MASTER, accepted.nid, peer.address, NodeState.RUNNING)
-    return peer, handler
+    return peer
 
 
 async def last_transaction(peer: Peer, upstream: Upstream, partitions: int) -> bytes:

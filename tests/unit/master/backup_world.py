@@ -52,9 +52,14 @@ class BackupWorld(MasterWorld):
         if admin:
             nodes.append((NodeType.ADMIN, admin, -0x2FFFFFFF, NodeState.RUNNING, 7.0))
         remote.send(NotifyNodeInformation(1.0, nodes))
-        remote.send(SendPartitionTable(1, 0, rows or spread(1, 2)))
+        rows = rows or spread(1, 2, partitions=self.master.settings.partitions)
+        remote.send(SendPartitionTable(1, 0, rows))
+        self.greet(remote)
         remote.answer(remote.take(AskLastTransaction), AnswerLastTransaction(tid(last)))
         return remote
+
+    def greet(self, upstream: Remote) -> None:
+        """Play what a synchronous backup asks before it compares histories."""
 
     def backingup(self, count: int = 1, last: int = 0) -> tuple[Remote, list[Remote]]:
         """Make a new cluster that is BACKINGUP."""

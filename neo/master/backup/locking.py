@@ -1,0 +1,201 @@
+"""What storage nodes of a synchronous backup are asked, for each transaction that it is to lock
+(specification 25.10, 25.20).
+
+The order is that of :mod:`neo.master.backup.pipeline`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from neo.master.backup.pipeline import BackupTransaction, Pipeline
+from neo.master.cluster import Cluster
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.packets import (
+    AbortTransaction,
+    Address,
+    AnswerInformationLocked,
+    AnswerLockBackup,
+    AnswerVoted,
+    AskLockBackup,
+    AskLockInformation,
+    AskVoted,
+    NotifyUnlockInformation,
+)
+
+logger = logging.getLogger("neo.master")
+
+
+class Member(Protocol):
+    """The membership of the backup in the commits of the upstream cluster."""
+
+    @property
+    def may_lock(self) -> bool:
+        """Whether the lock of another transaction may begin."""
+
+    @property
+    def may_unlock(self) -> bool:
+        """Whether every master would come to a partition table in which lost nodes are out of date."""
+
+    def leave(self, reason: str) -> None:
+        """Give up the membership: a transaction cannot be prepared."""
+
+    def unlocked(self, transaction: BackupTransaction) -> None:
+        """Note a transaction that its nodes were told to unlock."""
+
+
+class Locking:
+    """``name``: of the upstream cluster. ``source``: return a storage node of it that has a partition;
+    the same one as long as possible, because nodes that fetch from it subscribe there (specification
+    25.11)."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        source: Callable[[int], Address | None],
+        member: Member,
+    ) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._source = source
+        self._member = member
+        self.pipeline = Pipeline(cluster.partitions.readable)
+        #: Pending AskLockBackup by ttid.
+        self._askers: dict[bytes, tuple[Peer, int]] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether a transaction is between its lock and its unlock."""
+        return self.pipeline.locking
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def add(self, peer: Peer, message_id: int, m: AskLockBackup) -> None:
+        """Prepare a transaction, and lock it when it is its turn. Raise ValueError if it is not later
+        than the earlier ones."""
+        partition = self._cluster.partitions.partition
+        partitions = frozenset(partition(id_) for id_ in (m.ttid, *m.oid_list))
+        transaction = BackupTransaction(m.ttid, m.tid, m.oid_list, partitions)
+        self.pipeline.add(transaction)
+        self._askers[m.ttid] = peer, message_id
+        self._ask_rows(transaction)
+
+    def _ask_rows(self, transaction: BackupTransaction) -> None:
+        """Ask nodes with readable cells for the rows, unless they were asked."""
+        for nid, partitions in self.pipeline.lacking(transaction).items():
+            request = self.request(transaction.ttid, transaction.oids, partitions)
+            if request is None:
+                self._member.leave("the upstream cluster does not serve all partitions")
+                return
+            if (storage := self._cluster.connected.get(nid)) is not None:
+                storage.ask(request).then(self._voted(transaction, storage, nid))
+
+    def request(
+        self, ttid: bytes, oids: Collection[bytes], partitions: Collection[int]
+    ) -> AskVoted | None:
+        """Return the question for the rows of a transaction in these partitions; None if one of them
+        cannot be read in the upstream cluster."""
+        sources = {}
+        for partition in partitions:
+            if (source := self._source(partition)) is None:
+                return None
+            sources[partition] = source
+        own = [oid for oid in oids if self._cluster.partitions.partition(oid) in sources]
+        return AskVoted(ttid, self._name, sources, own, None)
+
+    def _voted(
+        self, transaction: BackupTransaction, storage: Peer, nid: int
+    ) -> Callable[[Future[AnswerVoted]], None]:
+        def voted(future: Future[AnswerVoted]) -> None:
+            if self.pipeline.get(transaction.ttid) is not transaction:
+                return  # it was dropped
+            try:
+                future.result()
+            except ConnectionLost:
+                return  # storage_lost() takes the node out of the transaction
+            except ErrorAnswer as e:
+                ttid = transaction.ttid.hex()
+                self._member.leave(f"{storage!r} did not get transaction {ttid}: {e.message}")
+                return
+            self.pipeline.prepared(transaction, nid)
+            self.evaluate()
+
+        return voted
+
+    # -- locks -------------------------------------------------------------------------------------
+
+    def evaluate(self) -> None:
+        """Unlock what is locked, and begin the next lock if it is its turn."""
+        while self._member.may_unlock and (locked := self.pipeline.pop_locked()) is not None:
+            self._unlock(locked)
+        if self._member.may_lock and (next_ := self.pipeline.next()) is not None:
+            self._lock(next_)
+
+    def _lock(self, transaction: BackupTransaction) -> None:
+        for nid in self.pipeline.lock(transaction):
+            if (storage := self._cluster.connected.get(nid)) is not None:
+                request = AskLockInformation(transaction.ttid, transaction.tid)
+                storage.ask(request).then(self._locked(transaction, storage, nid))
+
+    def _locked(
+        self, transaction: BackupTransaction, storage: Peer, nid: int
+    ) -> Callable[[Future[AnswerInformationLocked]], None]:
+        def locked(future: Future[AnswerInformationLocked]) -> None:
+            if self.pipeline.get(transaction.ttid) is not transaction:
+                return  # the operation stopped
+            try:
+                future.result()
+            except ConnectionLost:
+                return
+            except ErrorAnswer as e:
+                # The node lacks what it could not lock: recovery or replication must copy it.
+                ttid = transaction.ttid.hex()
+                logger.error("%r failed to lock transaction %s: %s", storage, ttid, e)
+                self._cluster.disconnect(storage)
+                return
+            self.pipeline.locked(transaction, nid)
+            self.evaluate()
+
+        return locked
+
+    def _unlock(self, transaction: BackupTransaction) -> None:
+        for nid in sorted(transaction.nodes):
+            if (storage := self._cluster.connected.get(nid)) is not None:
+                storage.send(NotifyUnlockInformation(transaction.ttid))
+        self._member.unlocked(transaction)
+        peer, message_id = self._askers.pop(transaction.ttid)
+        peer.answer(message_id, AnswerLockBackup(transaction.ttid))
+
+    # -- losses ------------------------------------------------------------------------------------
+
+    def storage_lost(self, nid: int) -> None:
+        """Take a node out of all transactions. Call :meth:`cells_changed` when its cells are out of date:
+        without the node the cluster may not be operational."""
+        self.pipeline.storage_lost(nid)
+
+    def cells_changed(self) -> None:
+        """Ask nodes that have got a readable cell for the rows that they lack, and go on."""
+        for transaction in self.pipeline.preparing():
+            if self.pipeline.get(transaction.ttid) is transaction:  # not dropped, for an earlier one
+                self._ask_rows(transaction)
+        self.evaluate()
+
+    def drop(self, reason: str) -> None:
+        """Refuse the transactions that no node was asked to lock, and abort them."""
+        for transaction in self.pipeline.drop():
+            peer, message_id = self._askers.pop(transaction.ttid)
+            peer.refuse(message_id, ErrorCode.INCOMPLETE_TRANSACTION, reason)
+            for nid in sorted({nid for _, nid in transaction.cells}):
+                if (storage := self._cluster.connected.get(nid)) is not None:
+                    storage.send(AbortTransaction(transaction.ttid, []))
+
+    def clear(self) -> None:
+        """Forget everything: the operation stops."""
+        self.pipeline.clear()
+        self._askers.clear()

@@ -1,0 +1,450 @@
+"""A synchronous backup joins the commits of its upstream cluster (specification 25).
+
+Theory of operation
+-------------------
+::
+
+    outside ── near the end: AskJoinSync ──> joining ── all cells complete: AskSyncLease ──> in sync
+       ▲                                        │                                               │
+       └────── refused, too late, lost, a transaction cannot be prepared, the lease is over ────┘
+
+Outside, the backup follows by orders, as any backup does. When all that it has heard of is complete it
+joins: from then on the upstream master asks it to lock every transaction, and counts on it as long as it
+holds a lease. :mod:`neo.master.backup.locking` has the transactions.
+
+Rules:
+
+* the backup gives up its lease before it refuses or drops anything (specification 25.40);
+* nothing is fetched from upstream while a transaction is between its lock and its unlock: its rows are
+  here already;
+* while the backup is a member, a cell becomes readable only when it has all that was locked, and no
+  transaction is between its lock and its unlock (specification 25.21).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from neo.master.backup.cells import BackupCells
+from neo.master.backup.locking import Locking
+from neo.master.backup.pipeline import BackupTransaction
+from neo.master.backup.readers import Readers
+from neo.master.cluster import Cluster
+from neo.node.core import Core
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.enums import ClusterState, ErrorCode
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import ZERO_TID, format_nids
+from neo.protocol.packets import (
+    FEATURE_SYNC,
+    Address,
+    AnswerJoinSync,
+    AnswerLockBackup,
+    AnswerSyncLease,
+    AskJoinSync,
+    AskLockBackup,
+    AskSyncLease,
+    NotifySynced,
+    Ping,
+    SyncRow,
+)
+
+logger = logging.getLogger("neo.master")
+
+#: Interval of the check whether the backup can join, or a cell can. What was heard of since the last
+#: check need not be complete.
+TICK_SECONDS = 0.25
+#: Interval of AskSyncLease, and the length of a lease (specification 25.14).
+LEASE_INTERVAL = 0.5
+LEASE_SECONDS = 2.0
+#: The upstream cluster waits so long for the first lease (specification 25.13).
+JOIN_SECONDS = 1.0
+#: Pause before the backup joins again (specification 25.18).
+RETRY_SECONDS = 1.0
+#: Locks are held back for so long while a cell becomes readable (specification 25.41). Then they go on
+#: for twice the time, even if the cell never comes to its end.
+HOLD_SECONDS = 1.0
+
+_ASYNC, _JOINING, _SYNC, _LOST = "async", "joining", "sync", "lost"
+
+
+class Source(Protocol):
+    """The upstream cluster, as far as a synchronous backup needs it."""
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether its master announced ``sync``."""
+
+    def sources(self, partition: int) -> list[Address]:
+        """Return the addresses of nodes from which the partition can be fetched now."""
+
+
+class Giver(Protocol):
+    """What orders storage nodes to complete their cells."""
+
+    def give(self) -> None:
+        """Send orders for all cells that are not complete."""
+
+
+@dataclass(slots=True, eq=False)
+class _Membership:
+    """From AskJoinSync until the backup leaves. ``limit``: it leaves then, by the monotonic clock."""
+
+    peer: Peer
+    limit: float = math.inf
+    #: The last transaction of the upstream cluster when it began to wait for this backup; None before.
+    tid: bytes | None = None
+    #: When a lease was asked last; None before all cells were complete.
+    asked: float | None = None
+    #: A lease was granted: the backup is in sync until ``limit``.
+    leased: bool = False
+    #: Cells that locks are held back for, until when, and when they may be held back again.
+    held: list[tuple[int, int]] = field(default_factory=list)
+    held_until: float = 0.0
+    hold_again: float = 0.0
+
+
+class Synchronous:
+    """The synchronous backup of one stay in backup mode. Bounds: those of the pipeline; one address for
+    each partition."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        core: Core,
+        cells: BackupCells,
+        readers: Readers,
+        orders: Giver,
+        name: str,
+        kept: Callable[[], bool],
+    ) -> None:
+        """``name``: of the upstream cluster. ``kept``: whether a storage node has the partition table on
+        its disk."""
+        self._cluster = cluster
+        self._core = core
+        self._cells = cells
+        self._readers = readers
+        self._orders = orders
+        self._kept = kept
+        self._source: Source | None = None
+        self._member: _Membership | None = None
+        self._locking = Locking(cluster, name, self._choose, self)
+        self._chosen: dict[int, Address] = {}
+        #: The last transaction that was unlocked here: every readable cell has it, and all earlier ones.
+        self._last = ZERO_TID
+        #: The last transaction that had been heard of at the last tick.
+        self._seen = ZERO_TID
+        self._join_again = 0.0
+        #: Until when the backup was in sync; None if it never was.
+        self._until: float | None = None
+        self._since = core.host.time()
+        self._reason = "the upstream cluster was not reached yet"
+        #: Called when nothing is being locked: backup mode is to end.
+        self._ending: Callable[[], None] | None = None
+        self._stopped = False
+
+    # -- for people --------------------------------------------------------------------------------
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether the backup holds a lease (specification 25.14)."""
+        member = self._member
+        return member is not None and member.leased and self._now() < member.limit
+
+    def row(self) -> SyncRow:
+        """Return the state of this backup (specification 25.28)."""
+        state, member = _ASYNC, self._member
+        seconds = None if self._until is None else max(self._now() - self._until, 0.0)
+        if self.in_sync:
+            state, seconds = _SYNC, 0.0
+        elif member is not None and not member.leased:
+            state = _JOINING
+        elif member is not None or (seconds is not None and seconds < LEASE_SECONDS):
+            state = _LOST
+        reason = "" if state == _SYNC else self._reason
+        return (self._cluster.name, state, self._since, self._cells.tid, seconds, reason)
+
+    def _now(self) -> float:
+        return self._core.host.monotonic()
+
+    # -- the upstream cluster ------------------------------------------------------------------------
+
+    async def greet(self, peer: Peer, source: Source) -> None:
+        """Tell the upstream master what is complete, if it knows synchronous backups (specification
+        25.22). Raise ConnectionLost."""
+        await peer.ask(Ping())  # its features come before the answer
+        while self._locking.busy:
+            await self._core.sleep(TICK_SECONDS)
+        if source.synchronous:
+            peer.send(NotifySynced(max(self._cells.tid, self._last)))
+
+    def followed(self, peer: Peer, source: Source) -> None:
+        """Join when the backup is near the end of the upstream cluster, which is followed from now on."""
+        self._source, self._seen = source, self._cells.last
+        self._explain("it is not near the end of the upstream cluster yet")
+        if source.synchronous:
+            self._tick(peer, source)
+        else:
+            self._explain("the upstream cluster does not know synchronous backups: update it")
+
+    def lost(self, reason: str) -> None:
+        """React to the end of the connection with the upstream cluster."""
+        self._source = None
+        self.leave(f"the upstream cluster is lost: {reason}")
+        self._explain(f"the upstream cluster is lost: {reason}")
+
+    def _explain(self, reason: str) -> None:
+        """Note why the backup is not in sync."""
+        if reason != self._reason:
+            self._reason = reason
+            logger.info("this backup is not in sync: %s", reason)
+
+    def _choose(self, partition: int) -> Address | None:
+        """Return the storage node of the upstream cluster where a partition is fetched, the same one as
+        long as it can be read there: nodes subscribe to it (specification 25.11)."""
+        sources = [] if self._source is None else self._source.sources(partition)
+        if not sources:
+            return None
+        if self._chosen.get(partition) not in sources:
+            self._chosen[partition] = self._core.host.random.choice(sources)
+        return self._chosen[partition]
+
+    def _tick(self, peer: Peer, source: Source) -> None:
+        """Join, ask for leases, let cells become readable. Call once for each connection; it reschedules
+        itself."""
+        if source is not self._source or self._stopped:
+            return
+        now = self._now()
+        if self._member is None:
+            if now >= self._join_again and self._may_join():
+                self._join(peer)
+        elif now >= self._member.limit:
+            self.leave(
+                "the upstream cluster did not renew the lease in time"
+                if self._member.leased
+                else "its cells were not complete in time to join"
+            )
+        else:
+            self._renew(self._member, now)
+            self._hold(self._member, now)
+        self._seen = self._cells.last
+        self._core.call_later(TICK_SECONDS, lambda: self._tick(peer, source))
+
+    # -- join and leave ------------------------------------------------------------------------------
+
+    def _may_join(self) -> bool:
+        cluster = self._cluster
+        if cluster.state is not ClusterState.BACKINGUP or self._ending or self._locking.busy:
+            return False
+        if unable := self._unable():
+            self._explain(f"{format_nids(unable)} must be updated to take part")
+            return False
+        return self._cells.complete >= self._seen
+
+    def _unable(self) -> list[int]:
+        """Return the nodes with readable cells that do not know synchronous backups."""
+        nodes = self._cluster.nodes
+        return [
+            nid
+            for nid in sorted(self._cluster.partitions.nodes(readable_only=True))
+            if (node := nodes.get(nid)) is None or FEATURE_SYNC not in node.features
+        ]
+
+    def _join(self, peer: Peer) -> None:
+        member = self._member = _Membership(peer)
+        self._since = self._core.host.time()
+        peer.ask(AskJoinSync()).then(lambda answer: self._join_answered(member, answer))
+
+    def _join_answered(self, member: _Membership, future: Future[AnswerJoinSync]) -> None:
+        if member is not self._member:
+            return
+        try:
+            answer = future.result()
+        except ConnectionLost:
+            return  # lost() is called
+        except ErrorAnswer as e:
+            self.leave(e.message)
+            return
+        member.tid = max(answer.tid, self._cells.last)
+        member.limit = self._now() + JOIN_SECONDS
+        self.evaluate()
+
+    def leave(self, reason: str) -> None:
+        """Give up the lease, then refuse and abort what is not being locked (specification 25.18, 25.40).
+        Idempotent."""
+        member, self._member = self._member, None
+        if member is None:
+            return
+        now = self._now()
+        self._join_again = now + RETRY_SECONDS
+        if member.leased:
+            self._until = min(now, member.limit)
+            self._reason = reason
+            logger.warning("this backup is not in sync any more: %s", reason)
+        else:
+            self._explain(reason)
+        self._since = self._core.host.time()
+        self._locking.drop(reason)
+        self._orders.give()
+
+    # -- lease ---------------------------------------------------------------------------------------
+
+    def _renew(self, member: _Membership, now: float) -> None:
+        """Ask for another lease if it is time to, as precisely as ticks are."""
+        if member.asked is not None and now - member.asked > LEASE_INTERVAL - TICK_SECONDS:
+            self._ask_lease(member)
+
+    def _ask_lease(self, member: _Membership) -> None:
+        now = member.asked = self._now()
+        member.peer.ask(AskSyncLease()).then(lambda answer: self._leased(member, now, answer))
+
+    def _leased(
+        self, member: _Membership, asked: float, future: Future[AnswerSyncLease]
+    ) -> None:
+        if member is not self._member:
+            return
+        try:
+            future.result()
+        except ConnectionLost:
+            return
+        except ErrorAnswer as e:
+            self.leave(e.message)
+            return
+        if not member.leased:
+            member.leased, self._since = True, self._core.host.time()
+            logger.info("this backup is in sync with its upstream cluster")
+        member.limit = asked + LEASE_SECONDS
+
+    # -- transactions ----------------------------------------------------------------------------------
+
+    def lock(self, peer: Peer, message_id: int, m: AskLockBackup) -> None:
+        """Lock a transaction when it is its turn, then answer (AskLockBackup). Raise ErrorAnswer while
+        the backup is no member."""
+        if m.tid <= max(self._last, self._cells.tid):
+            peer.answer(message_id, AnswerLockBackup(m.ttid))  # it was locked here before
+            return
+        if self._member is None or self._member.tid is None:
+            raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, self._reason)
+        try:
+            if m.tid <= self._cells.last:
+                raise ValueError(f"transaction {m.tid.hex()} is not later than what was announced")
+            self._locking.add(peer, message_id, m)
+        except ValueError as e:
+            self.leave(str(e))
+            raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, str(e)) from None
+        self._locking.evaluate()
+
+    def heard(self, tid: bytes) -> bool:
+        """Return whether a transaction that was committed upstream is here already (specification 25.23).
+        Leave if the upstream cluster did not wait for this backup."""
+        if tid <= self._last:
+            return True
+        if self._member is not None and self._member.tid is not None:
+            self.leave("the upstream cluster went on without this backup")
+        return False
+
+    @property
+    def may_lock(self) -> bool:
+        """Whether all that was committed before the backup joined is complete, and no cell is about to
+        become readable (specification 25.13, 25.21)."""
+        member = self._member
+        return member is not None and member.asked is not None and not self._holds(member)
+
+    @property
+    def may_unlock(self) -> bool:
+        """Whether every master would come to a partition table in which lost nodes are out of date
+        (specification 25.20)."""
+        return self._cluster.published.complete and self._kept()
+
+    def unlocked(self, transaction: BackupTransaction) -> None:
+        """Note a transaction that its nodes were told to unlock: they have nothing to fetch."""
+        tid, cluster = transaction.tid, self._cluster
+        self._last = tid
+        cluster.tids.seen(tid)
+        assert cluster.partitions.ptid is not None
+        cluster.served(cluster.partitions.ptid)
+        if tid > self._cells.last:  # else it was announced before, and cells fetch what they may lack
+            self._cells.unlocked(tid, transaction.partitions, transaction.nodes)
+            self._readers.heard(tid, transaction.oids)
+        self._orders.give()
+
+    def may_fetch(self) -> bool:
+        """Whether cells may fetch from upstream: nothing is between its lock and its unlock."""
+        return not self._locking.busy
+
+    # -- cells -----------------------------------------------------------------------------------------
+
+    def evaluate(self) -> None:
+        """Go on with what waited for cells to be complete, or for a partition table."""
+        member = self._member
+        if member is not None and member.tid is not None and member.asked is None:
+            if self.may_unlock and self._cells.complete >= member.tid:
+                member.limit = self._now() + LEASE_SECONDS
+                self._ask_lease(member)
+        self._locking.evaluate()
+        if self._ending is not None and self._quiet():
+            ending, self._ending = self._ending, None
+            self._core.call_later(0.0, ending)
+
+    def joined(self) -> list[tuple[int, int]]:
+        """Return (partition, nid) of the cells that can be read from now on."""
+        if self._locking.busy:
+            return []
+        return self._cells.joined(ZERO_TID if self._member is None else self._cells.last)
+
+    def _hold(self, member: _Membership, now: float) -> None:
+        """Hold back locks for cells that are near the end."""
+        if member.asked is None or now < member.hold_again:
+            return
+        near = [place for place, cell in self._cells.joining().items() if cell.tid >= self._seen]
+        if near:
+            member.held, member.held_until = near, now + HOLD_SECONDS
+            member.hold_again = now + 3 * HOLD_SECONDS
+            self._core.call_later(HOLD_SECONDS, self.evaluate)
+
+    def _holds(self, member: _Membership) -> bool:
+        """Whether locks are held back now."""
+        if not member.held or self._now() >= member.held_until:
+            return False
+        joining = self._cells.joining()
+        return any(place in joining for place in member.held)
+
+    def storage_lost(self, nid: int) -> None:
+        """Take a storage node out of all transactions. They go on when its cells are out of date."""
+        self._locking.storage_lost(nid)
+        self._core.call_later(0.0, self.evaluate)
+
+    def cells_changed(self) -> None:
+        self._locking.cells_changed()
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    def end(self, ending: Callable[[], None]) -> None:
+        """Leave, and call back when what was being locked is unlocked and durable: at once if it is
+        (specification 25.25)."""
+        self.leave("backup mode ends")
+        if self._quiet():
+            ending()
+        else:
+            self._ending = ending
+
+    def _quiet(self) -> bool:
+        return not self._locking.busy and self._cells.complete >= self._last
+
+    def stop(self) -> None:
+        """Forget everything: the stay in backup mode is over."""
+        self._stopped = True
+        self._member = self._source = self._ending = None
+        self._locking.clear()
+
+    def validate(self) -> None:
+        """Assert the invariants. Called by tests and the simulator."""
+        self._locking.pipeline.validate()
+        member = self._member
+        assert member is None or member.asked is None or member.tid is not None
+        assert member is None or not member.leased or member.asked is not None

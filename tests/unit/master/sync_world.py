@@ -1,0 +1,99 @@
+"""A master whose cluster is a synchronous backup: upstream cluster and storage nodes are played."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neo.master.backup.sync import TICK_SECONDS, Synchronous
+from neo.protocol.packets import (
+    FEATURE_SYNC,
+    AnswerInformationLocked,
+    AnswerJoinSync,
+    AnswerSyncLease,
+    AnswerVoted,
+    AskJoinSync,
+    AskLockBackup,
+    AskLockInformation,
+    AskRecovery,
+    AskSyncLease,
+    AskVoted,
+    NotifyFeatures,
+    NotifyUnlockInformation,
+    Ping,
+    Pong,
+)
+from tests.support.remote import Remote
+from tests.unit.master.backup_world import BackupWorld, durable
+from tests.unit.master.cluster import tid
+
+
+class SyncWorld(BackupWorld):
+    extra = {"features": ["oids", FEATURE_SYNC]}
+    #: Whether the upstream master announces ``sync``.
+    knows = True
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(sync=True, **settings)
+
+    def greet(self, upstream: Remote) -> None:
+        upstream.send(NotifyFeatures([FEATURE_SYNC] if self.knows else ["pack"]))
+        upstream.answer(upstream.take(Ping), Pong())
+
+    @property
+    def sync(self) -> Synchronous:
+        backup = self.master.backup.current
+        assert backup is not None and backup.synchronous is not None
+        backup.synchronous.validate()
+        return backup.synchronous
+
+    @property
+    def state(self) -> str:
+        return self.sync.row()[1]
+
+    def join_upstream(self, upstream: Remote, last: int = 0) -> None:
+        """Let the backup join, and grant the first lease."""
+        self.host.advance(TICK_SECONDS)
+        upstream.answer(upstream.take(AskJoinSync), AnswerJoinSync(tid(last), []))
+        upstream.answer(upstream.take(AskSyncLease), AnswerSyncLease())
+
+    def in_sync(self, count: int = 1) -> tuple[Remote, list[Remote]]:
+        """Make a new cluster that is in sync."""
+        upstream, storages = self.backingup(count)
+        self.join_upstream(upstream)
+        assert self.sync.in_sync
+        complete(0, *storages)
+        for storage in storages:
+            storage.received.clear()
+        return upstream, storages
+
+    def lock(self, upstream: Remote, number: int, *oids: int) -> Any:
+        """Ask to lock the transaction ``number``, whose ttid is 4 less: both are in one partition."""
+        return upstream.ask(
+            AskLockBackup(tid(number - 4), tid(number), [tid(oid) for oid in oids])
+        )
+
+
+def vote(*storages: Remote) -> None:
+    """Get the rows that were asked for."""
+    for storage in storages:
+        question = storage.take(AskVoted)
+        storage.answer(question, AnswerVoted(question.ttid))
+
+
+def locks(*storages: Remote) -> None:
+    """Lock what was asked for."""
+    for storage in storages:
+        question = storage.take(AskLockInformation)
+        storage.answer(question, AnswerInformationLocked(question.ttid))
+
+
+def complete(last: int, *storages: Remote, ptid: int = 1) -> None:
+    """Answer each AskRecovery."""
+    for storage in storages:
+        while storage.has(AskRecovery):
+            durable(storage, last, ptid)
+
+
+def unlocks(storage: Remote) -> list[bytes]:
+    """Return the ttids that a node was told to unlock."""
+    return [m.ttid for m in storage.received if type(m) is NotifyUnlockInformation]
