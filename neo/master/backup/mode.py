@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from neo.master.backup.following import Backup, Known
+from neo.master.backup.sync import Synchronous
 from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
 from neo.master.denial import denied
@@ -19,7 +20,8 @@ from neo.master.settings import MasterSettings
 from neo.master.states import Event
 from neo.node.core import Core
 from neo.node.peer import Peer
-from neo.protocol.enums import ClusterState, NodeType
+from neo.protocol.enums import ClusterState, ErrorCode, NodeType
+from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID, format_nid, format_nids
 from neo.protocol.packets import Address, CellChange
 
@@ -38,9 +40,18 @@ class BackupMode:
     #: None unless the cluster is STARTING_BACKUP, BACKINGUP, or STOPPING after these.
     current: Backup | None = field(default=None, init=False)
 
+    #: Called with the outcome of commands to leave backup mode, which wait until what is being locked is
+    #: unlocked. Bound: one for each command of an operator.
+    _leaving: list[Callable[[ErrorAnswer | None], None]] = field(default_factory=list, init=False)
+
     @property
     def active(self) -> bool:
         return self.current is not None
+
+    @property
+    def synchronous(self) -> Synchronous | None:
+        """This cluster as a synchronous backup; None if it is none, and outside backup mode."""
+        return None if self.current is None else self.current.synchronous
 
     # -- enter -------------------------------------------------------------------------------------
 
@@ -121,7 +132,8 @@ class BackupMode:
         state = self.cluster.state
         if state is ClusterState.RUNNING:
             raise denied("this cluster is RUNNING, not a backup")
-        if self.current is None:  # whether it is one is known when it serves
+        # Whether it is one is known when it serves.
+        if self.current is None or state is ClusterState.STOPPING:
             raise denied(
                 "the cluster must be STARTING_BACKUP or BACKINGUP to leave backup mode,"
                 f" it is {state.name}"
@@ -133,7 +145,29 @@ class BackupMode:
                 " try again in a moment"
             )
 
-    def stop(self) -> None:
+    def stop(self, outcome: Callable[[ErrorAnswer | None], None]) -> None:
+        """Leave backup mode when what is being locked is unlocked durably, which counts as complete
+        (specification 25.25). ``outcome``: called before the change, or with the reason why backup mode
+        goes on."""
+        assert self.current is not None
+        self._leaving.append(outcome)
+        self.current.end(self._leave)
+
+    def _leave(self) -> None:
+        try:
+            self.check_stop()  # a node may have been lost meanwhile
+        except ErrorAnswer as e:
+            self._tell_leaving(e)
+            return
+        self._tell_leaving(None)
+        self._stop()
+
+    def _tell_leaving(self, error: ErrorAnswer | None) -> None:
+        leaving, self._leaving = self._leaving, []
+        for outcome in leaving:
+            outcome(error)
+
+    def _stop(self) -> None:
         """Go through STOPPING_BACKUP and RECOVERING, where everything is deleted that is not complete, to
         RUNNING. The truncation makes storage nodes forget that they were a backup: until all of them
         remember it durably, the backup can go on (specification 4.21)."""
@@ -178,3 +212,4 @@ class BackupMode:
         if self.current is not None:
             self.current.stop()
             self.current = None
+        self._tell_leaving(ErrorAnswer(ErrorCode.NOT_READY, "the operation stops: try again"))

@@ -22,6 +22,7 @@ from neo.node.core import Core
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, NodeState, NodeType
+from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import format_nid, nid_namespace
 from neo.protocol.packets import (
     AddPendingNodes,
@@ -184,8 +185,7 @@ class ServeAdmin(Handler):
             self._backup.start()
         elif m.state is ClusterState.STOPPING_BACKUP:
             self._backup.check_stop()
-            peer.answer(message_id, done("Cluster state changed"))
-            self._backup.stop()
+            self._backup.stop(lambda error: _answer_change(peer, message_id, error))
         elif m.state is ClusterState.VERIFYING:
             raise denied("Can not switch to this state")
         else:
@@ -462,3 +462,11 @@ class ServeAdmin(Handler):
         for other in list(self._cluster.connected.values()):
             if other is not peer:
                 other.send(FlushLog())
+
+
+def _answer_change(peer: Peer, message_id: int, error: ErrorAnswer | None) -> None:
+    """Answer SetClusterState. ``error``: why the state stays as it is."""
+    if error is None:
+        peer.answer(message_id, done("Cluster state changed"))
+    else:
+        peer.refuse(message_id, error.code, error.message)
