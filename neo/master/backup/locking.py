@@ -1,14 +1,17 @@
 """What storage nodes of a synchronous backup are asked, for each transaction that it is to lock
 (specification 25.10, 25.20).
 
-The order is that of :mod:`neo.master.backup.pipeline`.
+The order is that of :mod:`neo.master.backup.pipeline`. AskLockBackup is answered when all readable cells
+remember that they are complete up to the transaction, not when it is locked: if all nodes fail between
+unlock and Replicate, they have it and do not know that, and a take-over would delete it (specification
+25.42).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from neo.master.backup.pipeline import BackupTransaction, Pipeline
 from neo.master.cluster import Cluster
@@ -42,6 +45,10 @@ class Member(Protocol):
     def may_unlock(self) -> bool:
         """Whether every master would come to a partition table in which lost nodes are out of date."""
 
+    @property
+    def complete(self) -> bytes:
+        """The tid up to which all readable cells are complete durably."""
+
     def leave(self, reason: str) -> None:
         """Give up the membership: a transaction cannot be prepared."""
 
@@ -49,8 +56,20 @@ class Member(Protocol):
         """Note a transaction that its nodes were told to unlock."""
 
 
+class _Asker(NamedTuple):
+    """A pending AskLockBackup."""
+
+    peer: Peer
+    message_id: int
+    ttid: bytes
+    tid: bytes
+
+
 class Locking:
-    """``name``: of the upstream cluster. ``source``: return a storage node of it that has a partition;
+    """Bounds: those of the pipeline; pending questions, one for each open transaction of the upstream
+    cluster.
+
+    ``name``: of the upstream cluster. ``source``: return a storage node of it that has a partition;
     the same one as long as possible, because nodes that fetch from it subscribe there (specification
     25.11)."""
 
@@ -66,8 +85,9 @@ class Locking:
         self._source = source
         self._member = member
         self.pipeline = Pipeline(cluster.partitions.readable)
-        #: Pending AskLockBackup by ttid.
-        self._askers: dict[bytes, tuple[Peer, int]] = {}
+        #: Questions for the transactions of the pipeline, by ttid; and for those that are unlocked.
+        self._askers: dict[bytes, _Asker] = {}
+        self._unanswered: list[_Asker] = []
 
     @property
     def busy(self) -> bool:
@@ -83,7 +103,7 @@ class Locking:
         partitions = frozenset(partition(id_) for id_ in (m.ttid, *m.oid_list))
         transaction = BackupTransaction(m.ttid, m.tid, m.oid_list, partitions)
         self.pipeline.add(transaction)
-        self._askers[m.ttid] = peer, message_id
+        self._askers[m.ttid] = _Asker(peer, message_id, m.ttid, m.tid)
         self._ask_rows(transaction)
 
     def _ask_rows(self, transaction: BackupTransaction) -> None:
@@ -131,9 +151,11 @@ class Locking:
     # -- locks -------------------------------------------------------------------------------------
 
     def evaluate(self) -> None:
-        """Unlock what is locked, and begin the next lock if it is its turn."""
+        """Unlock what is locked, answer what is durable, and begin the next lock if it is its turn."""
         while self._member.may_unlock and (locked := self.pipeline.pop_locked()) is not None:
             self._unlock(locked)
+        if self._unanswered and self._member.may_unlock:
+            self._answer(self._member.complete)
         if self._member.may_lock and (next_ := self.pipeline.next()) is not None:
             self._lock(next_)
 
@@ -168,9 +190,18 @@ class Locking:
         for nid in sorted(transaction.nodes):
             if (storage := self._cluster.connected.get(nid)) is not None:
                 storage.send(NotifyUnlockInformation(transaction.ttid))
+        self._unanswered.append(self._askers.pop(transaction.ttid))
         self._member.unlocked(transaction)
-        peer, message_id = self._askers.pop(transaction.ttid)
-        peer.answer(message_id, AnswerLockBackup(transaction.ttid))
+
+    def answer_later(self, peer: Peer, message_id: int, m: AskLockBackup) -> None:
+        """Answer when a transaction that was unlocked before is complete in all cells."""
+        self._unanswered.append(_Asker(peer, message_id, m.ttid, m.tid))
+
+    def _answer(self, complete: bytes) -> None:
+        for asker in self._unanswered:
+            if asker.tid <= complete:
+                asker.peer.answer(asker.message_id, AnswerLockBackup(asker.ttid))
+        self._unanswered = [asker for asker in self._unanswered if asker.tid > complete]
 
     # -- losses ------------------------------------------------------------------------------------
 
@@ -189,8 +220,8 @@ class Locking:
     def drop(self, reason: str) -> None:
         """Refuse the transactions that no node was asked to lock, and abort them."""
         for transaction in self.pipeline.drop():
-            peer, message_id = self._askers.pop(transaction.ttid)
-            peer.refuse(message_id, ErrorCode.INCOMPLETE_TRANSACTION, reason)
+            asker = self._askers.pop(transaction.ttid)
+            asker.peer.refuse(asker.message_id, ErrorCode.INCOMPLETE_TRANSACTION, reason)
             for nid in sorted({nid for _, nid in transaction.cells}):
                 if (storage := self._cluster.connected.get(nid)) is not None:
                     storage.send(AbortTransaction(transaction.ttid, []))
@@ -199,3 +230,4 @@ class Locking:
         """Forget everything: the operation stops."""
         self.pipeline.clear()
         self._askers.clear()
+        self._unanswered.clear()

@@ -44,7 +44,6 @@ from neo.protocol.packets import (
     FEATURE_SYNC,
     Address,
     AnswerJoinSync,
-    AnswerLockBackup,
     AnswerSyncLease,
     AskJoinSync,
     AskLockBackup,
@@ -137,6 +136,8 @@ class Synchronous:
         self._chosen: dict[int, Address] = {}
         #: The last transaction that was unlocked here: every readable cell has it, and all earlier ones.
         self._last = ZERO_TID
+        #: The same, of those that were not announced before: their cells have nothing to fetch.
+        self._taken = ZERO_TID
         #: The last transaction that had been heard of at the last tick.
         self._seen = ZERO_TID
         self._join_again = 0.0
@@ -178,10 +179,11 @@ class Synchronous:
         """Tell the upstream master what is complete, if it knows synchronous backups (specification
         25.22). Raise ConnectionLost."""
         await peer.ask(Ping())  # its features come before the answer
-        while self._locking.busy:
+        while not self._quiet():
             await self._core.sleep(TICK_SECONDS)
         if source.synchronous:
-            peer.send(NotifySynced(max(self._cells.tid, self._last)))
+            # If the upstream cluster waits for it, it was not announced: all cells here have locked it.
+            peer.send(NotifySynced(self._cells.last))
 
     def followed(self, peer: Peer, source: Source) -> None:
         """Join when the backup is near the end of the upstream cluster, which is followed from now on."""
@@ -325,8 +327,9 @@ class Synchronous:
     def lock(self, peer: Peer, message_id: int, m: AskLockBackup) -> None:
         """Lock a transaction when it is its turn, then answer (AskLockBackup). Raise ErrorAnswer while
         the backup is no member."""
-        if m.tid <= max(self._last, self._cells.tid):
-            peer.answer(message_id, AnswerLockBackup(m.ttid))  # it was locked here before
+        if m.tid <= max(self._last, self._cells.tid):  # it was locked here before
+            self._locking.answer_later(peer, message_id, m)
+            self._locking.evaluate()
             return
         if self._member is None or self._member.tid is None:
             raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, self._reason)
@@ -361,6 +364,11 @@ class Synchronous:
         (specification 25.20)."""
         return self._cluster.published.complete and self._kept()
 
+    @property
+    def complete(self) -> bytes:
+        """The tid up to which all readable cells are complete durably (specification 25.42)."""
+        return self._cells.complete
+
     def unlocked(self, transaction: BackupTransaction) -> None:
         """Note a transaction that its nodes were told to unlock: they have nothing to fetch."""
         tid, cluster = transaction.tid, self._cluster
@@ -369,6 +377,7 @@ class Synchronous:
         assert cluster.partitions.ptid is not None
         cluster.served(cluster.partitions.ptid)
         if tid > self._cells.last:  # else it was announced before, and cells fetch what they may lack
+            self._taken = tid
             self._cells.unlocked(tid, transaction.partitions, transaction.nodes)
             self._readers.heard(tid, transaction.oids)
         self._orders.give()
@@ -434,7 +443,8 @@ class Synchronous:
             self._ending = ending
 
     def _quiet(self) -> bool:
-        return not self._locking.busy and self._cells.complete >= self._last
+        """Return whether nothing is being locked, and what was is complete durably."""
+        return not self._locking.busy and self._cells.complete >= self._taken
 
     def stop(self) -> None:
         """Forget everything: the stay in backup mode is over."""

@@ -94,6 +94,12 @@ def complete(last: int, *storages: Remote, ptid: int = 1) -> None:
             durable(storage, last, ptid)
 
 
+def confirm(storage: Remote, ptid: int) -> None:
+    """Answer the AskRecovery that wait now: the partition table is durable, and nothing new."""
+    for _ in [m for m in storage.received if type(m) is AskRecovery]:
+        durable(storage, 0, ptid)
+
+
 def unlocks(storage: Remote) -> list[bytes]:
     """Return the ttids that a node was told to unlock."""
     return [m.ttid for m in storage.received if type(m) is NotifyUnlockInformation]

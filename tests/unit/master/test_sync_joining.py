@@ -97,6 +97,7 @@ def test_prepares_at_once_and_locks_when_all_cells_are_complete(world: SyncWorld
     complete(16, storage)
     assert upstream.has(AskSyncLease)
     locks(storage)
+    complete(24, storage)
     assert answer.done and unlocks(storage) == [tid(20)]
 
 
@@ -238,11 +239,12 @@ def test_tells_since_when_it_is_not_in_sync(world: SyncWorld) -> None:
 
 
 def test_says_what_is_complete_before_it_compares_histories(world: SyncWorld) -> None:
-    """Specification 25.22: the upstream cluster counts what it waits for as locked here."""
+    """Specification 25.22, 25.43: the upstream cluster counts what it waits for as locked here."""
     upstream, (storage,) = world.in_sync()
     world.lock(upstream, 24, 1)
     vote(storage)
     locks(storage)
+    complete(24, storage)
     upstream.lose()
     world.host.advance(CONNECT_SECONDS)
     again = world.upstream(24)
@@ -250,10 +252,10 @@ def test_says_what_is_complete_before_it_compares_histories(world: SyncWorld) ->
     assert not again.closed
 
 
-def test_what_is_being_locked_is_unlocked_before_it_says_what_is_complete(
+def test_what_is_being_locked_is_durable_before_it_says_what_is_complete(
     world: SyncWorld,
 ) -> None:
-    """Specification 25.22: the upstream cluster would wait for it."""
+    """Specification 25.43."""
     upstream, (storage,) = world.in_sync()
     world.lock(upstream, 24, 1)
     vote(storage)
@@ -264,6 +266,9 @@ def test_what_is_being_locked_is_unlocked_before_it_says_what_is_complete(
     again = world.host.dialed[-1]
     assert not again.has(NotifySynced) and not again.has(Ping)
     locks(storage)
+    world.host.advance(TICK_SECONDS)
+    assert not again.has(NotifySynced)
+    complete(24, storage)
     world.host.advance(TICK_SECONDS)
     assert again.take(NotifySynced) == NotifySynced(tid(24)) and again.has(AskLastTransaction)
 
@@ -287,8 +292,8 @@ class Growing:
         answer = self.world.lock(self.upstream, number, 1)
         vote(self.one)
         locks(self.one)
-        assert answer.done
         complete(number, self.one, ptid=2)
+        assert answer.done
 
     def replicated(self, number: int) -> None:
         self.two.send(NotifyReplicationDone(0, tid(number)))
@@ -307,13 +312,12 @@ class Growing:
 
 
 def test_a_cell_becomes_readable_when_it_has_all_that_was_locked() -> None:
-    """Specification 25.21: not when it has what readers see, which may be less."""
+    """Specification 25.21, 25.44: not when it has what readers see, which may be less."""
     growing = Growing()
     growing.commit(4)
-    answer = growing.world.lock(growing.upstream, 8, 1)
+    growing.world.lock(growing.upstream, 8, 1)
     vote(growing.one)
     locks(growing.one)
-    assert answer.done  # and not durable yet: readers see 4
     growing.replicated(4)
     assert not growing.readable
     complete(8, growing.one, ptid=2)
@@ -365,6 +369,7 @@ def test_locks_are_held_back_for_a_cell_that_is_near_the_end() -> None:
     vote(growing.two)
     complete(8, growing.one, growing.two, ptid=3)
     locks(growing.one, growing.two)
+    complete(12, growing.one, growing.two, ptid=3)
     assert answer.done
 
 

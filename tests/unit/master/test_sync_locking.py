@@ -21,7 +21,7 @@ from neo.protocol.packets import (
 from tests.support.remote import error_of
 from tests.unit.master.backup_world import OTHER, OUT, SOURCE, UP
 from tests.unit.master.cluster import tid
-from tests.unit.master.sync_world import SyncWorld, complete, locks, unlocks, vote
+from tests.unit.master.sync_world import SyncWorld, complete, confirm, locks, unlocks, vote
 
 
 @pytest.fixture
@@ -47,20 +47,25 @@ def test_nodes_have_the_rows_before_one_is_asked_to_lock(world: SyncWorld) -> No
     assert second.take(AskLockInformation) == AskLockInformation(tid(20), tid(24))
 
 
-def test_it_is_unlocked_and_answered_when_all_have_locked(world: SyncWorld) -> None:
-    """Specification 25.20: cells hear that there is nothing to fetch after they unlocked."""
+def test_it_is_unlocked_when_all_have_locked_and_answered_when_all_remember_it(
+    world: SyncWorld,
+) -> None:
+    """Specification 25.20, 25.42: cells hear that there is nothing to fetch after they unlocked."""
     upstream, (first, second) = world.in_sync(2)
     answer = world.lock(upstream, 24, 1)
     vote(first, second)
     locks(first)
     assert not answer.done and not unlocks(first)
     locks(second)
-    assert answer.result() == AnswerLockBackup(tid(20))
     for storage, partitions in ((first, (0, 2)), (second, (1, 3))):
         unlock, order, question = storage.received
         assert unlock == NotifyUnlockInformation(tid(20))
         assert order == Replicate(tid(24), "", dict.fromkeys(partitions))
         assert question == AskRecovery()
+    complete(24, first)
+    assert not answer.done, "the other one does not remember yet that it has it"
+    complete(24, second)
+    assert answer.result() == AnswerLockBackup(tid(20))
 
 
 def test_readers_see_what_was_unlocked_when_it_is_durable(world: SyncWorld) -> None:
@@ -94,9 +99,11 @@ def test_transactions_are_prepared_at_once_and_locked_in_order(world: SyncWorld)
     assert asked.tid == tid(24) and not storage.has(AskLockInformation)
     storage.received.append(asked)
     locks(storage)
-    assert answers[0].done
     locks(storage)
-    assert answers[1].done and unlocks(storage) == [tid(20), tid(24)]
+    assert unlocks(storage) == [tid(20), tid(24)]
+    assert not any(answer.done for answer in answers)
+    complete(28, storage)
+    assert all(answer.done for answer in answers)
 
 
 def test_the_source_of_a_partition_stays_the_same_as_long_as_it_is_readable(
@@ -117,15 +124,17 @@ def test_the_source_of_a_partition_stays_the_same_as_long_as_it_is_readable(
     assert moved == {**chosen[0], 0: OTHER if gone == 1 else SOURCE}
 
 
-def test_a_transaction_that_was_locked_before_is_answered_at_once(world: SyncWorld) -> None:
+def test_a_transaction_that_was_locked_before_is_not_locked_again(world: SyncWorld) -> None:
     """Specification 25.22: the answer was lost with a connection."""
     upstream, (storage,) = world.in_sync()
     world.lock(upstream, 24, 1)
     vote(storage)
     locks(storage)
-    storage.received.clear()
-    assert world.lock(upstream, 24, 1).result() == AnswerLockBackup(tid(20))
-    assert not storage.received
+    again = world.lock(upstream, 24, 1)
+    assert not storage.has(AskVoted) and not again.done
+    complete(24, storage)
+    assert again.result() == AnswerLockBackup(tid(20))
+    assert world.lock(upstream, 24, 1).done
 
 
 # -- losses --------------------------------------------------------------------------------------
@@ -141,9 +150,25 @@ def test_nothing_is_answered_before_the_table_without_a_lost_node_is_confirmed()
     second.lose()
     world.host.advance()
     assert not answer.done and not unlocks(first)
-    complete(0, first, ptid=2)
-    assert answer.result() == AnswerLockBackup(tid(20)) and unlocks(first) == [tid(20)]
-    assert world.sync.in_sync
+    confirm(first, ptid=2)
+    assert unlocks(first) == [tid(20)]
+    complete(24, first, ptid=2)
+    assert answer.result() == AnswerLockBackup(tid(20)) and world.sync.in_sync
+
+
+def test_nothing_is_answered_for_the_cells_that_remain_before_the_table_is_confirmed() -> None:
+    """Specification 25.20: another master could start with the node that is lost."""
+    world = SyncWorld(replicas=1)
+    upstream, (first, second) = world.in_sync(2)
+    answer = world.lock(upstream, 24, 1)
+    vote(first, second)
+    locks(first, second)
+    complete(24, first)
+    second.lose()
+    world.host.advance()
+    assert not answer.done
+    complete(24, first, ptid=2)
+    assert answer.done
 
 
 def test_a_node_that_is_lost_before_the_lock_takes_no_part() -> None:
@@ -154,7 +179,8 @@ def test_a_node_that_is_lost_before_the_lock_takes_no_part() -> None:
     vote(first)
     second.lose()
     locks(first)
-    complete(0, first, ptid=2)
+    confirm(first, ptid=2)
+    complete(24, first, ptid=2)
     assert answer.done
 
 
@@ -166,8 +192,9 @@ def test_a_node_that_cannot_lock_is_disconnected() -> None:
     locks(first)
     question = second.take(AskLockInformation)
     second.answer(question, Error(ErrorCode.TID_NOT_FOUND.value, "no vote"))
-    assert second.closed and not answer.done
-    complete(0, first, ptid=2)
+    assert second.closed and not unlocks(first)
+    confirm(first, ptid=2)
+    complete(24, first, ptid=2)
     assert answer.done and world.sync.in_sync
 
 
@@ -182,6 +209,7 @@ def test_a_node_that_cannot_get_the_rows_ends_the_membership(world: SyncWorld) -
     assert not world.sync.in_sync and world.state == "lost"
     assert storage.take(AbortTransaction).ttid == tid(24)
     locks(storage)
+    complete(24, storage)
     assert first.result() == AnswerLockBackup(tid(20)), "it was being locked"
     assert not storage.has(AbortTransaction)
 
@@ -225,7 +253,7 @@ def test_what_was_being_locked_when_upstream_is_lost_is_finished_and_the_rest_dr
 
 
 def test_an_upstream_that_did_not_wait_is_followed_by_orders(world: SyncWorld) -> None:
-    """Specification 25.18: its rows are fetched when nothing is between its lock and its unlock."""
+    """Specification 25.18, 25.44: rows are fetched when nothing is between lock and unlock."""
     upstream, (storage,) = world.in_sync()
     world.lock(upstream, 24, 1)
     vote(storage)
