@@ -27,9 +27,9 @@ class Memory(NamedTuple):
         """Tell storage nodes that their readable cells are complete up to the last of these tids
         (specification 25.24), and return what they remember then. Call before ValidateTransaction.
 
-        ``locked``: transactions that nodes with readable cells voted, and that some node has locked. Only
-        a synchronous backup locks any: all its readable cells had the earlier ones, and the rows of the
-        last one.
+        ``locked``: transactions that nodes with readable cells have locked. Only a synchronous backup
+        locks any: all its readable cells had the earlier ones, and the rows of the last one. A vote of a
+        transaction that another node has says nothing: it may have been fetched there, by an order.
         """
         tid = max(locked, default=None)
         if tid is None:

@@ -37,12 +37,12 @@ async def verify(cluster: Cluster, core: Core, memory: Memory | None) -> Found:
     Storage nodes that are lost meanwhile are left out. If one is needed, this workflow is cancelled.
     """
     voted, locked, behind = await _interrupted(cluster)
+    if memory is not None:
+        memory = memory.finish(cluster, locked.values())
     prepared = await _prepared(cluster)
     whole = complete(cluster, prepared)
     locked = {ttid: tid for ttid, tid in behind.items() if ttid not in whole} | locked
     await _find_tids(cluster, voted, locked, whole)
-    if memory is not None:
-        memory = memory.finish(cluster, [locked[ttid] for ttid in voted if ttid in locked])
     # In the order of commits, so that a node has durably all transactions up to its last tid at any
     # moment.
     for ttid, tid in sorted(locked.items(), key=itemgetter(1)):

@@ -97,13 +97,14 @@ def test_readers_see_what_was_finished_at_once() -> None:
     assert restart.backup_tid == tid(20)
 
 
-def test_a_transaction_that_one_node_has_unlocked_counts() -> None:
-    """Specification 25.24, 5.5."""
+def test_a_vote_of_what_another_node_has_fetched_says_nothing() -> None:
+    """Specification 25.24: an order was done there, which others may not have done."""
     restart = Restart()
     restart.find({}, {tid(16): None})
     while restart.one.has(AskFinalTID):
         restart.one.answer(restart.one.take(AskFinalTID), AnswerFinalTID(tid(20)))
-    assert NotifySynced(tid(20)) in restart.told(restart.one)
+    assert restart.told(restart.two) == [ValidateTransaction(tid(16), tid(20))]
+    assert not restart.told(restart.one)
 
 
 def test_votes_that_are_not_locked_say_nothing() -> None:
