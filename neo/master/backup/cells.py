@@ -127,9 +127,12 @@ class BackupCells:
 
     @property
     def complete(self) -> bytes:
-        """The tid up to which all cells that can be read are complete durably."""
-        cells = [cell.tid for cell in self.all() if not cell.joining]
-        return min(cells, default=ZERO_TID) if all(self.rows) else ZERO_TID
+        """The tid up to which all cells that can be read are complete durably. Zero if a partition cannot
+        be read."""
+        return min(
+            min((cell.tid for cell in row.values() if not cell.joining), default=ZERO_TID)
+            for row in self.rows
+        )
 
     def joining(self) -> dict[tuple[int, int], Cell]:
         """Return (partition, nid) → cell of those that cannot be read yet."""

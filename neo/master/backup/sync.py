@@ -429,6 +429,8 @@ class Synchronous:
         self._core.call_later(0.0, self.evaluate)
 
     def cells_changed(self) -> None:
+        if self._member is not None and (unable := self._unable()):
+            self.leave(f"{format_nids(unable)} must be updated to take part")
         self._locking.cells_changed()
 
     # -- the end ---------------------------------------------------------------------------------------

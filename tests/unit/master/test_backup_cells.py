@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neo.master.backup.cells import BackupCells, Order, Where
+from neo.protocol.ids import ZERO_TID
 from tests.unit.master.cluster import tid
 
 UPSTREAM, NOWHERE = Where.UPSTREAM, Where.NOWHERE
@@ -129,3 +130,49 @@ def test_the_switch_loses_nothing_that_some_cell_of_each_partition_has() -> None
     assert found.tid == tid(3)
     assert found.switch_tid() == tid(12)
     found.validate()
+
+
+# -- synchronous ---------------------------------------------------------------------------------
+
+
+def test_cells_that_unlocked_a_transaction_have_nothing_to_fetch() -> None:
+    """Specification 25.20."""
+    found = cells({1: 10, 2: 10}, {1: 10}, last=10)
+    found.unlocked(tid(12), [0], {1, 2})
+    assert orders(found, 0) == [Order(1, 0, tid(12), NOWHERE), Order(2, 0, tid(12), NOWHERE)]
+    assert orders(found, 1) == [Order(1, 1, tid(12), NOWHERE)]
+
+
+def test_a_cell_that_missed_something_before_fetches_what_it_unlocked_too() -> None:
+    """Specification 13.12, 25.20."""
+    found = cells({1: 10}, last=10)
+    found.heard(tid(12), [0])
+    found.unlocked(tid(14), [0], {1})
+    assert orders(found, 0) == [Order(1, 0, tid(14), UPSTREAM)]
+
+
+def test_a_cell_that_is_not_readable_fetches_what_others_unlocked() -> None:
+    """Specification 25.21."""
+    found = cells({1: 10}, last=10)
+    found.done(0, 2, tid(10))
+    found.unlocked(tid(12), [0], {1, 2})
+    assert orders(found, 0) == [Order(1, 0, tid(12), NOWHERE)]
+    found.done(0, 1, tid(12))
+    assert orders(found, 0) == [Order(2, 0, tid(12), 1)]
+
+
+def test_what_all_readable_cells_have_does_not_depend_on_those_that_join() -> None:
+    """Specification 25.13."""
+    found = cells({1: 10}, {1: 12}, last=12)
+    found.done(0, 2, tid(5))
+    assert found.complete == tid(10)
+    found.remove(0, 1)
+    assert found.complete == ZERO_TID, "a partition cannot be read"
+
+
+def test_a_cell_joins_when_it_has_what_is_asked_of_it() -> None:
+    """Specification 25.44."""
+    found = cells({1: 10}, last=10)
+    found.done(0, 2, tid(10))
+    assert found.joined(tid(12)) == []
+    assert found.joined(tid(10)) == [(0, 2)]

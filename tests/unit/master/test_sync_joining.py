@@ -404,3 +404,15 @@ def test_a_cell_that_is_far_behind_holds_nothing_back() -> None:
     growing.world.lock(growing.upstream, 12, 1)
     vote(growing.one)
     assert growing.one.has(AskLockInformation)
+
+
+def test_leaves_when_a_cell_becomes_readable_on_a_node_that_does_not_know_how() -> None:
+    """Specification 21.2."""
+    growing = Growing()
+    node = growing.world.master.nodes.get(2)
+    assert node is not None
+    node.features = frozenset({"oids"})
+    growing.commit(4)
+    growing.replicated(4)
+    assert growing.readable and not growing.world.sync.in_sync
+    assert growing.world.sync.row()[5] == "S2 must be updated to take part"
