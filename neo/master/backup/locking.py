@@ -10,10 +10,11 @@ unlock and Replicate, they have it and do not know that, and a take-over would d
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from neo.master.backup.pipeline import BackupTransaction, Pipeline
+from neo.master.backup.pipeline import BackupTransaction, Pipeline, Rows
+from neo.master.backup.rows import RowRequests
 from neo.master.cluster import Cluster
 from neo.node.peer import Peer
 from neo.node.task import Future
@@ -21,13 +22,10 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     AbortTransaction,
-    Address,
     AnswerInformationLocked,
     AnswerLockBackup,
-    AnswerVoted,
     AskLockBackup,
     AskLockInformation,
-    AskVoted,
     NotifyUnlockInformation,
 )
 
@@ -67,22 +65,11 @@ class _Asker(NamedTuple):
 
 class Locking:
     """Bounds: those of the pipeline; pending questions, one for each open transaction of the upstream
-    cluster.
+    cluster."""
 
-    ``name``: of the upstream cluster. ``source``: return a storage node of it that has a partition;
-    the same one as long as possible, because nodes that fetch from it subscribe there (specification
-    25.11)."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        name: str,
-        source: Callable[[int], Address | None],
-        member: Member,
-    ) -> None:
+    def __init__(self, cluster: Cluster, requests: RowRequests, member: Member) -> None:
         self._cluster = cluster
-        self._name = name
-        self._source = source
+        self._requests = requests
         self._member = member
         self.pipeline = Pipeline(cluster.partitions.readable)
         #: Questions for the transactions of the pipeline, by ttid; and for those that are unlocked.
@@ -101,52 +88,26 @@ class Locking:
         than the earlier ones."""
         partition = self._cluster.partitions.partition
         partitions = frozenset(partition(id_) for id_ in (m.ttid, *m.oid_list))
-        transaction = BackupTransaction(m.ttid, m.tid, m.oid_list, partitions)
+        transaction = BackupTransaction(m.ttid, m.tid, m.oid_list, Rows(partitions))
         self.pipeline.add(transaction)
         self._askers[m.ttid] = _Asker(peer, message_id, m.ttid, m.tid)
         self._ask_rows(transaction)
 
     def _ask_rows(self, transaction: BackupTransaction) -> None:
         """Ask nodes with readable cells for the rows, unless they were asked."""
-        for nid, partitions in self.pipeline.lacking(transaction).items():
-            request = self.request(transaction.ttid, transaction.oids, partitions)
-            if request is None:
-                self._member.leave("the upstream cluster does not serve all partitions")
-                return
-            if (storage := self._cluster.connected.get(nid)) is not None:
-                storage.ask(request).then(self._voted(transaction, storage, nid))
+        self._requests.ask(
+            *(transaction.ttid, transaction.oids, None, transaction.rows),
+            self._cluster.partitions.readable,
+            lambda nid, error: self._voted(transaction, error),
+        )
 
-    def request(
-        self, ttid: bytes, oids: Collection[bytes], partitions: Collection[int]
-    ) -> AskVoted | None:
-        """Return the question for the rows of a transaction in these partitions; None if one of them
-        cannot be read in the upstream cluster."""
-        sources = {}
-        for partition in partitions:
-            if (source := self._source(partition)) is None:
-                return None
-            sources[partition] = source
-        own = [oid for oid in oids if self._cluster.partitions.partition(oid) in sources]
-        return AskVoted(ttid, self._name, sources, own, None)
-
-    def _voted(
-        self, transaction: BackupTransaction, storage: Peer, nid: int
-    ) -> Callable[[Future[AnswerVoted]], None]:
-        def voted(future: Future[AnswerVoted]) -> None:
-            if self.pipeline.get(transaction.ttid) is not transaction:
-                return  # it was dropped
-            try:
-                future.result()
-            except ConnectionLost:
-                return  # storage_lost() takes the node out of the transaction
-            except ErrorAnswer as e:
-                ttid = transaction.ttid.hex()
-                self._member.leave(f"{storage!r} did not get transaction {ttid}: {e.message}")
-                return
-            self.pipeline.prepared(transaction, nid)
+    def _voted(self, transaction: BackupTransaction, error: str | None) -> None:
+        if self.pipeline.get(transaction.ttid) is not transaction:
+            return  # it was dropped
+        if error is not None:
+            self._member.leave(error)
+        else:
             self.evaluate()
-
-        return voted
 
     # -- locks -------------------------------------------------------------------------------------
 
@@ -222,7 +183,7 @@ class Locking:
         for transaction in self.pipeline.drop():
             asker = self._askers.pop(transaction.ttid)
             asker.peer.refuse(asker.message_id, ErrorCode.INCOMPLETE_TRANSACTION, reason)
-            for nid in sorted({nid for _, nid in transaction.cells}):
+            for nid in transaction.rows.nodes():
                 if (storage := self._cluster.connected.get(nid)) is not None:
                     storage.send(AbortTransaction(transaction.ttid, []))
 

@@ -29,6 +29,52 @@ from enum import Enum, auto
 
 from neo.protocol.ids import ZERO_TID
 
+#: Returns nodes with a cell of a partition.
+Cells = Callable[[int], Iterable[int]]
+
+
+@dataclass(slots=True, eq=False)
+class Rows:
+    """Which nodes have the rows of a transaction. ``partitions``: those of its objects, and that of the
+    metadata."""
+
+    partitions: frozenset[int]
+    #: (partition, nid) of the cells whose nodes were asked for the rows.
+    cells: set[tuple[int, int]] = field(default_factory=set)
+    #: Nodes that were asked for rows, and have not answered.
+    waiting: set[int] = field(default_factory=set)
+
+    def lacking(self, cells: Cells) -> dict[int, list[int]]:
+        """Return node → partitions of the cells whose rows are to be asked for now."""
+        lacking: dict[int, list[int]] = {}
+        for partition in sorted(self.partitions):
+            for nid in cells(partition):
+                if (partition, nid) not in self.cells and nid not in self.waiting:
+                    lacking.setdefault(nid, []).append(partition)
+        return lacking
+
+    def ask(self, nid: int, partitions: Iterable[int]) -> None:
+        """Note that a node was asked for the rows of these partitions."""
+        self.cells.update((partition, nid) for partition in partitions)
+        self.waiting.add(nid)
+
+    def complete(self, cells: Cells) -> bool:
+        """Return whether these cells have the rows."""
+        return not self.waiting and all(
+            (partition, nid) in self.cells
+            for partition in self.partitions
+            for nid in cells(partition)
+        )
+
+    def nodes(self) -> list[int]:
+        """Return the nodes that were asked."""
+        return sorted({nid for _, nid in self.cells})
+
+    def lost(self, nid: int) -> None:
+        """Forget a node. If it comes back it is asked again."""
+        self.cells = {cell for cell in self.cells if cell[1] != nid}
+        self.waiting.discard(nid)
+
 
 class Stage(Enum):
     PREPARING = auto()
@@ -37,17 +83,13 @@ class Stage(Enum):
 
 @dataclass(slots=True, eq=False)
 class BackupTransaction:
-    """``oids``: the objects that it stores. ``partitions``: theirs, and that of the metadata."""
+    """``oids``: the objects that it stores."""
 
     ttid: bytes
     tid: bytes
     oids: list[bytes]
-    partitions: frozenset[int]
+    rows: Rows
     stage: Stage = Stage.PREPARING
-    #: (partition, nid) of the cells whose nodes were asked for the rows.
-    cells: set[tuple[int, int]] = field(default_factory=set)
-    #: Nodes that were asked for rows, and have not answered.
-    preparing: set[int] = field(default_factory=set)
     #: Nodes that were asked to lock; and those that have not answered.
     nodes: set[int] = field(default_factory=set)
     locking: set[int] = field(default_factory=set)
@@ -56,7 +98,7 @@ class BackupTransaction:
 class Pipeline:
     """Bound: the open transactions of the upstream cluster, which asks once for each."""
 
-    def __init__(self, readable: Callable[[int], Iterable[int]]) -> None:
+    def __init__(self, readable: Cells) -> None:
         """``readable``: return the nodes with a readable cell of a partition."""
         self._readable = readable
         #: In the order of tids: first those that are LOCKING.
@@ -88,25 +130,6 @@ class Pipeline:
             raise ValueError(f"transaction {transaction.tid.hex()} is not later than the last one")
         self._queue[transaction.ttid] = transaction
 
-    # -- rows --------------------------------------------------------------------------------------
-
-    def lacking(self, transaction: BackupTransaction) -> dict[int, list[int]]:
-        """Return node → partitions of the readable cells whose rows are to be asked for now, and record
-        that they are asked."""
-        lacking: dict[int, list[int]] = {}
-        for partition in sorted(transaction.partitions):
-            for nid in self._readable(partition):
-                if (partition, nid) not in transaction.cells and nid not in transaction.preparing:
-                    lacking.setdefault(nid, []).append(partition)
-        for nid, partitions in lacking.items():
-            transaction.cells.update((partition, nid) for partition in partitions)
-            transaction.preparing.add(nid)
-        return lacking
-
-    def prepared(self, transaction: BackupTransaction, nid: int) -> None:
-        """Note that a node has durably what it was asked for."""
-        transaction.preparing.discard(nid)
-
     # -- locks -------------------------------------------------------------------------------------
 
     def next(self) -> BackupTransaction | None:
@@ -114,22 +137,14 @@ class Pipeline:
         ones have locked."""
         for transaction in self._queue.values():
             if transaction.stage is Stage.PREPARING:
-                return transaction if self._prepared(transaction) else None
+                return transaction if transaction.rows.complete(self._readable) else None
             if transaction.locking:
                 return None
         return None
 
-    def _prepared(self, transaction: BackupTransaction) -> bool:
-        """Return whether all nodes with readable cells have the rows."""
-        return not transaction.preparing and all(
-            (partition, nid) in transaction.cells
-            for partition in transaction.partitions
-            for nid in self._readable(partition)
-        )
-
     def lock(self, transaction: BackupTransaction) -> list[int]:
         """Begin the lock of :meth:`next`. Return the nodes to ask: all of them have the rows."""
-        nodes = {nid for partition in transaction.partitions for nid in self._readable(partition)}
+        nodes = {nid for partition in transaction.rows.partitions for nid in self._readable(partition)}
         transaction.nodes, transaction.locking = nodes, set(nodes)
         transaction.stage = Stage.LOCKING
         return sorted(nodes)
@@ -150,9 +165,9 @@ class Pipeline:
     def storage_lost(self, nid: int) -> None:
         """Take a node out of all transactions. If it comes back it is asked again."""
         for transaction in self._queue.values():
-            transaction.cells = {cell for cell in transaction.cells if cell[1] != nid}
-            for nodes in (transaction.preparing, transaction.nodes, transaction.locking):
-                nodes.discard(nid)
+            transaction.rows.lost(nid)
+            transaction.nodes.discard(nid)
+            transaction.locking.discard(nid)
 
     def drop(self) -> list[BackupTransaction]:
         """Remove and return the transactions that no node was asked to lock."""
@@ -173,6 +188,6 @@ class Pipeline:
         assert begun == queue[: len(begun)], "locks begin in the order of tids"
         assert all(not t.locking for t in begun[:-1]), "one is locked when the earlier ones are"
         for t in queue:
-            assert t.preparing <= {nid for _, nid in t.cells}
-            assert t.locking <= t.nodes <= {nid for _, nid in t.cells}
-            assert not t.preparing or t.stage is Stage.PREPARING
+            assert t.rows.waiting <= set(t.rows.nodes())
+            assert t.locking <= t.nodes <= set(t.rows.nodes())
+            assert not t.rows.waiting or t.stage is Stage.PREPARING

@@ -33,6 +33,7 @@ from neo.master.backup.cells import BackupCells
 from neo.master.backup.locking import Locking
 from neo.master.backup.pipeline import BackupTransaction
 from neo.master.backup.readers import Readers
+from neo.master.backup.rows import RowRequests
 from neo.master.cluster import Cluster
 from neo.node.core import Core
 from neo.node.peer import Peer
@@ -132,7 +133,8 @@ class Synchronous:
         self._kept = kept
         self._source: Source | None = None
         self._member: _Membership | None = None
-        self._locking = Locking(cluster, name, self._choose, self)
+        self._requests = RowRequests(cluster, name, self._choose)
+        self._locking = Locking(cluster, self._requests, self)
         self._chosen: dict[int, Address] = {}
         #: The last transaction that was unlocked here: every readable cell has it, and all earlier ones.
         self._last = ZERO_TID
@@ -378,7 +380,7 @@ class Synchronous:
         cluster.served(cluster.partitions.ptid)
         if tid > self._cells.last:  # else it was announced before, and cells fetch what they may lack
             self._taken = tid
-            self._cells.unlocked(tid, transaction.partitions, transaction.nodes)
+            self._cells.unlocked(tid, transaction.rows.partitions, transaction.nodes)
             self._readers.heard(tid, transaction.oids)
         self._orders.give()
 

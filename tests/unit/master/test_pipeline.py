@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from neo.master.backup.pipeline import BackupTransaction, Pipeline
+from neo.master.backup.pipeline import BackupTransaction, Pipeline, Rows
 from tests.unit.master.cluster import tid
 
 
-class Rows:
+class World:
     """Partition → nodes with a readable cell."""
 
     def __init__(self, *rows: list[int]) -> None:
@@ -18,39 +18,46 @@ class Rows:
         self.pipeline = Pipeline(lambda partition: self.rows[partition])
 
     def add(self, number: int, *partitions: int) -> BackupTransaction:
-        transaction = BackupTransaction(
-            tid(number - 1), tid(number), [tid(p) for p in partitions], frozenset(partitions)
-        )
+        rows = Rows(frozenset(partitions))
+        oids = [tid(p) for p in partitions]
+        transaction = BackupTransaction(tid(number - 1), tid(number), oids, rows)
         self.pipeline.add(transaction)
         return transaction
 
+    def ask(self, transaction: BackupTransaction) -> dict[int, list[int]]:
+        """Ask for the rows that nodes lack, and return what was asked."""
+        lacking = transaction.rows.lacking(lambda partition: self.rows[partition])
+        for nid, partitions in lacking.items():
+            transaction.rows.ask(nid, partitions)
+        return lacking
+
     def prepare(self, transaction: BackupTransaction) -> None:
-        for nid in self.pipeline.lacking(transaction):
-            self.pipeline.prepared(transaction, nid)
+        for nid in self.ask(transaction):
+            transaction.rows.waiting.discard(nid)
 
 
 def test_all_nodes_with_readable_cells_of_its_partitions_are_asked_for_rows() -> None:
     """Specification 25.3."""
-    world = Rows([1, 2], [2, 3], [4])
+    world = World([1, 2], [2, 3], [4])
     transaction = world.add(10, 0, 1)
-    assert world.pipeline.lacking(transaction) == {1: [0], 2: [0, 1], 3: [1]}
-    assert world.pipeline.lacking(transaction) == {}, "they are asked once"
+    assert world.ask(transaction) == {1: [0], 2: [0, 1], 3: [1]}
+    assert world.ask(transaction) == {}, "they are asked once"
 
 
 def test_no_lock_begins_before_all_nodes_have_the_rows() -> None:
     """Specification 25.3."""
-    world = Rows([1], [2])
+    world = World([1], [2])
     transaction = world.add(10, 0, 1)
-    world.pipeline.lacking(transaction)
-    world.pipeline.prepared(transaction, 1)
+    world.ask(transaction)
+    transaction.rows.waiting.discard(1)
     assert world.pipeline.next() is None
-    world.pipeline.prepared(transaction, 2)
+    transaction.rows.waiting.discard(2)
     assert world.pipeline.next() is transaction
 
 
 def test_locks_begin_in_the_order_of_tids_one_after_the_other() -> None:
     """Specification 25.2."""
-    world = Rows([1], [2])
+    world = World([1], [2])
     first, second = world.add(10, 0), world.add(20, 1)
     world.prepare(second)
     assert world.pipeline.next() is None, "an earlier one is not prepared"
@@ -69,7 +76,7 @@ def test_locks_begin_in_the_order_of_tids_one_after_the_other() -> None:
 
 def test_an_earlier_transaction_is_refused() -> None:
     """Specification 25.2."""
-    world = Rows([1])
+    world = World([1])
     world.add(10, 0)
     for number in (10, 9):
         with pytest.raises(ValueError, match="not later"):
@@ -78,25 +85,25 @@ def test_an_earlier_transaction_is_refused() -> None:
 
 def test_a_cell_that_became_readable_gets_the_rows_before_the_lock() -> None:
     """Specification 25.3."""
-    world = Rows([1])
+    world = World([1])
     transaction = world.add(10, 0)
     world.prepare(transaction)
     world.rows[0] = [1, 2]
     assert world.pipeline.next() is None
-    assert world.pipeline.lacking(transaction) == {2: [0]}
+    assert world.ask(transaction) == {2: [0]}
     assert world.pipeline.next() is None
-    world.pipeline.prepared(transaction, 2)
+    transaction.rows.waiting.discard(2)
     assert world.pipeline.lock(transaction) == [1, 2]
 
 
 def test_a_node_that_is_lost_is_not_waited_for() -> None:
-    world = Rows([1, 2])
+    world = World([1, 2])
     first, second = world.add(10, 0), world.add(20, 0)
     world.prepare(first)
     world.pipeline.lock(first)
-    world.pipeline.lacking(second)
+    world.ask(second)
     world.pipeline.locked(first, 1)
-    world.pipeline.prepared(second, 1)
+    second.rows.waiting.discard(1)
     assert world.pipeline.pop_locked() is None
     world.pipeline.storage_lost(2)
     assert first.nodes == {1}
@@ -107,16 +114,16 @@ def test_a_node_that_is_lost_is_not_waited_for() -> None:
 
 
 def test_a_node_that_was_lost_is_asked_again() -> None:
-    world = Rows([1, 2])
+    world = World([1, 2])
     transaction = world.add(10, 0)
     world.prepare(transaction)
     world.pipeline.storage_lost(2)
-    assert world.pipeline.lacking(transaction) == {2: [0]}
+    assert world.ask(transaction) == {2: [0]}
 
 
 def test_what_is_being_locked_is_not_dropped() -> None:
     """Specification 25.18."""
-    world = Rows([1])
+    world = World([1])
     first, second = world.add(10, 0), world.add(20, 0)
     world.prepare(first)
     world.pipeline.lock(first)
@@ -128,7 +135,7 @@ def test_what_is_being_locked_is_not_dropped() -> None:
 def test_what_a_node_has_locked_is_a_prefix_and_all_have_its_rows(seed: int) -> None:
     """Specification 25.2, 25.3: whatever the order of answers and losses is."""
     random = Random(seed)
-    world, added = Rows([1, 2], [2, 3], [3, 1]), 0
+    world, added = World([1, 2], [2, 3], [3, 1]), 0
     pipeline = world.pipeline
     rows: dict[int, set[bytes]] = {1: set(), 2: set(), 3: set()}
     locked: list[BackupTransaction] = []
@@ -140,11 +147,11 @@ def test_what_a_node_has_locked_is_a_prefix_and_all_have_its_rows(seed: int) -> 
             world.add(10 * added, *random.sample(range(3), random.randrange(1, 4)))
         elif what == "r":
             for transaction in pipeline.preparing():
-                pipeline.lacking(transaction)
-        elif what == "p" and (waiting := [t for t in pipeline.preparing() if t.preparing]):
+                world.ask(transaction)
+        elif what == "p" and (waiting := [t for t in pipeline.preparing() if t.rows.waiting]):
             transaction = random.choice(waiting)
-            nid = random.choice(sorted(transaction.preparing))
-            pipeline.prepared(transaction, nid)
+            nid = random.choice(sorted(transaction.rows.waiting))
+            transaction.rows.waiting.discard(nid)
             rows[nid].add(transaction.tid)
         elif what == "l" and (ready := pipeline.next()):
             for nid in pipeline.lock(ready):
