@@ -167,15 +167,17 @@ class PrimaryMaster(Core):
         assert cluster.partitions.ptid is not None
         cluster.served(cluster.partitions.ptid)
         self._was_operational = True
-        self.coordinator.prepared.restore(*settle(cluster, found))
+        settled = settle(cluster, found)
         if memory is None:
+            self.coordinator.prepared.restore(*settled)
             cluster.change_state(Event.VERIFIED)
             for peer in cluster.running():
                 cluster.start_storage(peer, backup=False)
             self.replication.discard_fed()
         else:
             cluster.change_state(Event.VERIFIED_BACKUP)
-            self.backup.begin(memory)
+            self.coordinator.prepared.restore(*settled._replace(survivors=[]))
+            self.backup.begin(memory, settled)
         await watch_clock(cluster, self)
 
     def back_to_recovery(self, reason: str, asked: bool = False) -> None:

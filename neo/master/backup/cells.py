@@ -143,12 +143,16 @@ class BackupCells:
             if cell.joining
         }
 
-    def joined(self, least: bytes = ZERO_TID) -> list[tuple[int, int]]:
+    def joined(
+        self,
+        least: bytes = ZERO_TID,
+        admits: Callable[[int, int], bool] = lambda partition, nid: True,
+    ) -> list[tuple[int, int]]:
         """Return (partition, nid) of the joining cells that can be read from now on: those that have
-        reached ``tid``, and ``least``."""
+        reached ``tid``, and ``least``, and that ``admits`` does not hold back."""
         found = []
         for place, cell in self.joining().items():
-            if cell.tid >= max(self.tid, least):
+            if cell.tid >= max(self.tid, least) and admits(*place):
                 cell.joining = False
                 found.append(place)
         return found

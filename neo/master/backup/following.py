@@ -56,6 +56,7 @@ from neo.protocol.packets import (
     CellChange,
     NotifyUpstreamAdmin,
     Replicate,
+    SyncMark,
 )
 from neo.topology.masters import RETRY_SECONDS, MasterCandidates
 
@@ -76,6 +77,8 @@ class Known(NamedTuple):
     new: bool
     #: (partition, nid) of cells about which their nodes are still to be asked.
     unknown: Collection[tuple[int, int]]
+    #: What storage nodes keep prepared.
+    marks: Collection[SyncMark] = ()
 
 
 class Backup:
@@ -127,6 +130,7 @@ class Backup:
                 self.orders,
                 name,
                 lambda: self._kept,
+                known.marks,
             )
         self._told_admin: Address | None = None
         self._task: Task[None] | None = None
@@ -241,7 +245,7 @@ class Backup:
             self._heard = max(self._heard, tid)
             return
         self._cluster.tids.seen(tid)
-        if self.synchronous is not None and self.synchronous.heard(tid):
+        if self.synchronous is not None and self.synchronous.heard(tid, oids):
             return
         if tid <= self.cells.last:
             logger.error(

@@ -53,6 +53,9 @@ class Member(Protocol):
     def unlocked(self, transaction: BackupTransaction) -> None:
         """Note a transaction that its nodes were told to unlock."""
 
+    def keeps(self, ttid: bytes) -> bool:
+        """Return whether a transaction is prepared here, so that it outlives the membership."""
+
 
 class _Asker(NamedTuple):
     """A pending AskLockBackup."""
@@ -179,10 +182,13 @@ class Locking:
         self.evaluate()
 
     def drop(self, reason: str) -> None:
-        """Refuse the transactions that no node was asked to lock, and abort them."""
+        """Refuse the transactions that no node was asked to lock, and abort those that are not
+        prepared."""
         for transaction in self.pipeline.drop():
             asker = self._askers.pop(transaction.ttid)
             asker.peer.refuse(asker.message_id, ErrorCode.INCOMPLETE_TRANSACTION, reason)
+            if self._member.keeps(transaction.ttid):
+                continue
             for nid in transaction.rows.nodes():
                 if (storage := self._cluster.connected.get(nid)) is not None:
                     storage.send(AbortTransaction(transaction.ttid, []))

@@ -10,12 +10,14 @@ from neo.master.backup.following import Backup, Known
 from neo.master.backup.sync import Synchronous
 from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
+from neo.master.commit.prepared import Survivor
 from neo.master.denial import denied
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
 from neo.master.maintenance.truncation import check_all_there
 from neo.master.parts import Operation
 from neo.master.phases.memory import Memory
+from neo.master.phases.survivors import Settled
 from neo.master.settings import MasterSettings
 from neo.master.states import Event
 from neo.node.core import Core
@@ -23,7 +25,7 @@ from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID, format_nid, format_nids
-from neo.protocol.packets import Address, CellChange
+from neo.protocol.packets import Address, CellChange, NotifyPrepared, SyncMark
 
 
 @dataclass(eq=False, repr=False)
@@ -87,12 +89,20 @@ class BackupMode:
         self.cluster.change_state(Event.START_BACKUP)
         self.begin(None)
 
-    def begin(self, memory: Memory | None) -> None:
+    def begin(self, memory: Memory | None, settled: Settled | None = None) -> None:
         """Begin service in STARTING_BACKUP. ``memory``: what storage nodes remember; None if the cluster
-        was RUNNING until now, so that all readable cells have everything."""
+        was RUNNING until now, so that all readable cells have everything. ``settled``: what is prepared,
+        which a synchronous backup keeps (specification 25.27)."""
+        known = self._known(memory)
+        if settled is not None and self.settings.sync:
+            known = known._replace(marks=[_sync_mark(s) for s in settled.survivors])
+            kept = NotifyPrepared([survivor.ttid for survivor in settled.survivors])
+            for nid in sorted(settled.nids):
+                if (storage := self.cluster.connected.get(nid)) is not None:
+                    storage.send(kept)
         self.current = Backup(
             *(self.cluster, self.core, self.settings, self.replication, self.packs),
-            *(self.upstream_lost, self._known(memory)),
+            *(self.upstream_lost, known),
         )
         for peer in self.cluster.running():
             self.cluster.start_storage(peer, backup=True)
@@ -213,3 +223,8 @@ class BackupMode:
             self.current.stop()
             self.current = None
         self._tell_leaving(ErrorAnswer(ErrorCode.NOT_READY, "the operation stops: try again"))
+
+
+def _sync_mark(survivor: Survivor) -> SyncMark:
+    ttid, mark, _, stored = survivor
+    return (ttid, mark.xid, mark.since, mark.text, sorted(mark.partitions), stored)

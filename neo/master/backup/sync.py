@@ -25,12 +25,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from neo.master.backup.cells import BackupCells
 from neo.master.backup.locking import Locking
+from neo.master.backup.marks import Marks
 from neo.master.backup.pipeline import BackupTransaction
 from neo.master.backup.readers import Readers
 from neo.master.backup.rows import RowRequests
@@ -48,9 +49,11 @@ from neo.protocol.packets import (
     AnswerSyncLease,
     AskJoinSync,
     AskLockBackup,
+    AskPrepareBackup,
     AskSyncLease,
     NotifySynced,
     Ping,
+    SyncMark,
     SyncRow,
 )
 
@@ -122,9 +125,11 @@ class Synchronous:
         orders: Giver,
         name: str,
         kept: Callable[[], bool],
+        marks: Iterable[SyncMark],
     ) -> None:
         """``name``: of the upstream cluster. ``kept``: whether a storage node has the partition table on
-        its disk."""
+        its disk.
+        ``marks``: what storage nodes keep prepared."""
         self._cluster = cluster
         self._core = core
         self._cells = cells
@@ -135,6 +140,7 @@ class Synchronous:
         self._member: _Membership | None = None
         self._requests = RowRequests(cluster, name, self._choose)
         self._locking = Locking(cluster, self._requests, self)
+        self._marks = Marks(cluster, self._requests, self._awaiting_marks, self, marks)
         self._chosen: dict[int, Address] = {}
         #: The last transaction that was unlocked here: every readable cell has it, and all earlier ones.
         self._last = ZERO_TID
@@ -236,6 +242,8 @@ class Synchronous:
         else:
             self._renew(self._member, now)
             self._hold(self._member, now)
+        if self._cells.joining():
+            self._marks.ask()
         self._seen = self._cells.last
         self._core.call_later(TICK_SECONDS, lambda: self._tick(peer, source))
 
@@ -276,6 +284,7 @@ class Synchronous:
             return
         member.tid = max(answer.tid, self._cells.last)
         member.limit = self._now() + JOIN_SECONDS
+        self._marks.join(answer.prepared_list)
         self.evaluate()
 
     def leave(self, reason: str) -> None:
@@ -294,6 +303,7 @@ class Synchronous:
             self._explain(reason)
         self._since = self._core.host.time()
         self._locking.drop(reason)
+        self._marks.left(reason)
         self._orders.give()
 
     # -- lease ---------------------------------------------------------------------------------------
@@ -321,6 +331,7 @@ class Synchronous:
             return
         if not member.leased:
             member.leased, self._since = True, self._core.host.time()
+            self._marks.joined()
             logger.info("this backup is in sync with its upstream cluster")
         member.limit = asked + LEASE_SECONDS
 
@@ -333,8 +344,7 @@ class Synchronous:
             self._locking.answer_later(peer, message_id, m)
             self._locking.evaluate()
             return
-        if self._member is None or self._member.tid is None:
-            raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, self._reason)
+        self._check_member()
         try:
             if m.tid <= self._cells.last:
                 raise ValueError(f"transaction {m.tid.hex()} is not later than what was announced")
@@ -344,13 +354,33 @@ class Synchronous:
             raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, str(e)) from None
         self._locking.evaluate()
 
-    def heard(self, tid: bytes) -> bool:
+    def _check_member(self) -> None:
+        """Raise ErrorAnswer unless the upstream cluster waits for this backup."""
+        if self._member is None or self._member.tid is None:
+            raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, self._reason)
+
+    def prepare(self, peer: Peer, message_id: int, m: AskPrepareBackup) -> None:
+        """Keep a transaction that is prepared, then answer (AskPrepareBackup). Raise ErrorAnswer while
+        the backup is no member."""
+        self._check_member()
+        self._marks.prepare(peer, message_id, m.mark)
+
+    def aborted(self, ttid: bytes) -> None:
+        """Drop a transaction that was rolled back upstream (NotifyAborted)."""
+        self._marks.aborted(ttid)
+
+    def keeps(self, ttid: bytes) -> bool:
+        """Return whether a transaction is prepared here."""
+        return ttid in self._marks
+
+    def heard(self, tid: bytes, oids: list[bytes]) -> bool:
         """Return whether a transaction that was committed upstream is here already (specification 25.23).
         Leave if the upstream cluster did not wait for this backup."""
         if tid <= self._last:
             return True
         if self._member is not None and self._member.tid is not None:
             self.leave("the upstream cluster went on without this backup")
+        self._marks.heard(tid, oids)
         return False
 
     @property
@@ -375,6 +405,7 @@ class Synchronous:
         """Note a transaction that its nodes were told to unlock: they have nothing to fetch."""
         tid, cluster = transaction.tid, self._cluster
         self._last = tid
+        self._marks.committed(transaction.ttid)
         cluster.tids.seen(tid)
         assert cluster.partitions.ptid is not None
         cluster.served(cluster.partitions.ptid)
@@ -394,10 +425,12 @@ class Synchronous:
         """Go on with what waited for cells to be complete, or for a partition table."""
         member = self._member
         if member is not None and member.tid is not None and member.asked is None:
-            if self.may_unlock and self._cells.complete >= member.tid:
+            complete = self.may_unlock and self._cells.complete >= member.tid
+            if complete and self._marks.ready:
                 member.limit = self._now() + LEASE_SECONDS
                 self._ask_lease(member)
         self._locking.evaluate()
+        self._marks.evaluate()
         if self._ending is not None and self._quiet():
             ending, self._ending = self._ending, None
             self._core.call_later(0.0, ending)
@@ -406,7 +439,13 @@ class Synchronous:
         """Return (partition, nid) of the cells that can be read from now on."""
         if self._locking.busy:
             return []
-        return self._cells.joined(ZERO_TID if self._member is None else self._cells.last)
+        least = ZERO_TID if self._member is None else self._cells.last
+        return self._cells.joined(least, self._marks.has)
+
+    def _awaiting_marks(self, partition: int) -> list[int]:
+        """Return the nodes with a cell that can be read, or is about to be."""
+        joining = [nid for nid, cell in self._cells.rows[partition].items() if cell.joining]
+        return [*self._cluster.partitions.readable(partition), *joining]
 
     def _hold(self, member: _Membership, now: float) -> None:
         """Hold back locks for cells that are near the end."""
@@ -428,11 +467,13 @@ class Synchronous:
     def storage_lost(self, nid: int) -> None:
         """Take a storage node out of all transactions. They go on when its cells are out of date."""
         self._locking.storage_lost(nid)
+        self._marks.storage_lost(nid)
         self._core.call_later(0.0, self.evaluate)
 
     def cells_changed(self) -> None:
         if self._member is not None and (unable := self._unable()):
             self.leave(f"{format_nids(unable)} must be updated to take part")
+        self._marks.ask()
         self._locking.cells_changed()
 
     # -- the end ---------------------------------------------------------------------------------------
@@ -441,6 +482,7 @@ class Synchronous:
         """Leave, and call back when what was being locked is unlocked and durable: at once if it is
         (specification 25.25)."""
         self.leave("backup mode ends")
+        self._marks.end()
         if self._quiet():
             ending()
         else:

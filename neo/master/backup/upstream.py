@@ -26,9 +26,11 @@ from neo.protocol.packets import (
     Address,
     AskLastTransaction,
     AskLockBackup,
+    AskPrepareBackup,
     AskTransactionInformation,
     FlushLog,
     InvalidateObjects,
+    NotifyAborted,
     NotifyClusterInformation,
     NotifyFeatures,
     NotifyNodeInformation,
@@ -72,6 +74,12 @@ class Locks(Protocol):
 
     def lock(self, peer: Peer, message_id: int, m: AskLockBackup) -> None:
         """Lock a transaction, then answer. Raise ErrorAnswer to refuse."""
+
+    def prepare(self, peer: Peer, message_id: int, m: AskPrepareBackup) -> None:
+        """Keep a transaction that is prepared, then answer. Raise ErrorAnswer to refuse."""
+
+    def aborted(self, ttid: bytes) -> None:
+        """Drop a transaction that was prepared, and is rolled back."""
 
 
 class Upstream(Handler):
@@ -152,6 +160,14 @@ class SyncUpstream(Upstream):
     @on(AskLockBackup)
     def lock(self, peer: Peer, message_id: int, m: AskLockBackup) -> None:
         self._locks.lock(peer, message_id, m)
+
+    @on(AskPrepareBackup)
+    def prepare(self, peer: Peer, message_id: int, m: AskPrepareBackup) -> None:
+        self._locks.prepare(peer, message_id, m)
+
+    @on(NotifyAborted)
+    def aborted(self, peer: Peer, message_id: int, m: NotifyAborted) -> None:
+        self._locks.aborted(m.ttid)
 
 
 async def join(

@@ -60,8 +60,6 @@ def settle(cluster: Cluster, found: Found) -> Settled:
             reason: str | None = "its xid was used again"
         elif outcome is not None and outcome.ttid >= survivor.ttid:
             reason = f"the transaction of this xid was {outcome}"
-        elif found.truncate_tid is not None:
-            reason = "the database was truncated"
         else:
             reason = _missing(cluster, survivor, running)
         if reason is None:
