@@ -1556,8 +1556,8 @@ class NotifySynced(Message):
 
 @notification(EXTENSION | 0x55)
 class NotifyAborted(Message):
-    """A voted or prepared transaction ended without a commit. S → S of a backup, M → master of a
-    backup"""
+    """S → S of a backup: a voted transaction ended. M → master of a backup: a prepared one was rolled
+    back"""
 
     ttid: Tid
 

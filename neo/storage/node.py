@@ -114,7 +114,7 @@ class StorageNode(Core):
         self.cluster = cluster = Cluster(settings.cluster, settings.address, backend)
         self.cells = cells = Cells(database, cluster)
         sync_source = SyncSource(self, database, cells)
-        self.participant = Participant(host, database, cluster, cells, sync_source.ended)
+        self.participant = Participant(host, database, cluster, cells, sync_source)
         self.locks = locks = self.participant.locks
         self.prepared = PreparedTransactions(database, cluster, cells, self.participant)
         self.background = background = Background(self, database, locks)

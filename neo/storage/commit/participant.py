@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable
+from typing import Protocol
 
 from neo.node.host import Host
 from neo.protocol.packets import NotifyDeadlock
@@ -17,6 +18,16 @@ from neo.storage.database import Database
 from neo.storage.events import CellsChanged, Part
 
 
+class Subscribers(Protocol):
+    """The nodes of synchronous backups, which are sent votes."""
+
+    @property
+    def subscribers(self) -> Collection[object]: ...
+
+    def ended(self, ttid: bytes) -> None:
+        """Tell them that a transaction ended here."""
+
+
 class Participant(Part):
     def __init__(
         self,
@@ -24,14 +35,13 @@ class Participant(Part):
         database: Database,
         cluster: Cluster,
         cells: Cells,
-        ended: Callable[[bytes], None],
+        sync: Subscribers,
     ) -> None:
-        """``ended(ttid)``: called when a voted transaction ended without a commit."""
         self._database = database
         self._backend = database.backend
         self._cluster = cluster
         self._cells = cells
-        self._ended = ended
+        self._sync = sync
         self._waits = PreparedWaits(host, database)
         self._kept: set[bytes] = set()
         self.locks = Locks(
@@ -62,6 +72,8 @@ class Participant(Part):
         if tid is None:
             return False
         self._backend.unlock(ttid, tid)
+        if self._sync.subscribers:
+            self._sync.ended(ttid)
         self._backend.executed(self._database.guard(lambda: self._unlocked(ttid)))
         self._database.commit_soon()
         return True
@@ -76,7 +88,7 @@ class Participant(Part):
         if self.locks.abort(ttid, None):
             dropped.remember(self._backend, [ttid])
             self._backend.abort(ttid)
-            self._ended(ttid)
+            self._sync.ended(ttid)
 
     def finished(self, ttid: bytes) -> None:
         """Handle NotifyTransactionFinished: drop a vote of this node if the transaction began before the
@@ -109,7 +121,7 @@ class Participant(Part):
         dropped.remember(self._backend, ttids)
         for ttid in ttids:
             self._backend.abort(ttid)
-            self._ended(ttid)
+            self._sync.ended(ttid)
 
     def operation_stopped(self) -> None:
         """Discard what has not voted, and leave the rest to verification."""

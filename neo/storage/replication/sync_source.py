@@ -154,7 +154,8 @@ class SyncSource(Part):
             self._watch(peer, subscriber)
 
     def ended(self, ttid: bytes) -> None:
-        """Tell all subscribers that a voted transaction ended without a commit (specification 25.9)."""
+        """Tell all subscribers that a voted transaction ended here, maybe with a commit (specification
+        25.9)."""
         for peer, subscriber in self.subscribers.items():
             _, push = subscriber.pending.pop(ttid, (0.0, None))
             if push is not None:
