@@ -23,7 +23,7 @@ def test_threads_think_while_a_backup_cluster_starts(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(BackupSite, "start", counted)
     options = Options(
-        0.1, ("none",), ("none",), ("none",), ("cascades", "phases"), "memory", 2, 0, True, 1
+        0.1, ("none",), ("none",), ("none",), ("cascades", "phases"), "memory", 2, 0, True, False, 1
     )
     run = Run(3, options)
     run.think_seconds = 0.001

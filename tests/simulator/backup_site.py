@@ -6,6 +6,7 @@ Its readers contribute to the oracles of the history. The backup has its own, to
   stays connected hears of everything in the end.
 * Whenever the backup leaves backup mode, its tables are a prefix of those of the upstream cluster: all
   transactions up to one of them, byte by byte.
+* A synchronous one keeps its promises (:mod:`tests.simulator.sync_watch`).
 * At the end, when the backup has caught up, its tables are equal to the upstream's. Then both change
   roles, and the former upstream follows what is written to the former backup.
 """
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ReadOnlyError
 
+from neo.master.settings import SyncPolicy
 from neo.protocol.enums import ClusterState
 from neo.protocol.ids import MAX_TID, ZERO_TID, add64
 from neo.protocol.packets import SetClusterState
@@ -28,6 +30,7 @@ from tests.simulator.disk import SimDisk
 from tests.simulator.operator import Operator
 from tests.simulator.recorded import Recorded
 from tests.simulator.replicas import cell_rows, check_replicas, node_rows
+from tests.simulator.sync_watch import LOSS_CHANCE, SyncWatch
 from tests.simulator.workloads.base import EXPECTED
 from tests.simulator.world import Violation, World
 
@@ -40,6 +43,8 @@ LOOK_SECONDS = 0.2
 BETWEEN_SECONDS = 3.0
 STORAGES_MAX = 3
 READ_PAUSE_SECONDS = 0.3
+#: Part of the synchronous backups without which the upstream cluster does not commit.
+STOP_CHANCE = 0.25
 #: Number of transactions that are written to the backup after it has taken over.
 TRANSACTIONS = 5
 
@@ -75,8 +80,9 @@ class Shown(Recorded):
 
 class BackupSite:
     def __init__(
-        self, run: Run, random: Random, make_disk: Callable[[World, str], SimDisk]
+        self, run: Run, random: Random, make_disk: Callable[[World, str], SimDisk], sync: bool
     ) -> None:
+        """``sync``: the backup is synchronous."""
         self._run = run
         self._random = random
         self._world = world = run.world
@@ -94,6 +100,15 @@ class BackupSite:
         self.cluster.upstream = run.cluster
         self.cluster.scrub_seconds = run.cluster.scrub_seconds
         run.cluster.backups.append(self.cluster.site.cluster)
+        self._sync: SyncWatch | None = None
+        if sync:
+            choices = Random(f"synchronous {world.seed}")
+            self._sync = SyncWatch(self.cluster, run.cluster, run.history, choices)
+            self.cluster.sync = True
+            run.cluster.sync_backups.append(self.cluster.site.cluster)
+            if choices.random() < STOP_CHANCE:
+                run.cluster.sync_policy = SyncPolicy.STOP
+            self._loses_upstream = choices.random() < LOSS_CHANCE
         self.operator = Operator(self.cluster, random, run.history, rewindable=False)
         #: The greatest tid that any reader saw.
         self.shown = ZERO_TID
@@ -134,6 +149,8 @@ class BackupSite:
         if not self._entering and self._state() is ClusterState.BACKINGUP:
             self._stop_reader()
             self._leaving = True
+            if self._sync is not None:
+                self._sync.look()
             self.operator.command(SetClusterState(ClusterState.STOPPING_BACKUP), lambda told: None)
 
     def _state(self) -> ClusterState | None:
@@ -144,10 +161,14 @@ class BackupSite:
         if self._over:
             return
         state = self._state()
+        if self._sync is not None:
+            self._sync.look()
         if state is ClusterState.RUNNING:
             self._stop_reader()
             if self._leaving:
                 self._snapshots.append(self._snapshot())
+                if self._sync is not None:
+                    self._sync.judge(self._snapshots[-1][0])
             self._leaving, self._entering = False, True
             self.operator.command(SetClusterState(ClusterState.STARTING_BACKUP), lambda told: None)
         elif state is ClusterState.BACKINGUP and self._reader is None:
@@ -257,6 +278,11 @@ class BackupSite:
         run, world = self._run, self._world
         self._stop_reader()
         self._over = True
+        if self._sync is not None:
+            self._sync.wait(world)
+            if self._loses_upstream:
+                self._survive(self._sync)
+                return
         self._world.log("world", "the backup takes over")
         self._order(self.operator, ClusterState.STOPPING_BACKUP, self.cluster)
         self._write()
@@ -273,6 +299,20 @@ class BackupSite:
         )
         self._order(run.operator, ClusterState.STOPPING_BACKUP, run.cluster)
         self._compare("after all", self._rows(run.cluster), self._rows(self.cluster), None)
+
+    def _survive(self, sync: SyncWatch) -> None:
+        """Lose the upstream cluster, and make the backup a cluster of its own."""
+        written = sync.lose_upstream(self._world)
+        self._order(self.operator, ClusterState.STOPPING_BACKUP, self.cluster)
+        self._world.run(LOOK_SECONDS)
+        objects: dict[bytes, set[bytes]] = {}
+        for copies in self._rows(self.cluster):
+            for row in copies[0]:
+                if row[0] == "obj":
+                    tid = row[1].to_bytes(8, "big")
+                    objects.setdefault(tid, set()).add(bytes.fromhex(row[2]))
+        sync.judge_loss(written, objects)
+        self._write()
 
     def _order(self, operator: Operator, state: ClusterState, cluster: Cluster) -> None:
         """Repeat the command until the cluster is in ``state``."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from neo.admin.core import AdminCore, AdminSettings
 from neo.master.primary import PrimaryMaster
+from neo.master.settings import SyncPolicy
 from neo.net.fault_sites import FaultSite
 from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.ids import u64
@@ -98,8 +99,12 @@ class Cluster:
         self.shape = shape
         self.site = site
         self.upstream: Cluster | None = None
-        #: Names of the backups that the admin node watches.
+        #: Names of the backups that the admin node watches, and of the synchronous ones.
         self.backups: list[str] = []
+        self.sync_backups: list[str] = []
+        self.sync_policy = SyncPolicy.CONTINUE
+        #: Whether this cluster is a synchronous backup.
+        self.sync = False
         self.network: Network = Network(world) if beside is None else beside.network
         self.threads: Threads = Threads(world) if beside is None else beside.threads
         self.faults = faults

@@ -37,8 +37,11 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     add("--storages", type=_positive, help="default: chosen by the seed")
     add("--replicas", type=int, help="default: chosen by the seed")
     add("--backup", choices=("yes", "no"), help="a second cluster; default: chosen by the seed")
+    add("--sync", choices=("yes", "no"), help="a synchronous backup; default: chosen by the seed")
     add("--masters", type=_positive, help="of each cluster; default: chosen by the seed")
-    add("--scrub", type=float, help="seconds in which all copies are compared; default: by the seed")
+    add(
+        "--scrub", type=float, help="seconds in which all copies are compared; default: by the seed"
+    )
     add("--canary", choices=sorted(CANARIES), metavar="NAME", help="plant this bug")
     add("--full-mix", action="store_true", help="with --canary: without the options it needs")
     add("--once", action="store_true", help="do not compare a second run")
@@ -85,5 +88,6 @@ def options_of(arguments: argparse.Namespace) -> Options:
     given = {
         name: getattr(arguments, name) for name in Options.__dataclass_fields__ if name != "canary"
     }
-    given["backup"] = {None: None, "yes": True, "no": False}[arguments.backup]
+    for name in ("backup", "sync"):
+        given[name] = {None: None, "yes": True, "no": False}[given[name]]
     return replace(options, **{name: value for name, value in given.items() if value is not None})

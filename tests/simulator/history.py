@@ -118,6 +118,8 @@ class History:
         self.voids: list[Void] = []
         #: (oid, serial) → digest of what a client read or stored there.
         self.contents: dict[tuple[bytes, bytes], bytes | None] = {}
+        #: The greatest tid that was acknowledged.
+        self.acknowledged_tid = ZERO_TID
         #: Tids that were acknowledged, with the marks of their transactions.
         self._acknowledged: dict[bytes, str] = {}
         #: Number of acknowledged transactions of each client.
@@ -146,6 +148,7 @@ class History:
                 f"{attempt.mark} got tid {tid.hex()}, not {_hex(attempt.imposed)} as it wanted"
             )
         self._acknowledged[tid] = attempt.mark
+        self.acknowledged_tid = max(self.acknowledged_tid, tid)
         self.commits[attempt.client] += 1
         self.told(tid)
         if not self.void(tid):

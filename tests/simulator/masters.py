@@ -133,6 +133,9 @@ class Masters:
             scrub_days=cluster.scrub_seconds / DAY_SECONDS,
             upstream_cluster=upstream.site.cluster if upstream else None,
             upstream_masters=list(upstream.masters.addresses) if upstream else None,
+            sync_backups=tuple(cluster.sync_backups),
+            sync_policy=cluster.sync_policy,
+            sync=cluster.sync and upstream is not None,
         )
 
     def restart(self) -> None:

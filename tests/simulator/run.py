@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from neo.master.settings import SyncPolicy
 from neo.storage.node import StorageNode
 from tests.simulator.admin_watch import watched_administration
 from tests.simulator.applications import Application
@@ -57,6 +58,8 @@ PROGRESS_THINK_SECONDS = 0.2
 EVENTS = 8000
 #: Part of the seeds that have a backup cluster.
 BACKUP_CHANCE = 0.2
+#: Part of these backups that are synchronous.
+SYNC_CHANCE = 0.5
 #: Number of masters of a cluster, and the number of seeds out of ten that have so many.
 MASTERS = ((1, 6), (3, 3), (5, 1))
 #: Part of the seeds that have a scrub, and the range of its period.
@@ -64,6 +67,9 @@ SCRUB_CHANCE = 0.2
 SCRUB_SECONDS = (4.0, 12.0, 40.0)
 #: Unlocked transactions become durable within a second.
 QUIET_SECONDS = 5.0
+
+
+_YES_NO: dict[bool | None, str | None] = {None: None, True: "yes", False: "no"}
 
 
 @dataclass(frozen=True)
@@ -74,8 +80,8 @@ class Options:
     * ``faults``: kinds of faults; "none" for none
     * ``sites``: fault sites that may fire, ``knobs``: knobs that may be turned; "none" likewise
     * ``workloads``, and ``disk`` (memory or sqlite)
-    * ``storages``, ``replicas``, ``backup`` (a second cluster), and ``masters`` of each cluster. With a
-      canary the seed chooses no replicas, backup or several masters.
+    * ``storages``, ``replicas``, ``backup`` (a second cluster), ``sync`` (a synchronous backup), and
+      ``masters`` of each cluster. With a canary the seed chooses no replicas, backup or several masters.
     * ``scrub``: period in seconds, 0 for never, which is the default with a canary
     * ``canary``: a planted bug
     """
@@ -89,6 +95,7 @@ class Options:
     storages: int | None = None
     replicas: int | None = None
     backup: bool | None = None
+    sync: bool | None = None
     masters: int | None = None
     scrub: float | None = None
     canary: str | None = None
@@ -105,7 +112,8 @@ class Options:
             "disk": self.disk,
             "storages": self.storages,
             "replicas": self.replicas,
-            "backup": {None: None, True: "yes", False: "no"}[self.backup],
+            "backup": _YES_NO[self.backup],
+            "sync": _YES_NO[self.sync],
             "masters": self.masters,
             "scrub": self.scrub,
             "canary": self.canary and f"{self.canary} --full-mix",
@@ -217,13 +225,16 @@ class Run:
     def _execute(self) -> None:
         world = self.world
         self.cluster.start()
+        stops = self.cluster.sync_policy is SyncPolicy.STOP
+        if self.backup is not None and stops:
+            self.backup.start()
         self._start_applications()
         world.run_until(
             lambda: all(application.ready for application in self.applications),
             SETUP_SECONDS,
             "the workloads are set up",
         )
-        if self.backup is not None:
+        if self.backup is not None and not stops:
             with self._thinking(PROGRESS_THINK_SECONDS):
                 self.backup.start()
         if self.faults.calm:
@@ -423,7 +434,14 @@ def _backup(
     random = Random(f"backup {run.world.seed}")
     by_chance = options.canary is None and random.random() < BACKUP_CHANCE
     wanted = by_chance if options.backup is None else options.backup
-    return BackupSite(run, random, make_disk) if wanted else None
+    return BackupSite(run, random, make_disk, _sync(options, run.world.seed)) if wanted else None
+
+
+def _sync(options: Options, seed: int) -> bool:
+    if options.sync is not None:
+        return options.sync
+    # A separate generator, as for replicas.
+    return options.canary is None and Random(f"sync {seed}").random() < SYNC_CHANCE
 
 
 __all__ = ["Options", "Result", "Run"]
