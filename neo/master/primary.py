@@ -162,6 +162,9 @@ class PrimaryMaster(Core):
         cluster.ask_confirmations()
         found = await verify(cluster, self, recovery.backup)
         memory = found.memory
+        if memory is None and (left := self.coordinator.backups.lease_left) > 0:
+            # What was finished now is acknowledged soon, and a backup that lacks it may be in sync.
+            await self.sleep(left)
         await self.comparison.compare(None if memory is None else memory.least, recovery.forced)
         # What storage nodes answered last made the table durable, too.
         assert cluster.partitions.ptid is not None

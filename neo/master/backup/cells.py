@@ -9,7 +9,8 @@ last transaction, without fetching anything. Otherwise one cell of the partition
 from upstream, and the others fetch from the leader.
 
 ``tid`` is the watermark that clients of the backup see: the tid up to which *every* cell is complete,
-because clients may read from any of them. It never goes back. What a storage node reports is durable, so
+because clients may read from any of them, and that the upstream cluster has announced. It never goes
+back. What a storage node reports is durable, so
 that a restart does not take it back either.
 
 A cell that was out of date *joins* when it is complete up to some tid: it gets orders like the others,
@@ -77,6 +78,8 @@ class BackupCells:
         self.last = last
         #: The last transaction that changed each partition, or may have changed it.
         self.changed = [last] * len(self.rows)
+        #: The last one that the upstream cluster announced. A synchronous backup knows later ones.
+        self.announced = last
         self.tid = ZERO_TID
         self.advance()
 
@@ -85,24 +88,30 @@ class BackupCells:
     def heard(self, tid: bytes, partitions: Iterable[int]) -> None:
         """Note an upstream transaction. ``tid`` is greater than ``last``."""
         assert tid > self.last
+        self._change(tid, partitions)
+        self.announced = tid
+
+    def _change(self, tid: bytes, partitions: Iterable[int]) -> None:
         self.last = tid
         for partition in partitions:
             self.changed[partition] = tid
 
     def unlocked(self, tid: bytes, partitions: Iterable[int], nids: Container[int]) -> None:
-        """Note an upstream transaction that these nodes have locked, and were told to unlock. ``tid`` is
-        greater than ``last``."""
+        """Note an upstream transaction that these nodes have locked, and were told to unlock. It was not
+        announced. ``tid`` is greater than ``last``."""
+        assert tid > self.last
         partitions = list(partitions)
         for partition in partitions:
             for nid, cell in self.rows[partition].items():
                 if nid in nids and not cell.joining and cell.has(self.changed[partition]):
                     cell.unlocked = tid
-        self.heard(tid, partitions)
+        self._change(tid, partitions)
 
     def jumped(self, tid: bytes) -> None:
         """Note that the last transaction is ``tid``, and that earlier ones may have changed any
         partition."""
         self.last = max(self.last, tid)
+        self.announced = max(self.announced, tid)
         self.changed = [self.last] * len(self.rows)
 
     # -- cells -------------------------------------------------------------------------------------
@@ -169,6 +178,7 @@ class BackupCells:
         if not all(self.rows):
             return False
         tid = min((cell.tid for cell in self.all()), default=ZERO_TID)
+        tid = min(tid, self.announced)
         if tid <= self.tid:
             return False
         self.tid = tid

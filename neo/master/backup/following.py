@@ -64,6 +64,9 @@ logger = logging.getLogger("neo.master")
 
 #: Pause before a history that does not fit is compared again: the operator may have repaired it.
 UNFIT_SECONDS = 10.0
+#: A synchronous backup waits so often, and so long, until what it has locked is finished upstream.
+FINISH_TRIES = 20
+FINISH_SECONDS = 0.25
 
 
 class Known(NamedTuple):
@@ -194,7 +197,7 @@ class Backup:
                 try:
                     if sync is not None:
                         await sync.greet(peer, upstream)
-                    last = await last_transaction(peer, upstream, len(self.cells.rows))
+                    last = await self._last(peer, upstream)
                     await check_history(self._core, upstream, cluster, self.cells.last, last)
                     self._connected(upstream, last)
                     if sync is not None:
@@ -224,6 +227,16 @@ class Backup:
             if peer is not None:
                 peer.close()
 
+    async def _last(self, peer: Peer, upstream: Upstream) -> bytes:
+        """Return the last transaction of the upstream cluster. What a synchronous backup has locked may
+        not be finished there yet."""
+        for _ in range(FINISH_TRIES):
+            last = await last_transaction(peer, upstream, len(self.cells.rows))
+            if last >= self.cells.last or not upstream.synchronous:
+                break
+            await self._core.sleep(FINISH_SECONDS)
+        return last
+
     def _connected(self, upstream: Upstream, last: bytes) -> None:
         last = max(last, self._heard)
         self._following = upstream
@@ -237,6 +250,7 @@ class Backup:
         self._tell_admins()
         self._check_started()
         self.orders.give()
+        self.advance()
         self._pack()
 
     def heard(self, tid: bytes, oids: list[bytes]) -> None:
@@ -246,6 +260,8 @@ class Backup:
             return
         self._cluster.tids.seen(tid)
         if self.synchronous is not None and self.synchronous.heard(tid, oids):
+            self.cells.announced = max(self.cells.announced, tid)
+            self.advance()
             return
         if tid <= self.cells.last:
             logger.error(

@@ -176,7 +176,7 @@ class Synchronous:
         elif member is not None or (seconds is not None and seconds < LEASE_SECONDS):
             state = _LOST
         reason = "" if state == _SYNC else self._reason
-        return (self._cluster.name, state, self._since, self._cells.tid, seconds, reason)
+        return (self._cluster.name, state, self._since, self._cells.complete, seconds, reason)
 
     def _now(self) -> float:
         return self._core.host.monotonic()
@@ -340,7 +340,7 @@ class Synchronous:
     def lock(self, peer: Peer, message_id: int, m: AskLockBackup) -> None:
         """Lock a transaction when it is its turn, then answer (AskLockBackup). Raise ErrorAnswer while
         the backup is no member."""
-        if m.tid <= max(self._last, self._cells.tid):  # it was locked here before
+        if m.tid <= max(self._last, self._cells.complete):  # it was locked here before
             self._locking.answer_later(peer, message_id, m)
             self._locking.evaluate()
             return

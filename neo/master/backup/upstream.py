@@ -214,6 +214,12 @@ async def check_history(
         " or has another history. Nothing is changed. If the upstream cluster is right: leave backup"
         " mode, truncate this cluster to the last transaction that both have, start backup again"
     )
+    if tid > last and upstream.synchronous:
+        raise Unfit(
+            f"transaction {tid.hex()} of this backup is not finished in the upstream cluster, whose last"
+            f" one is {last.hex()}: it waits there for another synchronous backup, or the upstream"
+            " cluster was truncated or has another history. Nothing is changed"
+        )
     if tid > last:
         raise unfit
     if tid == last or not any(tid):

@@ -52,6 +52,8 @@ LEASE_SECONDS = 2.0
 LEASE_OVER_SECONDS = LEASE_SECONDS * 1.05
 #: A backup that joined must have everything, and ask for its first lease, in this time.
 JOIN_SECONDS = 1.0
+#: Timers are set a little later than needed: the clock that they look at is rounded.
+ROUNDING_SECONDS = 0.001
 
 
 @dataclass(eq=False, slots=True)
@@ -63,6 +65,8 @@ class SyncBackup:
     #: The connection of its master, if it has joined, and whether it has asked for a lease on it.
     peer: Peer | None = None
     leased: bool = False
+    #: How often it has joined: what was asked before it joined again does not count.
+    joined: int = 0
     #: The transactions that were prepared when it joined: it has them when it asks for a lease.
     copied: set[bytes] = field(default_factory=set)
     #: Whether the operator lets commits wait for it.
@@ -111,6 +115,12 @@ class SyncBackups:
             return True
         return backup.on and self._stops
 
+    @property
+    def lease_left(self) -> float:
+        """The seconds until no lease of a backup that has not joined is left (specification 25.17)."""
+        now = self._core.host.monotonic()
+        return max((b.over - now for b in self._backups.values() if b.peer is None), default=0.0)
+
     # -- transactions ------------------------------------------------------------------------------
 
     def offer(self) -> None:
@@ -143,17 +153,18 @@ class SyncBackups:
 
     def _ask(self, backup: SyncBackup, peer: Peer, transaction: Transaction[Peer]) -> None:
         """Ask a backup to lock a transaction, or to keep it if it is being prepared."""
-        ttid, tid = transaction.ttid, transaction.tid
+        ttid, tid, joined = transaction.ttid, transaction.tid, backup.joined
 
         def answered(future: Future[Answer]) -> None:
-            if backup.peer is peer:
+            current = backup.peer is not None and backup.joined == joined
+            if current:
                 backup.asked.pop(ttid, None)
             try:
                 future.result()
             except ConnectionLost:
                 return  # client_lost() follows
             except ErrorAnswer as e:
-                if backup.peer is peer:
+                if current:
                     backup.over = self._core.host.monotonic()  # it said so: it holds no lease
                     self._lose(backup, e.message or str(e))
                 return
@@ -178,7 +189,7 @@ class SyncBackups:
         oldest = min(backup.asked.values())
         backup.watched = True
         self._core.call_later(
-            max(0.0, oldest + self._timeout - self._core.host.monotonic()),
+            max(0.0, oldest + self._timeout - self._core.host.monotonic()) + ROUNDING_SECONDS,
             lambda: self._look(backup),
         )
 
@@ -200,6 +211,7 @@ class SyncBackups:
         if not backup.on:
             raise denied(f"the operator switched synchronous backup {backup.name} off")
         backup.peer, backup.leased = peer, False
+        backup.joined += 1
         backup.asked.clear()
         self._change(backup, "it has just joined")
         logger.info("backup %s joins: commits wait for it", backup.name)
@@ -211,10 +223,11 @@ class SyncBackups:
         for transaction in self._transactions.offered():
             transaction.backups.add(backup.name)
             self._ask(backup, peer, transaction)
-        self._core.call_later(JOIN_SECONDS, lambda: self._check_joined(backup, peer))
+        joined = backup.joined
+        self._core.call_later(JOIN_SECONDS, lambda: self._check_joined(backup, joined))
 
-    def _check_joined(self, backup: SyncBackup, peer: Peer) -> None:
-        if backup.peer is peer and not backup.leased:
+    def _check_joined(self, backup: SyncBackup, joined: int) -> None:
+        if backup.peer is not None and backup.joined == joined and not backup.leased:
             self._lose(backup, "it joined, and was not in sync in time")
 
     def lease(self, peer: Peer) -> None:
@@ -274,7 +287,7 @@ class SyncBackups:
         left = backup.over - self._core.host.monotonic()
         if left > 0 and not backup.planned and backup.peer is None:
             backup.planned = True
-            self._core.call_later(left, lambda: self._lease_over(backup))
+            self._core.call_later(left + ROUNDING_SECONDS, lambda: self._lease_over(backup))
 
     def _lease_over(self, backup: SyncBackup) -> None:
         backup.planned = False

@@ -44,7 +44,7 @@ class ServeReader(Handler):
 
     @on(AskPrepared)
     def list_prepared(self, peer: Peer, message_id: int, m: AskPrepared) -> Message:
-        """Return nothing: a cluster does not become a backup while a transaction is prepared."""
+        """Return nothing: what a synchronous backup keeps prepared is finished upstream."""
         return AnswerPrepared([])
 
     @on(

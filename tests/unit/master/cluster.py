@@ -109,6 +109,8 @@ class MasterWorld:
         self.make_ready(*storages)
 
     def make_ready(self, *storages: Remote) -> None:
+        if left := self.master.coordinator.backups.lease_left:
+            self.host.advance(left)
         for storage in storages:
             storage.take(StartOperation)
             storage.send(NotifyReady())

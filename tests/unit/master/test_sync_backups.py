@@ -14,10 +14,14 @@ from neo.protocol.packets import (
     FEATURE_SYNC,
     FEATURES,
     AnswerInformationLocked,
+    AnswerLastIDs,
     AnswerLockBackup,
+    AnswerLockedTransactions,
     AskFinishTransaction,
     AskJoinSync,
+    AskLastIDs,
     AskLockBackup,
+    AskLockedTransactions,
     AskLockInformation,
     AskSync,
     AskSyncLease,
@@ -29,6 +33,7 @@ from neo.protocol.packets import (
     RequestIdentification,
     SetClusterState,
     SetSync,
+    StartOperation,
     SyncRow,
 )
 from tests.support.remote import Remote, error_of
@@ -67,10 +72,6 @@ class SyncWorld(MasterWorld):
         finished = self.writer.ask(AskFinishTransaction(ttid, [oid_of(self, partition)], []))
         lock(self.node)
         return finished
-
-    def pass_begin(self) -> None:
-        """Wait until no lease of an earlier master can be left."""
-        self.host.advance(LEASE_OVER_SECONDS)
 
     def state(self, name: str = "far") -> SyncRow:
         rows = self.admin().ask(AskSync()).result().backup_list
@@ -225,9 +226,9 @@ def test_a_backup_that_follows_again_says_what_it_has() -> None:
 
 def test_a_backup_that_joins_is_asked_for_all_that_is_not_acknowledged() -> None:
     """Specification 25.12: whenever the transactions began."""
-    world = SyncWorld()
+    world = SyncWorld(policy=SyncPolicy.STOP)
     early = begin(world.writer)
-    waits = world.finish()  # for an earlier lease
+    waits = world.finish()
     backup = world.backup()
     joined = backup.ask(AskJoinSync()).result()
     assert joined.tid == world.master.cluster.last_tid
@@ -241,7 +242,6 @@ def test_a_backup_that_joins_is_asked_for_all_that_is_not_acknowledged() -> None
 def test_a_backup_that_is_not_in_sync_in_time_is_not_waited_for() -> None:
     """Specification 25.13."""
     world = SyncWorld()
-    world.pass_begin()
     backup = world.backup()
     backup.ask(AskJoinSync()).result()
     assert world.state()[1] == "joining"
@@ -251,6 +251,35 @@ def test_a_backup_that_is_not_in_sync_in_time_is_not_waited_for() -> None:
     world.host.advance(0.02)
     assert finished.done, "it had no lease"
     assert error_of(backup.ask(AskSyncLease())).code is ErrorCode.DENIED
+
+
+def test_the_limit_of_an_earlier_join_does_not_count() -> None:
+    """Specification 25.13."""
+    world = SyncWorld()
+    backup = world.backup()
+    backup.ask(AskJoinSync()).result()
+    world.host.advance(JOIN_SECONDS - 0.1)
+    backup.ask(AskJoinSync()).result()
+    world.host.advance(JOIN_SECONDS - 0.1)
+    assert world.state()[1] == "joining"
+    world.host.advance(0.2)
+    assert world.state()[1] == "async"
+
+
+def test_an_answer_from_before_the_backup_joined_again_is_not_one_to_the_new_question() -> None:
+    """Specification 25.16: the new question must be answered, too, and an old refusal is no loss."""
+    world = SyncWorld()
+    backup = world.in_sync()
+    finished = world.finish()
+    old = backup.take(AskLockBackup)
+    backup.ask(AskJoinSync()).result()
+    backup.ask(AskSyncLease()).result()
+    new = backup.take(AskLockBackup)
+    backup.answer(old, Error(ErrorCode.INCOMPLETE_TRANSACTION.value, "it left"))
+    assert world.state()[1] == "sync"
+    assert not finished.done
+    backup.answer(new, AnswerLockBackup(new.ttid))
+    assert finished.done
 
 
 def test_all_backups_must_have_a_transaction() -> None:
@@ -264,20 +293,31 @@ def test_all_backups_must_have_a_transaction() -> None:
     assert finished.done
 
 
-def test_a_new_primary_waits_for_leases_of_earlier_ones() -> None:
-    """Specification 25.17."""
-    world = SyncWorld()
-    finished = world.finish()
-    world.host.advance(LEASE_OVER_SECONDS - 0.01)
-    assert not finished.done
+def test_a_new_primary_serves_when_no_lease_of_earlier_ones_is_left() -> None:
+    """Specification 25.17: what it finishes in VERIFYING may not be in a backup that is in sync."""
+    world = MasterWorld(sync_backups=("far",))
+    node = world.storage(1)
+    world.admin().ask(SetClusterState(ClusterState.VERIFYING)).result()
+    world.host.advance(0.5)
+    node.answer(node.take(AskLockedTransactions), AnswerLockedTransactions({}))
+    node.answer(node.take(AskLastIDs), AnswerLastIDs(None, None))
+    world.host.advance(LEASE_OVER_SECONDS - 0.51)
+    assert not node.has(StartOperation)
+    assert world.master.cluster.state is ClusterState.VERIFYING
     world.host.advance(0.02)
-    assert finished.done
+    assert node.has(StartOperation)
+
+
+def test_a_primary_without_synchronous_backups_serves_at_once() -> None:
+    """Specification 25.17."""
+    world = MasterWorld()
+    world.running(1)
+    assert world.host.elapsed == 0
 
 
 def test_leases_outlive_an_interruption_of_the_operation() -> None:
     """Specification 25.15."""
     world = SyncWorld()
-    world.pass_begin()
     world.in_sync()
     world.node.lose()
     assert world.state()[1] == "lost"

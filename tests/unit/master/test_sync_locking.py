@@ -68,8 +68,10 @@ def test_it_is_unlocked_when_all_have_locked_and_answered_when_all_remember_it(
     assert answer.result() == AnswerLockBackup(tid(20))
 
 
-def test_readers_see_what_was_unlocked_when_it_is_durable(world: SyncWorld) -> None:
-    """Specification 13.24, 13.26, 25.23: the upstream cluster's invalidation changes nothing."""
+def test_readers_see_what_was_unlocked_when_the_upstream_cluster_announced_it(
+    world: SyncWorld,
+) -> None:
+    """Specification 13.24, 13.26, 25.23: readers of the upstream cluster do not see it before."""
     upstream, (storage,) = world.in_sync()
     reader = world.client()
     world.lock(upstream, 24, 1)
@@ -77,12 +79,27 @@ def test_readers_see_what_was_unlocked_when_it_is_durable(world: SyncWorld) -> N
     locks(storage)
     assert not reader.has(InvalidateObjects)
     complete(24, storage)
-    assert reader.take(InvalidateObjects) == InvalidateObjects(tid(24), [tid(1)])
-    assert reader.ask(AskLastTransaction()).result().tid == tid(24)
+    assert not reader.has(InvalidateObjects)
+    assert reader.ask(AskLastTransaction()).result().tid < tid(24)
     storage.received.clear()
     upstream.send(InvalidateObjects(tid(24), [tid(1)]))
-    assert not reader.has(InvalidateObjects) and not storage.received
+    assert reader.take(InvalidateObjects) == InvalidateObjects(tid(24), [tid(1)])
+    assert reader.ask(AskLastTransaction()).result().tid == tid(24)
+    assert not storage.received, "it has nothing to fetch"
     assert world.sync.in_sync
+
+
+def test_readers_do_not_see_what_is_announced_before_it_is_durable(world: SyncWorld) -> None:
+    """Specification 13.24, 25.23."""
+    upstream, (storage,) = world.in_sync()
+    reader = world.client()
+    world.lock(upstream, 24, 1)
+    vote(storage)
+    locks(storage)
+    upstream.send(InvalidateObjects(tid(24), [tid(1)]))
+    assert not reader.has(InvalidateObjects)
+    complete(24, storage)
+    assert reader.take(InvalidateObjects) == InvalidateObjects(tid(24), [tid(1)])
 
 
 def test_transactions_are_prepared_at_once_and_locked_in_order(world: SyncWorld) -> None:

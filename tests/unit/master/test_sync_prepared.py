@@ -38,7 +38,6 @@ from tests.unit.master.prepared_world import (
 class BackedWorld(PreparedWorld):
     def __init__(self, policy: SyncPolicy = SyncPolicy.CONTINUE, **more: Any) -> None:
         super().__init__(count=1, replicas=0, sync_backups=("far",), sync_policy=policy, **more)
-        self.host.advance(LEASE_OVER_SECONDS)
         self.writer = self.client()
 
     def backup(self) -> Remote:
