@@ -23,7 +23,7 @@ from ZODB.POSException import ReadOnlyError
 from neo.master.settings import SyncPolicy
 from neo.protocol.enums import ClusterState
 from neo.protocol.ids import MAX_TID, ZERO_TID, add64
-from neo.protocol.packets import SetClusterState
+from neo.protocol.packets import AskFinishPrepared, SetClusterState
 from tests.simulator.clients import ClientProcess
 from tests.simulator.cluster import HEAL_SECONDS, Cluster, Shape, Site
 from tests.simulator.disk import SimDisk
@@ -170,12 +170,21 @@ class BackupSite:
                 if self._sync is not None:
                     self._sync.judge(self._snapshots[-1][0])
             self._leaving, self._entering = False, True
+            self._drop_prepared()
             self.operator.command(SetClusterState(ClusterState.STARTING_BACKUP), lambda told: None)
         elif state is ClusterState.BACKINGUP and self._reader is None:
             # The command to leave may be lost with the master.
             self._leaving = self._entering = False
             self._start_reader()
         self._world.call_later(LOOK_SECONDS, self._look, "backup's state")
+
+    def _drop_prepared(self) -> None:
+        """Roll back what a synchronous backup has kept prepared: it is to be a backup again."""
+        master = self.cluster.master_core
+        assert master is not None
+        for xid, *_, state in master.coordinator.prepared.describe(0, None):
+            if state == "prepared":
+                self.operator.command(AskFinishPrepared(xid, False), lambda told: None)
 
     # -- readers -----------------------------------------------------------------------------------
 
@@ -227,7 +236,8 @@ class BackupSite:
 
     @property
     def caught_up(self) -> bool:
-        """Return whether all cells have the upstream's last transaction and a reader saw it."""
+        """Return whether all cells have the upstream's last transaction and a reader saw it, and a
+        synchronous backup is in sync: it knows what is prepared upstream, and keeps nothing else."""
         master = self.cluster.master_core
         return (
             follows(self.cluster, self._run.cluster)
@@ -235,6 +245,7 @@ class BackupSite:
             and master is not None
             and self.shown == master.cluster.last_tid
             and self._packed_alike
+            and (self._sync is None or self._sync.in_sync)
         )
 
     def catch_up(self) -> None:

@@ -10,7 +10,7 @@ unlock and Replicate, they have it and do not know that, and a take-over would d
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple, Protocol
 
 from neo.master.backup.pipeline import BackupTransaction, Pipeline, Rows
@@ -53,6 +53,10 @@ class Member(Protocol):
     def unlocked(self, transaction: BackupTransaction) -> None:
         """Note a transaction that its nodes were told to unlock."""
 
+    def marked(self, ttid: bytes) -> Collection[int]:
+        """Return the partitions of a transaction that is prepared here, those of objects that it checked
+        included; none of another one."""
+
     def keeps(self, ttid: bytes) -> bool:
         """Return whether a transaction is prepared here, so that it outlives the membership."""
 
@@ -90,7 +94,9 @@ class Locking:
         """Prepare a transaction, and lock it when it is its turn. Raise ValueError if it is not later
         than the earlier ones."""
         partition = self._cluster.partitions.partition
-        partitions = frozenset(partition(id_) for id_ in (m.ttid, *m.oid_list))
+        partitions = frozenset(
+            (*map(partition, (m.ttid, *m.oid_list)), *self._member.marked(m.ttid))
+        )
         transaction = BackupTransaction(m.ttid, m.tid, m.oid_list, Rows(partitions))
         self.pipeline.add(transaction)
         self._askers[m.ttid] = _Asker(peer, message_id, m.ttid, m.tid)

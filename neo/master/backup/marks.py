@@ -15,7 +15,7 @@ becomes readable when its node has the marks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -84,6 +84,11 @@ class Marks:
 
     def __contains__(self, ttid: bytes) -> bool:
         return ttid in self._kept
+
+    def partitions(self, ttid: bytes) -> Collection[int]:
+        """Return the partitions of a transaction; none if it is not kept."""
+        kept = self._kept.get(ttid)
+        return () if kept is None else kept.rows.partitions
 
     def names(self) -> list[str]:
         """Return the xids for people."""

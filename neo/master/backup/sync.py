@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -368,6 +368,10 @@ class Synchronous:
     def aborted(self, ttid: bytes) -> None:
         """Drop a transaction that was rolled back upstream (NotifyAborted)."""
         self._marks.aborted(ttid)
+
+    def marked(self, ttid: bytes) -> Collection[int]:
+        """Return the partitions of a transaction that is prepared here; none of another one."""
+        return self._marks.partitions(ttid)
 
     def keeps(self, ttid: bytes) -> bool:
         """Return whether a transaction is prepared here."""

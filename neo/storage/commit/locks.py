@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from neo.protocol.ids import ZERO_TID
+from neo.protocol.ids import MAX_TID, ZERO_TID
 from neo.storage.backend.api import Check, Stored
 from neo.storage.commit.read_locks import Readers
 from neo.storage.commit.transactions import (
@@ -396,11 +396,9 @@ class Locks:
         else:
             read()
 
-    def when_unlocked(self, read: Callable[[], None]) -> None:
-        """Call ``read`` now, or when all transactions that are locked now are unlocked."""
-        if self._readers.locked:
-            self._readers.scan(read)
-        else:
+    def when_unlocked(self, read: Callable[[], None], last: bytes = MAX_TID) -> None:
+        """Call ``read`` now, or when all transactions up to ``last`` that are locked now are unlocked."""
+        if not self._readers.scan(read, last):
             read()
 
     # -- waits ------------------------------------------------------------------------------------

@@ -24,9 +24,13 @@ class Readers:
     def wait(self, oid: bytes, read: Callable[[], None]) -> None:
         self._readers.setdefault(oid, []).append(read)
 
-    def scan(self, read: Callable[[], None]) -> None:
-        """Wait for the transactions that are locked now, not for later ones."""
-        self._scans.append(_Scan(set(self.locked), read))
+    def scan(self, read: Callable[[], None], last: bytes) -> bool:
+        """Wait for the transactions up to ``last`` that are locked now, not for those that are locked
+        later. Return whether there are any."""
+        found = {each for each in self.locked if each.tid is None or each.tid <= last}
+        if found:
+            self._scans.append(_Scan(found, read))
+        return bool(found)
 
     def unlocked(self, transaction: Transaction) -> list[Callable[[], None]]:
         """Return the reads that need not wait any more."""

@@ -20,7 +20,7 @@ from neo.node.peer import Peer
 from neo.node.task import Cancelled
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import ZERO_HASH, u64
+from neo.protocol.ids import MAX_TID, ZERO_HASH, u64
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     AddObject,
@@ -146,8 +146,11 @@ class ServeGuest(StorageHandler):
         m: AskFetchTransactions | AskFetchObjects,
         job: Callable[[], Job],
     ) -> None:
-        """Send a chunk when nothing is locked: locked transactions may be in its range. A destination
-        that knows of packs must wait for a pack that may delete rows of the range."""
+        """Send a chunk when no transaction in its range is locked. Later ones may be locked for long:
+        they may wait for a synchronous backup that is the one that asks (specification 25.16).
+
+        A destination that knows of packs must wait for a pack that may delete rows of the range.
+        """
         self.digests.check_readable(m.partition, ErrorCode.REPLICATION_ERROR)
         if not self.cells.backup.has(m.partition, m.max_tid):
             raise ErrorAnswer(
@@ -161,13 +164,19 @@ class ServeGuest(StorageHandler):
             raise ErrorAnswer(
                 ErrorCode.REPLICATION_ERROR, f"partition {m.partition} is being packed"
             )
-        self._run(peer, message_id, job)
+        self._run(peer, message_id, job, m.max_tid)
 
-    def _run(self, peer: Peer, message_id: int, job: Callable[[], Job]) -> None:
-        """Run a job when nothing is locked. The number of jobs of a peer is bounded."""
+    def _run(
+        self,
+        peer: Peer,
+        message_id: int,
+        job: Callable[[], Job],
+        last: bytes = MAX_TID,
+    ) -> None:
+        """Run a job when nothing up to ``last`` is locked. The number of jobs of a peer is bounded."""
         peer.begin_job()
         self.locks.when_unlocked(
-            lambda: self.background.run(self._refusing(peer, message_id, job()))
+            lambda: self.background.run(self._refusing(peer, message_id, job())), last
         )
 
     async def _refusing(self, peer: Peer, message_id: int, job: Job) -> None:

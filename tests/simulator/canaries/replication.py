@@ -111,7 +111,7 @@ def _first_chunk_only() -> list[Patch]:
 
 
 def _locked_not_waited_for() -> list[Patch]:
-    return [(Locks, "when_unlocked", lambda self, read: read())]
+    return [(Locks, "when_unlocked", lambda self, read, last=b"": read())]
 
 
 CANARIES = (

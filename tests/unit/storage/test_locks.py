@@ -282,6 +282,22 @@ def test_scans_wait_for_the_transactions_locked_at_their_arrival(node: LockNode)
     assert reads == ["before", "during"]
 
 
+def test_a_scan_up_to_a_transaction_does_not_wait_for_later_ones(node: LockNode) -> None:
+    """Specification 6.7, 25.16: a later one may wait for the synchronous backup that asks."""
+    reads: list[str] = []
+    node.do("A1", "B2")
+    for number in 1, 2:
+        node.locks.vote(tid(number), node.client(number), metadata=True)
+    node.locks.lock(tid(1), tid(20))
+    node.locks.lock(tid(2), tid(21))
+    node.locks.when_unlocked(lambda: reads.append("before"), tid(19))
+    assert reads == ["before"]
+    node.locks.when_unlocked(lambda: reads.append("first"), tid(20))
+    node.locks.validate()
+    node.locks.unlock(tid(1))
+    assert reads == ["before", "first"]
+
+
 def test_to_restore_a_prepared_transaction_takes_a_step_per_object(node: LockNode) -> None:
     """Specification 24.20: the node serves nobody meanwhile."""
     compared = 0
