@@ -33,9 +33,10 @@ logger = logging.getLogger("neo.storage")
 
 @dataclass(eq=False, slots=True)
 class _Rows:
-    """The rows in a partition. ``complete``: all have arrived from ``source``."""
+    """The rows in a partition. ``complete``: all have arrived from ``source``, or were here when the
+    operation started."""
 
-    source: Peer
+    source: Peer | None = None
     oids: set[bytes] = field(default_factory=set)
     metadata: bool = False
     complete: bool = False
@@ -77,7 +78,7 @@ class ReceivedVotes(Part):
         if m.partition >= len(self._cells.partitions) or self._cells.state(m.partition) is None:
             return
         vote = self.known.setdefault(m.ttid, _Vote())
-        if vote.confirmed:
+        if vote.confirmed and m.partition in vote.partitions:
             return
         rows = vote.partitions[m.partition] = _Rows(source)
         metadata = None if m.metadata is None else TransactionMeta(*m.metadata)
@@ -131,11 +132,15 @@ class ReceivedVotes(Part):
             self.abort(ttid)
 
     def source_lost(self, source: Peer) -> None:
-        """Drop what came from this node and is not confirmed."""
+        """Drop what came from this node and is not confirmed. Of a confirmed transaction, do not wait for
+        the rest of a partition any more."""
         for ttid, vote in list(self.known.items()):
-            lost = any(rows.source is source for rows in vote.partitions.values())
+            lost = [each for each, rows in vote.partitions.items() if rows.source is source]
             if lost and not vote.confirmed:
                 self.abort(ttid)
+            elif lost := [each for each in lost if not vote.partitions[each].complete]:
+                self.forget(ttid, lost)
+                self._look()
 
     # -- for the own master ------------------------------------------------------------------------
 
@@ -160,6 +165,12 @@ class ReceivedVotes(Part):
     def changed(self) -> Future[None]:
         """Return a future: something arrived or was lost."""
         return self._wake
+
+    def forget(self, ttid: bytes, partitions: Iterable[int]) -> None:
+        """Let the rows of these partitions be replaced: not all are here."""
+        if (vote := self.known.get(ttid)) is not None:
+            for partition in partitions:
+                vote.partitions.pop(partition, None)
 
     def confirm(self, ttid: bytes) -> None:
         """Keep a transaction until the own master says how it ends."""
@@ -192,7 +203,24 @@ class ReceivedVotes(Part):
         wake, self._wake = self._wake, Future()
         wake.resolve(None)
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- begin and end -----------------------------------------------------------------------------
+
+    def operation_started(self) -> None:
+        """Go on with the prepared transactions that stay in a backup. Their rows are not fetched again:
+        the upstream cluster may be lost (specification 25.54)."""
+        if not self._cells.backup.active:
+            return
+        partition = self._cells.partitions.partition
+        for mark in self._backend.prepared():
+            metadata, stored, _ = self._backend.prepared_rows(mark.ttid)
+            vote = self.known[mark.ttid] = _Vote(confirmed=True)
+            ids = [change.oid for change in stored]
+            for each in {partition(oid) for oid in ids}:
+                oids = {oid for oid in ids if partition(oid) == each}
+                vote.partitions[each] = _Rows(oids=oids, complete=True)
+            if metadata is not None:
+                rows = vote.partitions.setdefault(partition(mark.ttid), _Rows(complete=True))
+                rows.metadata = True
 
     def operation_stopped(self) -> None:
         """Leave the rows to verification."""

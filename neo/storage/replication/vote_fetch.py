@@ -30,7 +30,8 @@ class VoteFetch:
     votes: ReceivedVotes
 
     def ask(self, peer: Peer, message_id: int, m: AskVoted) -> None:
-        """Answer when all rows are here durably, with ErrorAnswer if they cannot be."""
+        """Answer when all rows are here durably, with ErrorAnswer if they cannot be: TID_NOT_FOUND if the
+        transaction has ended upstream (specification 25.55)."""
         if not self.cells.backup.active:
             raise ErrorAnswer(ErrorCode.NOT_READY, "this node is not one of a backup")
         self.background.run(self._answer(peer, message_id, m))
@@ -74,6 +75,7 @@ class VoteFetch:
                 by_source.setdefault(m.source_dict[each], []).append(each)
             for address, partitions in by_source.items():
                 source = await self.upstream.connect(m.upstream_name, address)
+                self.votes.forget(m.ttid, set(partitions).intersection(lacking()))
                 await source.ask(AskFetchVoted(m.ttid, partitions))
                 self.votes.arrived(source, m.ttid, partitions)
         if lack := lacking():

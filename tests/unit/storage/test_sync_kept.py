@@ -1,0 +1,162 @@
+"""What a storage node of a synchronous backup keeps of transactions that are prepared upstream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha1
+from typing import Any
+
+from neo.protocol.enums import ErrorCode
+from neo.protocol.ids import p64
+from neo.protocol.packets import (
+    FEATURE_PREPARED,
+    AbortTransaction,
+    AddVoted,
+    AddVotedObject,
+    AnswerFetchVoted,
+    AnswerInformationLocked,
+    AnswerVoted,
+    AskFetchVoted,
+    AskLockInformation,
+    AskPreparedTransactions,
+    AskVoted,
+    NotifyFeatures,
+    NotifyPrepared,
+    NotifyReady,
+    NotifyUnlockInformation,
+    StartOperation,
+    SyncMark,
+)
+from tests.unit.storage.replicas import answer, take_question
+from tests.unit.storage.upstream import SOURCE, backup, upstream
+from tests.unit.storage.world import End, MakeWorld, World, refused
+
+XID = b"order-7"
+#: Objects 2 and 3 of transaction 10, whose metadata is in partition 0 as object 2.
+MARK: SyncMark = (p64(10), XID, 5.0, b"", [0, 1], [p64(2), p64(3)])
+DATA = b"upstream"
+
+
+def ask(master: End, *partitions: int) -> list[Any]:
+    """Let the own master ask for these partitions. Return a list that will have the answer."""
+    sources = dict.fromkeys(partitions, SOURCE)
+    oids = [p64(oid) for oid in (2, 3) if oid % 2 in partitions]
+    return master.ask_later(AskVoted(p64(10), "up", sources, oids, MARK))
+
+
+def send(source: End, *oids: int) -> None:
+    for oid in oids:
+        meta = (b"user", b"", b"", [p64(2), p64(3)]) if oid == 2 else None
+        source.send(AddVoted(p64(10), oid % 2, meta))
+        source.send(AddVotedObject(p64(10), p64(oid), 0, sha1(DATA).digest(), DATA, None))
+
+
+def serve(source: End, *oids: int) -> None:
+    """Answer the next AskFetchVoted with these objects."""
+    message_id, request = take_question(source, AskFetchVoted)
+    assert request == AskFetchVoted(p64(10), [oid % 2 for oid in oids])
+    send(source, *oids)
+    answer(source, message_id, AnswerFetchVoted(p64(10)))
+
+
+def got(world: World, answers: list[Any]) -> Any:
+    world.wait(lambda: bool(answers), "no answer")
+    return answers[0]
+
+
+def kept(master: End) -> list[bytes]:
+    """Return the oids that the node has with a mark."""
+    marks = master.ask(AskPreparedTransactions()).mark_list
+    assert [row[0] for row in marks] in ([], [p64(10)])
+    return [oid for row in marks for oid in row[5]]
+
+
+def commit(master: End) -> None:
+    locked = master.ask(AskLockInformation(p64(10), p64(12)))
+    assert locked == AnswerInformationLocked(p64(10))
+    master.send(NotifyUnlockInformation(p64(10)))
+    master.world.settle()
+
+
+def values(world: World, oids: Sequence[int] = (2, 3)) -> list[bytes | None]:
+    found = [world.backend.load(p64(oid), None, None) for oid in oids]
+    return [None if each is None else each.data for each in found]
+
+
+def restart(make_world: MakeWorld, world: World) -> tuple[World, End]:
+    world.close()
+    world = make_world()
+    master = world.join()
+    master.send(NotifyFeatures([FEATURE_PREPARED]))
+    world.send_table(master)
+    master.send(NotifyPrepared([p64(10)]))
+    master.send(StartOperation(True))
+    master.take(NotifyReady)
+    return world, master
+
+
+def test_a_kept_transaction_gets_the_rows_of_a_further_partition(world: World) -> None:
+    """Specification 25.53: another cell of the node is about to become readable."""
+    master = backup(world)
+    first = ask(master, 0)
+    source = upstream(world)
+    serve(source, 2)
+    assert got(world, first) == AnswerVoted(p64(10))
+    second = ask(master, 1)
+    serve(source, 3)
+    assert got(world, second) == AnswerVoted(p64(10))
+    assert kept(master) == [p64(2), p64(3)]
+    commit(master)
+    assert values(world) == [DATA, DATA]
+
+
+def test_a_source_that_is_lost_takes_nothing_that_is_kept(world: World) -> None:
+    """Specification 25.9, 25.53: rows of a further partition were arriving."""
+    master = backup(world)
+    first = ask(master, 0)
+    source = upstream(world)
+    serve(source, 2)
+    got(world, first)
+    second = ask(master, 1)
+    take_question(source, AskFetchVoted)
+    send(source, 3)
+    source.disconnect()
+    assert refused(got(world, second))[0] == ErrorCode.INCOMPLETE_TRANSACTION.value
+    third = ask(master, 1)
+    serve(upstream(world), 3)
+    assert got(world, third) == AnswerVoted(p64(10))
+    commit(master)
+    assert values(world) == [DATA, DATA]
+
+
+def test_what_stays_prepared_at_a_restart_is_not_fetched_again(
+    world: World, make_world: MakeWorld
+) -> None:
+    """Specification 25.54: the upstream cluster may be lost."""
+    master = backup(world)
+    answers = ask(master, 0, 1)
+    serve(upstream(world), 2, 3)
+    got(world, answers)
+    world, master = restart(make_world, world)
+    assert got(world, ask(master, 0, 1)) == AnswerVoted(p64(10))
+    assert not world.host.dialed
+    commit(master)
+    assert values(world) == [DATA, DATA]
+    assert kept(master) == []
+
+
+def test_rows_that_a_restart_found_incomplete_are_fetched(
+    world: World, make_world: MakeWorld
+) -> None:
+    """Specification 25.54: they were arriving."""
+    master = backup(world)
+    answers = ask(master, 0)
+    serve(upstream(world), 2)
+    got(world, answers)
+    world, master = restart(make_world, world)
+    answers = ask(master, 0, 1)
+    source = upstream(world)
+    serve(source, 3)
+    assert got(world, answers) == AnswerVoted(p64(10))
+    master.send(AbortTransaction(p64(10), []))
+    assert kept(master) == [] and values(world) == [None, None]
