@@ -42,10 +42,14 @@ class VoteFetch:
             if m.mark is not None:
                 self._mark(m.mark)
         except (ConnectionLost, ErrorAnswer, BackendRefused) as e:
-            text = e.message if isinstance(e, ErrorAnswer) else str(e)
+            code, text = ErrorCode.INCOMPLETE_TRANSACTION, str(e)
+            if isinstance(e, ErrorAnswer):
+                text = e.message
+                if e.code is ErrorCode.TID_NOT_FOUND:  # the transaction has ended upstream
+                    code = e.code
             peer.refuse(
                 message_id,
-                ErrorCode.INCOMPLETE_TRANSACTION,
+                code,
                 f"the rows of transaction {m.ttid.hex()} cannot be had: {text}",
             )
         else:

@@ -20,6 +20,7 @@ from neo.protocol.packets import (
     AskLockInformation,
     AskPreparedTransactions,
     AskVoted,
+    Error,
     NotifyFeatures,
     NotifyPrepared,
     NotifyReady,
@@ -160,3 +161,15 @@ def test_rows_that_a_restart_found_incomplete_are_fetched(
     assert got(world, answers) == AnswerVoted(p64(10))
     master.send(AbortTransaction(p64(10), []))
     assert kept(master) == [] and values(world) == [None, None]
+
+
+def test_the_master_is_told_that_a_transaction_has_ended_upstream(world: World) -> None:
+    """Specification 25.55."""
+    master = backup(world)
+    answers = ask(master, 0)
+    source = upstream(world)
+    message_id, _ = take_question(source, AskFetchVoted)
+    answer(source, message_id, Error(ErrorCode.TID_NOT_FOUND.value, "it is not in progress"))
+    code, text = refused(got(world, answers))
+    assert code == ErrorCode.TID_NOT_FOUND.value and text.endswith("it is not in progress")
+    assert kept(master) == []
