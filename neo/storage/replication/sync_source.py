@@ -188,8 +188,8 @@ class SyncSource(Part):
             # Rows of the vote may be under way: they end before they are sent again.
             while m.ttid in subscriber.pending:
                 await self._core.sleep(FULL_SECONDS)
-            metadata, stored, _ = self._backend.prepared_rows(m.ttid)
-            if metadata is None and not stored:
+            metadata, stored, checks = self._backend.prepared_rows(m.ttid)
+            if metadata is None and not stored and not checks:
                 peer.refuse(
                     message_id,
                     ErrorCode.TID_NOT_FOUND,

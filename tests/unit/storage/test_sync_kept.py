@@ -6,31 +6,40 @@ from collections.abc import Sequence
 from hashlib import sha1
 from typing import Any
 
-from neo.protocol.enums import ErrorCode
+from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.ids import p64
 from neo.protocol.packets import (
     FEATURE_PREPARED,
+    FEATURE_SYNC,
+    FEATURES,
     AbortTransaction,
+    AcceptIdentification,
     AddVoted,
     AddVotedObject,
     AnswerFetchVoted,
     AnswerInformationLocked,
+    AnswerPrepareInformation,
     AnswerVoted,
+    AskCheckCurrentSerial,
     AskFetchVoted,
     AskLockInformation,
     AskPreparedTransactions,
+    AskPrepareInformation,
     AskVoted,
+    AskVoteTransaction,
     Error,
     NotifyFeatures,
     NotifyPrepared,
     NotifyReady,
     NotifyUnlockInformation,
+    RequestIdentification,
     StartOperation,
     SyncMark,
 )
 from tests.unit.storage.replicas import answer, take_question
+from tests.unit.storage.requests import store, vote
 from tests.unit.storage.upstream import SOURCE, backup, upstream
-from tests.unit.storage.world import End, MakeWorld, World, refused
+from tests.unit.storage.world import C1, End, MakeWorld, World, refused
 
 XID = b"order-7"
 #: Objects 2 and 3 of transaction 10, whose metadata is in partition 0 as object 2.
@@ -173,3 +182,26 @@ def test_the_master_is_told_that_a_transaction_has_ended_upstream(world: World) 
     code, text = refused(got(world, answers))
     assert code == ErrorCode.TID_NOT_FOUND.value and text.endswith("it is not in progress")
     assert kept(master) == []
+
+
+def test_a_node_that_only_checks_for_a_prepared_transaction_has_it(world: World) -> None:
+    """Specification 25.11: the backup needs its mark in each partition of the transaction."""
+    master = world.operate()
+    master.send(NotifyFeatures([FEATURE_PREPARED]))
+    client = world.client(master, C1)
+    assert store(client, 2, 3) is None
+    vote(client, 2, 3)
+    assert master.ask(AskLockInformation(p64(2), p64(4))).ttid == p64(2)
+    master.send(NotifyUnlockInformation(p64(2)))
+    world.settle()
+    assert client.ask(AskCheckCurrentSerial(p64(10), p64(3), p64(4))).locked is None
+    client.ask(AskVoteTransaction(p64(10)))
+    mark = AskPrepareInformation(p64(10), XID, 5.0, b"", [0, 1])
+    assert master.ask(mark) == AnswerPrepareInformation(p64(10))
+    peer = world.stranger()
+    request = RequestIdentification(
+        *(NodeType.STORAGE, None, ("127.0.0.1", 4000), "test", 1.0),
+        {FEATURES: [FEATURE_SYNC]},
+    )
+    assert peer.ask(request) == AcceptIdentification(NodeType.STORAGE, None, None)
+    assert peer.ask(AskFetchVoted(p64(10), [1])) == AnswerFetchVoted(p64(10))
