@@ -215,7 +215,7 @@ class SyncBackups:
         backup.asked.clear()
         self._change(backup, "it has just joined")
         logger.info("backup %s joins: commits wait for it", backup.name)
-        prepared = [t for t in self._transactions.all() if t.mark is not None and _is_offered(t)]
+        prepared = [t for t in self._transactions.all() if _is_promised(t)]
         backup.copied = {transaction.ttid for transaction in prepared}
         peer.answer(
             message_id, AnswerJoinSync(self._cluster.last_tid, [_mark(t) for t in prepared])
@@ -354,11 +354,12 @@ class SyncBackups:
                 self._change(backup, "the operation of this cluster was interrupted")
 
 
-def _is_offered(transaction: Transaction[Peer]) -> bool:
-    """Return whether a transaction with a mark is prepared, or waits for backups before it is."""
+def _is_promised(transaction: Transaction[Peer]) -> bool:
+    """Return whether a transaction is prepared, or waits for backups before it is; or is committed, and
+    maybe locked nowhere yet (specification 25.51)."""
     if transaction.state is State.PREPARING:
         return transaction.offered
-    return transaction.state is State.PREPARED
+    return transaction.mark is not None
 
 
 def _mark(transaction: Transaction[Peer]) -> SyncMark:

@@ -112,6 +112,23 @@ def test_a_backup_that_joins_is_told_what_is_prepared() -> None:
     assert [row[0] for row in world.backup().ask(AskJoinSync()).result().prepared_list] == [ttid]
 
 
+def test_a_backup_that_joins_is_told_what_is_committed_and_not_finished() -> None:
+    """Specification 25.51: if this cluster is lost before the lock, it is still prepared."""
+    world = BackedWorld(SyncPolicy.STOP)
+    ttid, answer = world.ask()
+    world.in_sync()
+    assert answer.done
+    decision = decide(world.writer, True)
+    assert join(world) == [ttid], "no storage node has locked it"
+    lock(world.storages[0])
+    assert join(world) == [ttid] and not decision.done
+
+
+def join(world: BackedWorld) -> list[bytes]:
+    """Let a backup join on another connection. Return what it is told to keep."""
+    return [row[0] for row in world.backup().ask(AskJoinSync()).result().prepared_list]
+
+
 def test_a_transaction_that_waits_for_a_backup_is_prepared_when_that_joins() -> None:
     """Specification 25.26: the backup copies it before its first lease."""
     world = BackedWorld(SyncPolicy.STOP)
