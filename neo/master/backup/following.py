@@ -133,6 +133,7 @@ class Backup:
                 self.orders,
                 name,
                 lambda: self._kept,
+                self.advance,
                 known.marks,
             )
         self._told_admin: Address | None = None

@@ -107,14 +107,14 @@ class Locking:
         self._requests.ask(
             *(transaction.ttid, transaction.oids, None, transaction.rows),
             self._cluster.partitions.readable,
-            lambda nid, error: self._voted(transaction, error),
+            lambda nid, partitions, error: self._voted(transaction, error),
         )
 
-    def _voted(self, transaction: BackupTransaction, error: str | None) -> None:
+    def _voted(self, transaction: BackupTransaction, error: ErrorAnswer | None) -> None:
         if self.pipeline.get(transaction.ttid) is not transaction:
             return  # it was dropped
         if error is not None:
-            self._member.leave(error)
+            self._member.leave(error.message)
         else:
             self.evaluate()
 

@@ -58,10 +58,14 @@ class Rows:
         self.cells.update((partition, nid) for partition in partitions)
         self.waiting.add(nid)
 
+    def failed(self, nid: int, partitions: Iterable[int]) -> None:
+        """Note that a node does not have the rows of these partitions. It can be asked again."""
+        self.cells.difference_update((partition, nid) for partition in partitions)
+
     def complete(self, cells: Cells) -> bool:
         """Return whether these cells have the rows."""
-        return not self.waiting and all(
-            (partition, nid) in self.cells
+        return all(
+            (partition, nid) in self.cells and nid not in self.waiting
             for partition in self.partitions
             for nid in cells(partition)
         )
@@ -190,4 +194,4 @@ class Pipeline:
         for t in queue:
             assert t.rows.waiting <= set(t.rows.nodes())
             assert t.locking <= t.nodes <= set(t.rows.nodes())
-            assert not t.rows.waiting or t.stage is Stage.PREPARING
+            assert not t.rows.waiting & t.nodes

@@ -8,11 +8,13 @@ from neo.master.backup.pipeline import Cells, Rows
 from neo.master.cluster import Cluster
 from neo.node.peer import Peer
 from neo.node.task import Future
+from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import Address, AnswerVoted, AskVoted, SyncMark
 
-#: Called with a node that has answered, and None or why it did not get the rows.
-Answered = Callable[[int, str | None], None]
+#: Called with a node that has answered, the partitions that it was asked for, and None or why it did not
+#: get the rows: TID_NOT_FOUND if the transaction has ended upstream.
+Answered = Callable[[int, Collection[int], ErrorAnswer | None], None]
 
 
 class RowRequests:
@@ -44,10 +46,11 @@ class RowRequests:
                 continue
             request = self._request(ttid, oids, mark, partitions)
             if request is None:
-                answered(nid, "the upstream cluster does not serve all partitions")
+                text = "the upstream cluster does not serve all partitions"
+                answered(nid, partitions, ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, text))
                 return
             rows.ask(nid, partitions)
-            storage.ask(request).then(_callback(storage, nid, rows, answered, ttid))
+            storage.ask(request).then(_callback(storage, nid, partitions, rows, answered, ttid))
 
     def _request(
         self,
@@ -66,7 +69,12 @@ class RowRequests:
 
 
 def _callback(
-    storage: Peer, nid: int, rows: Rows, answered: Answered, ttid: bytes
+    storage: Peer,
+    nid: int,
+    partitions: Collection[int],
+    rows: Rows,
+    answered: Answered,
+    ttid: bytes,
 ) -> Callable[[Future[AnswerVoted]], None]:
     def callback(future: Future[AnswerVoted]) -> None:
         try:
@@ -75,9 +83,10 @@ def _callback(
             return
         except ErrorAnswer as e:
             rows.waiting.discard(nid)
-            answered(nid, f"{storage!r} did not get transaction {ttid.hex()}: {e.message}")
+            text = f"{storage!r} did not get transaction {ttid.hex()}: {e.message}"
+            answered(nid, partitions, ErrorAnswer(e.code, text))
             return
         rows.waiting.discard(nid)
-        answered(nid, None)
+        answered(nid, partitions, None)
 
     return callback

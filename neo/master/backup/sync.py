@@ -125,22 +125,24 @@ class Synchronous:
         orders: Giver,
         name: str,
         kept: Callable[[], bool],
+        advance: Callable[[], None],
         marks: Iterable[SyncMark],
     ) -> None:
         """``name``: of the upstream cluster. ``kept``: whether a storage node has the partition table on
-        its disk.
-        ``marks``: what storage nodes keep prepared."""
+        its disk. ``advance``: called when cells may be readable, or the backup may be in sync. ``marks``:
+        what storage nodes keep prepared."""
         self._cluster = cluster
         self._core = core
         self._cells = cells
         self._readers = readers
         self._orders = orders
         self._kept = kept
+        self._advance = advance
         self._source: Source | None = None
         self._member: _Membership | None = None
         self._requests = RowRequests(cluster, name, self._choose)
         self._locking = Locking(cluster, self._requests, self)
-        self._marks = Marks(cluster, self._requests, self._awaiting_marks, self, marks)
+        self._marks = Marks(cluster, self._requests, self._joining_cells, self, marks)
         self._chosen: dict[int, Address] = {}
         #: The last transaction that was unlocked here: every readable cell has it, and all earlier ones.
         self._last = ZERO_TID
@@ -284,7 +286,7 @@ class Synchronous:
             return
         member.tid = max(answer.tid, self._cells.last)
         member.limit = self._now() + JOIN_SECONDS
-        self._marks.join(answer.prepared_list)
+        self._marks.join(member.tid, answer.prepared_list)
         self.evaluate()
 
     def leave(self, reason: str) -> None:
@@ -302,8 +304,8 @@ class Synchronous:
         else:
             self._explain(reason)
         self._since = self._core.host.time()
-        self._locking.drop(reason)
         self._marks.left(reason)
+        self._locking.drop(reason)
         self._orders.give()
 
     # -- lease ---------------------------------------------------------------------------------------
@@ -331,7 +333,6 @@ class Synchronous:
             return
         if not member.leased:
             member.leased, self._since = True, self._core.host.time()
-            self._marks.joined()
             logger.info("this backup is in sync with its upstream cluster")
         member.limit = asked + LEASE_SECONDS
 
@@ -405,11 +406,31 @@ class Synchronous:
         """The tid up to which all readable cells are complete durably (specification 25.42)."""
         return self._cells.complete
 
+    @property
+    def may_keep(self) -> bool:
+        """Whether all that was committed before the backup joined is complete: later transactions are
+        committed when they are complete here (specification 25.50)."""
+        member = self._member
+        if member is None or member.tid is None:
+            return False
+        return member.asked is not None or (
+            self.may_unlock and self._cells.complete >= member.tid
+        )
+
+    @property
+    def last(self) -> bytes:
+        """The last transaction that is known."""
+        return self._cells.last
+
+    def advance(self) -> None:
+        """Go on with what waited for marks: the first lease, and cells that are about to be readable."""
+        self._advance()
+
     def unlocked(self, transaction: BackupTransaction) -> None:
         """Note a transaction that its nodes were told to unlock: they have nothing to fetch."""
         tid, cluster = transaction.tid, self._cluster
         self._last = tid
-        self._marks.committed(transaction.ttid)
+        self._marks.committed(transaction)
         cluster.tids.seen(tid)
         assert cluster.partitions.ptid is not None
         cluster.served(cluster.partitions.ptid)
@@ -427,14 +448,12 @@ class Synchronous:
 
     def evaluate(self) -> None:
         """Go on with what waited for cells to be complete, or for a partition table."""
-        member = self._member
-        if member is not None and member.tid is not None and member.asked is None:
-            complete = self.may_unlock and self._cells.complete >= member.tid
-            if complete and self._marks.ready:
-                member.limit = self._now() + LEASE_SECONDS
-                self._ask_lease(member)
-        self._locking.evaluate()
         self._marks.evaluate()
+        member = self._member
+        if member is not None and member.asked is None and self.may_keep and self._marks.ready:
+            member.limit = self._now() + LEASE_SECONDS
+            self._ask_lease(member)
+        self._locking.evaluate()
         if self._ending is not None and self._quiet():
             ending, self._ending = self._ending, None
             self._core.call_later(0.0, ending)
@@ -446,10 +465,9 @@ class Synchronous:
         least = ZERO_TID if self._member is None else self._cells.last
         return self._cells.joined(least, self._marks.has)
 
-    def _awaiting_marks(self, partition: int) -> list[int]:
-        """Return the nodes with a cell that can be read, or is about to be."""
-        joining = [nid for nid, cell in self._cells.rows[partition].items() if cell.joining]
-        return [*self._cluster.partitions.readable(partition), *joining]
+    def _joining_cells(self, partition: int) -> list[int]:
+        """Return the nodes with a cell that is about to become readable."""
+        return [nid for nid, cell in self._cells.rows[partition].items() if cell.joining]
 
     def _hold(self, member: _Membership, now: float) -> None:
         """Hold back locks for cells that are near the end."""
@@ -486,7 +504,6 @@ class Synchronous:
         """Leave, and call back when what was being locked is unlocked and durable: at once if it is
         (specification 25.25)."""
         self.leave("backup mode ends")
-        self._marks.end()
         if self._quiet():
             ending()
         else:
@@ -501,6 +518,7 @@ class Synchronous:
         self._stopped = True
         self._member = self._source = self._ending = None
         self._locking.clear()
+        self._marks.stop()
 
     def validate(self) -> None:
         """Assert the invariants. Called by tests and the simulator."""

@@ -16,14 +16,16 @@ from neo.protocol.packets import (
     AskLockInformation,
     AskRecovery,
     AskSyncLease,
+    AskUnfinishedTransactions,
     AskVoted,
     NotifyFeatures,
+    NotifyReplicationDone,
     NotifyUnlockInformation,
     Ping,
     Pong,
 )
 from tests.support.remote import Remote
-from tests.unit.master.backup_world import BackupWorld, durable
+from tests.unit.master.backup_world import UP, BackupWorld, durable
 from tests.unit.master.cluster import tid
 
 
@@ -71,6 +73,41 @@ class SyncWorld(BackupWorld):
         return upstream.ask(
             AskLockBackup(tid(number - 4), tid(number), [tid(oid) for oid in oids])
         )
+
+
+class Growing:
+    """S2 was lost while the backup was in sync, is back, and has replicated all until then."""
+
+    def __init__(self) -> None:
+        self.world = world = SyncWorld(partitions=1, replicas=1)
+        self.upstream, (self.one, second) = world.in_sync(2)
+        second.lose()
+        complete(0, self.one, ptid=2)
+        self.two = world.join_storage(2)
+        self.two.ask(AskUnfinishedTransactions([0])).result()
+
+    def commit(self, number: int) -> None:
+        """Commit a transaction, which only S1 takes part in."""
+        answer = self.world.lock(self.upstream, number, 1)
+        vote(self.one)
+        locks(self.one)
+        complete(number, self.one, ptid=2)
+        assert answer.done
+
+    def replicated(self, number: int) -> None:
+        self.two.send(NotifyReplicationDone(0, tid(number)))
+
+    @property
+    def readable(self) -> bool:
+        return self.world.master.partitions.rows[0][2] is UP
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and renew leases."""
+        for _ in range(round(seconds / TICK_SECONDS)):
+            self.world.host.advance(TICK_SECONDS)
+            while self.upstream.has(AskSyncLease):
+                self.upstream.answer(self.upstream.take(AskSyncLease), AnswerSyncLease())
+        assert self.world.sync.in_sync
 
 
 def vote(*storages: Remote) -> None:

@@ -21,7 +21,6 @@ from neo.protocol.packets import (
     AskLastTransaction,
     AskLockInformation,
     AskSyncLease,
-    AskUnfinishedTransactions,
     AskVoted,
     Error,
     InvalidateObjects,
@@ -33,9 +32,9 @@ from neo.protocol.packets import (
 )
 from neo.topology.masters import RETRY_SECONDS as CONNECT_SECONDS
 from tests.support.remote import Remote, error_of
-from tests.unit.master.backup_world import UP, BackupWorld
+from tests.unit.master.backup_world import BackupWorld
 from tests.unit.master.cluster import tid
-from tests.unit.master.sync_world import SyncWorld, complete, locks, unlocks, vote
+from tests.unit.master.sync_world import Growing, SyncWorld, complete, locks, unlocks, vote
 
 
 @pytest.fixture
@@ -274,41 +273,6 @@ def test_what_is_being_locked_is_durable_before_it_says_what_is_complete(
 
 
 # -- cells ---------------------------------------------------------------------------------------
-
-
-class Growing:
-    """S2 was lost while the backup was in sync, is back, and has replicated all until then."""
-
-    def __init__(self) -> None:
-        self.world = world = SyncWorld(partitions=1, replicas=1)
-        self.upstream, (self.one, second) = world.in_sync(2)
-        second.lose()
-        complete(0, self.one, ptid=2)
-        self.two = world.join_storage(2)
-        self.two.ask(AskUnfinishedTransactions([0])).result()
-
-    def commit(self, number: int) -> None:
-        """Commit a transaction, which only S1 takes part in."""
-        answer = self.world.lock(self.upstream, number, 1)
-        vote(self.one)
-        locks(self.one)
-        complete(number, self.one, ptid=2)
-        assert answer.done
-
-    def replicated(self, number: int) -> None:
-        self.two.send(NotifyReplicationDone(0, tid(number)))
-
-    @property
-    def readable(self) -> bool:
-        return self.world.master.partitions.rows[0][2] is UP
-
-    def advance(self, seconds: float) -> None:
-        """Let time pass, and renew leases."""
-        for _ in range(round(seconds / TICK_SECONDS)):
-            self.world.host.advance(TICK_SECONDS)
-            while self.upstream.has(AskSyncLease):
-                self.upstream.answer(self.upstream.take(AskSyncLease), AnswerSyncLease())
-        assert self.world.sync.in_sync
 
 
 def test_a_cell_becomes_readable_when_it_has_all_that_was_locked() -> None:
