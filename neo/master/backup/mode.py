@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -24,8 +25,10 @@ from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import ZERO_TID, format_nid, format_nids
+from neo.protocol.ids import ZERO_TID, format_nid, format_nids, format_xid
 from neo.protocol.packets import Address, CellChange, NotifyPrepared, SyncMark
+
+logger = logging.getLogger("neo.master")
 
 
 @dataclass(eq=False, repr=False)
@@ -94,7 +97,11 @@ class BackupMode:
         was RUNNING until now, so that all readable cells have everything. ``settled``: what is prepared,
         which a synchronous backup keeps (specification 25.27)."""
         known = self._known(memory)
-        if settled is not None and self.settings.sync:
+        if settled is not None and not self.settings.sync:
+            for survivor in settled.survivors:
+                name = format_xid(survivor.mark.xid)
+                logger.warning("prepared transaction %s is dropped: 'sync' is not set", name)
+        elif settled is not None:
             known = known._replace(marks=[_sync_mark(s) for s in settled.survivors])
             kept = NotifyPrepared([survivor.ttid for survivor in settled.survivors])
             for nid in sorted(settled.nids):

@@ -558,6 +558,15 @@ def test_what_a_node_lacks_is_not_kept_at_a_restart() -> None:
     assert all(storage.has(AskVoted) for storage in restart.storages)
 
 
+def test_a_backup_that_is_not_synchronous_any_more_keeps_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Specification 25.58."""
+    restart = Restart(sync=False)
+    assert restart.told() == [[], []]
+    assert "order-7" in caplog.text and "'sync' is not set" in caplog.text
+
+
 def take_over(world: SyncWorld, storage: Remote, marks: AnswerPreparedTransactions) -> bytes:
     """Leave backup mode. Return where the database is cut."""
     world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP)).result()
