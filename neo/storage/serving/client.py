@@ -14,7 +14,7 @@ from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import INVALID_PARTITION, ZERO_HASH, ZERO_TID
+from neo.protocol.ids import INVALID_PARTITION, MAX_TID, ZERO_HASH, ZERO_TID
 from neo.protocol.packets import (
     AbortTransaction,
     Address,
@@ -182,10 +182,10 @@ class ServeClient(StorageHandler):
         if not 0 <= first < last <= RANGE_MAX:
             raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, f"invalid range: [{first}, {last})")
 
-    def _scan(self, peer: Peer, message_id: int, read: Read) -> None:
-        """Read when all transactions that are locked now are unlocked, and answer."""
+    def _scan(self, peer: Peer, message_id: int, read: Read, last: bytes = MAX_TID) -> None:
+        """Read when all transactions up to ``last`` that are locked now are unlocked, and answer."""
         self._service.background.asked()
-        self._locks.when_unlocked(self._answer_with(peer, message_id, read))
+        self._locks.when_unlocked(self._answer_with(peer, message_id, read), last)
 
     def _answer_with(self, peer: Peer, message_id: int, read: Read) -> Callable[[], None]:
         """Return a callback that calls ``read`` and answers. ``read`` may raise ErrorAnswer."""
@@ -312,7 +312,7 @@ class ServeClient(StorageHandler):
                 found.tid, found.user, found.description, found.extension, found.packed, found.oids
             )
 
-        self._scan(peer, message_id, read)
+        self._scan(peer, message_id, read, m.tid)
 
     @on(AskTIDs)
     def tids(self, peer: Peer, message_id: int, m: AskTIDs) -> None:
@@ -340,7 +340,7 @@ class ServeClient(StorageHandler):
                 self._backend.tids_ascending(m.min_tid, m.max_tid, length, m.partition)
             )
 
-        self._scan(peer, message_id, read)
+        self._scan(peer, message_id, read, m.max_tid)
 
     @on(AskFinalTID)
     def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> None:

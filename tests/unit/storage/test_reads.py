@@ -98,6 +98,8 @@ def test_reads_wait_for_the_unlock_of_a_locked_transaction(
     ]
     world.settle()
     assert not any(waiting)
+    assert other.ask(AskTransactionInformation(p64(22))).description == b"note"
+    assert other.ask(AskTIDsFrom(p64(20), p64(31), 10, 0)).tid_list == [p64(22)]
     master.send(NotifyUnlockInformation(p64(30)))
     world.settle()
     assert waiting[0][0].serial == p64(32)
