@@ -172,6 +172,7 @@ class PrimaryMaster(Core):
         self._was_operational = True
         settled = settle(cluster, found)
         if memory is None:
+            self.coordinator.backups.begin()
             self.coordinator.prepared.restore(*settled)
             cluster.change_state(Event.VERIFIED)
             for peer in cluster.running():

@@ -138,6 +138,7 @@ class Synchronous:
         self._orders = orders
         self._kept = kept
         self._advance = advance
+        self._name = name
         self._source: Source | None = None
         self._member: _Membership | None = None
         self._requests = RowRequests(cluster, name, self._choose)
@@ -153,6 +154,7 @@ class Synchronous:
         self._join_again = 0.0
         #: Until when the backup was in sync; None if it never was.
         self._until: float | None = None
+        #: Since when it is in sync, or is not (specification 25.47); and why it is not.
         self._since = core.host.time()
         self._reason = "the upstream cluster was not reached yet"
         #: Called when nothing is being locked: backup mode is to end.
@@ -168,17 +170,19 @@ class Synchronous:
         return member is not None and member.leased and self._now() < member.limit
 
     def row(self) -> SyncRow:
-        """Return the state of this backup (specification 25.28)."""
+        """Return the state of this backup, with the name of the upstream cluster (specification 25.28,
+        25.45)."""
         state, member = _ASYNC, self._member
-        seconds = None if self._until is None else max(self._now() - self._until, 0.0)
+        until = member.limit if member is not None and member.leased else self._until
+        seconds = None if until is None else max(self._now() - until, 0.0)
         if self.in_sync:
-            state, seconds = _SYNC, 0.0
+            state = _SYNC
         elif member is not None and not member.leased:
             state = _JOINING
         elif member is not None or (seconds is not None and seconds < LEASE_SECONDS):
             state = _LOST
         reason = "" if state == _SYNC else self._reason
-        return (self._cluster.name, state, self._since, self._cells.complete, seconds, reason)
+        return (self._name, state, self._since, self._cells.complete, seconds, reason)
 
     def _now(self) -> float:
         return self._core.host.monotonic()
@@ -271,7 +275,6 @@ class Synchronous:
 
     def _join(self, peer: Peer) -> None:
         member = self._member = _Membership(peer)
-        self._since = self._core.host.time()
         peer.ask(AskJoinSync()).then(lambda answer: self._join_answered(member, answer))
 
     def _join_answered(self, member: _Membership, future: Future[AnswerJoinSync]) -> None:
@@ -299,11 +302,10 @@ class Synchronous:
         self._join_again = now + RETRY_SECONDS
         if member.leased:
             self._until = min(now, member.limit)
-            self._reason = reason
+            self._since, self._reason = self._core.host.time(), reason
             logger.warning("this backup is not in sync any more: %s", reason)
         else:
             self._explain(reason)
-        self._since = self._core.host.time()
         self._marks.left(reason)
         self._locking.drop(reason)
         self._orders.give()

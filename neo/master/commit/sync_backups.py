@@ -76,7 +76,8 @@ class SyncBackup:
     #: A timer looks at ``asked``, and one at ``over``.
     watched: bool = False
     planned: bool = False
-    #: Since when it is in its state: seconds since 1970; and why it is not in sync.
+    #: Since when it is in sync, is not, or is switched off (specification 25.47): seconds since 1970;
+    #: and why it is not in sync.
     since: float = 0.0
     reason: str = "it has not joined yet"
     #: The greatest tid that it is known to have, and when it was in sync last.
@@ -200,6 +201,12 @@ class SyncBackups:
             self._lose(backup, f"it did not lock a transaction within {self._timeout:g} seconds")
         self._watch(backup)
 
+    def begin(self) -> None:
+        """Count from now on since when backups are not in sync: before, they could not join."""
+        for backup in self._backups.values():
+            if backup.on:
+                backup.since = self._core.host.time()
+
     # -- join and loss -----------------------------------------------------------------------------
 
     def join(self, peer: Peer, message_id: int) -> None:
@@ -210,10 +217,8 @@ class SyncBackups:
             raise denied(f"backup {names} is not in 'sync_backups' of the upstream cluster")
         if not backup.on:
             raise denied(f"the operator switched synchronous backup {backup.name} off")
-        backup.peer, backup.leased = peer, False
         backup.joined += 1
-        backup.asked.clear()
-        self._change(backup, "it has just joined")
+        self._leave_sync(backup, "it has just joined", peer)
         logger.info("backup %s joins: commits wait for it", backup.name)
         prepared = [t for t in self._transactions.all() if _is_promised(t)]
         backup.copied = {transaction.ttid for transaction in prepared}
@@ -239,7 +244,7 @@ class SyncBackups:
         now = self._core.host.monotonic()
         if not backup.leased:
             backup.leased = True
-            self._change(backup, "")
+            backup.since, backup.reason = self._core.host.time(), ""
             logger.info("backup %s is in sync", backup.name)
             for ttid in backup.copied:
                 if (transaction := self._transactions.get(ttid)) is not None:
@@ -265,9 +270,7 @@ class SyncBackups:
                 self._lose(backup, "the connection with its master was lost")
 
     def _lose(self, backup: SyncBackup, reason: str) -> None:
-        backup.peer, backup.leased = None, False
-        backup.asked.clear()
-        self._change(backup, reason)
+        self._leave_sync(backup, reason)
         logger.warning("synchronous backup %s is lost: %s", backup.name, reason)
         self._release(backup)
 
@@ -277,7 +280,6 @@ class SyncBackups:
             self._plan(backup)
             return
         logger.warning("transactions are committed without synchronous backup %s", backup.name)
-        backup.since = self._core.host.time()
         for transaction in self._transactions.all():
             transaction.backups.discard(backup.name)
         self._finish()
@@ -299,8 +301,13 @@ class SyncBackups:
         names = frozenset() if peer.node is None else peer.node.backups
         return (backup for name, backup in self._backups.items() if name in names)
 
-    def _change(self, backup: SyncBackup, reason: str) -> None:
-        backup.since, backup.reason = self._core.host.time(), reason
+    def _leave_sync(self, backup: SyncBackup, reason: str, peer: Peer | None = None) -> None:
+        """Note why a backup is not in sync, and since when if it was. ``peer``: its master, if it has
+        joined anew."""
+        if backup.leased:
+            backup.since = self._core.host.time()
+        backup.peer, backup.leased, backup.reason = peer, False, reason
+        backup.asked.clear()
 
     # -- operators ---------------------------------------------------------------------------------
 
@@ -330,11 +337,11 @@ class SyncBackups:
         if backup.on is on:
             return
         backup.on = on
-        reason = "it has not joined yet" if on else "the operator switched it off"
         if on:
-            self._change(backup, reason)
+            backup.reason = "it has not joined yet"
         else:
-            self._lose(backup, reason)
+            self._lose(backup, "the operator switched it off")
+        backup.since = self._core.host.time()
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -349,9 +356,7 @@ class SyncBackups:
         go on."""
         for backup in self._backups.values():
             if backup.peer is not None:
-                backup.peer, backup.leased = None, False
-                backup.asked.clear()
-                self._change(backup, "the operation of this cluster was interrupted")
+                self._leave_sync(backup, "the operation of this cluster was interrupted")
 
 
 def _is_promised(transaction: Transaction[Peer]) -> bool:

@@ -401,7 +401,8 @@ class ServeAdmin(Handler):
 
     @on(AskSync)
     def sync(self, peer: Peer, message_id: int, m: AskSync) -> Message:
-        return AnswerSync(self._coordinator.backups.rows(), None)
+        own = self._backup.synchronous
+        return AnswerSync(self._coordinator.backups.rows(), None if own is None else own.row())
 
     @on(SetSync)
     def set_sync(self, peer: Peer, message_id: int, m: SetSync) -> Message:

@@ -109,7 +109,7 @@ class MasterWorld:
         self.make_ready(*storages)
 
     def make_ready(self, *storages: Remote) -> None:
-        if left := self.master.coordinator.backups.lease_left:
+        if (left := self.master.coordinator.backups.lease_left) > 0:
             self.host.advance(left)
         for storage in storages:
             storage.take(StartOperation)

@@ -308,6 +308,15 @@ def test_a_new_primary_serves_when_no_lease_of_earlier_ones_is_left() -> None:
     assert node.has(StartOperation)
 
 
+def test_a_backup_is_not_in_sync_since_the_cluster_serves() -> None:
+    """Specification 25.47: it could not join before."""
+    world = MasterWorld(sync_backups=("far",))
+    world.host.advance(1000.0)
+    world.running(1)
+    (row,) = world.admin().ask(AskSync()).result().backup_list
+    assert row[1:3] == ("async", world.host.time())
+
+
 def test_a_primary_without_synchronous_backups_serves_at_once() -> None:
     """Specification 25.17."""
     world = MasterWorld()
@@ -361,6 +370,29 @@ def test_the_state_tells_how_long_a_backup_has_not_been_in_sync() -> None:
     backup.lose()
     world.host.advance(10.0)
     assert world.state()[3:5] == (finished.result().tid, 10.0)
+
+
+def test_joining_is_not_the_time_since_when_a_backup_is_not_in_sync() -> None:
+    """Specification 25.47."""
+    world = SyncWorld()
+    begun = world.state()[2]
+    world.host.advance(1.0)
+    backup = world.backup()
+    backup.ask(AskJoinSync()).result()
+    assert world.state()[1:3] == ("joining", begun)
+    world.host.advance(JOIN_SECONDS)
+    assert world.state()[1:3] == ("async", begun)
+    backup.ask(AskJoinSync()).result()
+    backup.ask(AskSyncLease()).result()
+    joined = world.host.time()
+    assert world.state()[1:3] == ("sync", joined) and joined > begun
+    world.host.advance(1.0)
+    backup.lose()
+    world.host.advance(LEASE_OVER_SECONDS)
+    assert world.state()[1:3] == ("async", joined + 1.0)
+    world.host.advance(1.0)
+    world.admin().ask(SetSync("far", False)).result()
+    assert world.state()[1:3] == ("off", world.host.time())
 
 
 @pytest.mark.parametrize("joined", [False, True])

@@ -16,10 +16,12 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import (
     FEATURES,
     AnswerJoinSync,
+    AnswerSync,
     AnswerSyncLease,
     AskJoinSync,
     AskLastTransaction,
     AskLockInformation,
+    AskSync,
     AskSyncLease,
     AskVoted,
     Error,
@@ -222,16 +224,58 @@ def test_tells_since_when_it_is_not_in_sync(world: SyncWorld) -> None:
     """Specification 25.28."""
     upstream, (storage,) = world.in_sync()
     began = world.host.time()
-    assert world.sync.row() == ("test", "sync", began, tid(0), 0.0, "")
+    assert world.sync.row() == ("up", "sync", began, tid(0), 0.0, "")
     world.host.advance(0.1)
     upstream.lose()
     world.host.advance(0.5)
     name, state, since, complete_tid, seconds, reason = world.sync.row()
-    assert (name, state, complete_tid) == ("test", "lost", tid(0))
+    assert (name, state, complete_tid) == ("up", "lost", tid(0))
     assert since == pytest.approx(began + 0.1) and seconds == pytest.approx(0.5)
     assert reason == "the upstream cluster is lost: lost"
     world.host.advance(LEASE_SECONDS)
-    assert world.sync.row()[1] == "async"
+    assert world.sync.row()[1:3] == ("async", since)
+
+
+def test_a_lease_that_is_over_counts_though_no_timer_came(world: SyncWorld) -> None:
+    """Specification 25.28."""
+    world.in_sync()
+    world.host.elapsed += LEASE_SECONDS + 3.0
+    assert world.sync.row()[1] == "lost" and world.sync.row()[4] == pytest.approx(3.0)
+
+
+def test_joining_again_is_not_the_time_since_when_it_is_not_in_sync(world: SyncWorld) -> None:
+    """Specification 25.47."""
+    upstream, _ = world.in_sync()
+    world.host.advance(LEASE_INTERVAL)
+    refuse(upstream, AskSyncLease, "the backup was too slow")
+    since = world.sync.row()[2]
+    assert since == world.host.time()
+    world.host.advance(RETRY_SECONDS)
+    assert world.sync.row()[1:3] == ("joining", since)
+    refuse(upstream, AskJoinSync, "not yet")
+    world.host.advance(RETRY_SECONDS)
+    assert world.sync.row()[2] == since
+    upstream.answer(upstream.take(AskJoinSync), AnswerJoinSync(tid(0), []))
+    upstream.answer(upstream.take(AskSyncLease), AnswerSyncLease())
+    assert world.sync.row()[1:3] == ("sync", world.host.time())
+
+
+def test_the_master_tells_operators_how_it_follows(world: SyncWorld) -> None:
+    """Specification 25.28, 25.45."""
+    upstream, _ = world.in_sync()
+    answer = world.admin().ask(AskSync()).result()
+    assert answer == AnswerSync([], world.sync.row()) and answer.own[:2] == ("up", "sync")
+    upstream.lose()
+    assert world.admin().ask(AskSync()).result().own[1] == "lost"
+
+
+def test_a_backup_that_is_not_synchronous_tells_nothing_of_itself() -> None:
+    """Specification 25.28: nor does a synchronous one outside backup mode."""
+    outside, other = SyncWorld(), BackupWorld()
+    outside.running(1)
+    other.backingup()
+    for world in (outside, other):
+        assert world.admin().ask(AskSync()).result() == AnswerSync([], None)
 
 
 # -- the connection ------------------------------------------------------------------------------
