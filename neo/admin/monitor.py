@@ -13,9 +13,13 @@ from typing import NamedTuple
 
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import ZERO_TID, time_from_tid, u64
+from neo.protocol.packets import AnswerSync
 from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
 
+#: A backup that is not in sync is reported after this time. A new master, and one that answers again,
+#: take less.
+SYNC_SECONDS = 5.0
 #: States in which a cluster serves.
 SERVING = (ClusterState.RUNNING, ClusterState.BACKINGUP)
 
@@ -26,6 +30,11 @@ class Health(NamedTuple):
     problem: bool
     warning: bool
     summary: str
+
+    def plus(self, other: Health) -> Health:
+        """Return the health of a cluster of which ``other`` describes a part."""
+        summary = "; ".join(filter(None, (self.summary, other.summary)))
+        return Health(self.problem or other.problem, self.warning or other.warning, summary)
 
 
 def tid_date(tid: bytes) -> str:
@@ -70,6 +79,26 @@ def lag(tid: bytes | None, last_tid: bytes | None) -> float | None:
     if tid is None or last_tid is None:
         return None
     return max(0.0, time_from_tid(last_tid) - time_from_tid(tid))
+
+
+def lacks_sync(state: str, since: float, now: float) -> bool:
+    """Return whether to report a synchronous backup (specification 25.48). ``since`` was read from
+    another clock: a time in the future hides nothing."""
+    if state == "off":
+        return True
+    return state in ("async", "lost") and not 0.0 <= now - since < SYNC_SECONDS
+
+
+def examine_sync(found: AnswerSync, now: float) -> Health:
+    """Return what the synchronous backups of a cluster, and its own part as one, add to its health."""
+    rows = [row for row in found.backup_list if lacks_sync(row[1], row[2], now)]
+    parts = [f"synchronous backup {name}: {state}: {reason}" for name, state, *_, reason in rows]
+    own = found.own
+    alone = own is not None and lacks_sync(own[1], own[2], now)
+    if own is not None and alone:
+        parts.append(f"not in sync with {own[0]}: {own[5]}")
+    waits = any(state == "lost" for _, state, *_ in rows)
+    return Health(waits, bool(rows) or alone, "; ".join(parts))
 
 
 def examine(

@@ -11,21 +11,27 @@ import pytest
 from neo.admin.alerts import CHANGING_LOOKS, LOOK_SECONDS
 from neo.admin.core import AdminCore, AdminSettings
 from neo.admin.health import REFRESH_SECONDS, Examiner
+from neo.admin.monitor import SYNC_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.packets import (
+    FEATURE_SYNC,
     AcceptIdentification,
     Address,
     AnswerLastTransaction,
     AnswerMonitorInformation,
     AnswerRecovery,
+    AnswerSync,
     AskLastTransaction,
     AskMonitorInformation,
     AskRecovery,
+    AskSync,
     NotifyClusterInformation,
+    NotifyFeatures,
     NotifyMonitorInformation,
     NotifyPartitionChanges,
     NotifyUpstreamAdmin,
     RequestIdentification,
+    SyncRow,
 )
 from neo.topology.masters import RETRY_SECONDS, MasterCandidates
 from tests.support.remote import FakeHost, Remote, error_of
@@ -242,6 +248,70 @@ def test_a_mail_that_could_not_be_sent_is_tried_again(watch: Watch) -> None:
     for _ in range(3):
         look(watch)
     assert len(watch.outbox.mails) == 2
+
+
+# -- synchronous backups -------------------------------------------------------------------------
+
+
+def sync_health(watch: Watch, answer: AnswerSync) -> AnswerMonitorInformation:
+    """Return what is told while the backup ``bak`` is well."""
+    watch.master.send(NotifyFeatures([FEATURE_SYNC]))
+    future = watch.ctl().ask(AskMonitorInformation())
+    watch.master.answer(watch.master.take(AskLastTransaction), AnswerLastTransaction(LATER))
+    watch.master.answer(watch.master.take(AskSync), answer)
+    watch.host.advance(REFRESH_SECONDS)
+    result: AnswerMonitorInformation = future.result()
+    return result
+
+
+@pytest.mark.parametrize(
+    ("state", "warnings", "problems"),
+    [
+        ("lost", [], [None]),
+        ("async", [None], []),
+        ("off", [None], []),
+        ("joining", [], []),
+        ("sync", [], []),
+    ],
+)
+def test_commits_that_wait_for_a_synchronous_backup_are_a_problem(
+    watch: Watch, state: str, warnings: list[None], problems: list[None]
+) -> None:
+    """Specification 25.48."""
+    since = watch.host.time() - SYNC_SECONDS
+    answer = sync_health(watch, AnswerSync([("far", state, since, None, None, "it is away")], None))
+    assert (answer.warning_list, answer.problem_list) == (warnings, [*problems, "bak"])
+    told = f"; synchronous backup far: {state}: it is away" if warnings or problems else ""
+    assert answer.summary.splitlines()[0].partition(")")[2] == told
+
+
+@pytest.mark.parametrize(
+    ("state", "warns"), [("lost", True), ("async", True), ("joining", False), ("sync", False)]
+)
+def test_a_synchronous_backup_that_is_not_in_sync_is_a_warning(
+    watch: Watch, state: str, warns: bool
+) -> None:
+    """Specification 25.48."""
+    since = watch.host.time() - SYNC_SECONDS
+    answer = sync_health(watch, AnswerSync([], ("up", state, since, None, None, "it is behind")))
+    assert (answer.warning_list, answer.problem_list) == ([None] * warns, ["bak"])
+    told = "; not in sync with up: it is behind" if warns else ""
+    assert answer.summary.splitlines()[0].partition(")")[2] == told
+
+
+def test_a_backup_that_is_not_in_sync_for_a_moment_is_not_told(watch: Watch) -> None:
+    """Specification 25.48."""
+    row: SyncRow = ("far", "lost", watch.host.time() - 1.0, None, None, "the master is new")
+    assert sync_health(watch, AnswerSync([row], row)).problem_list == ["bak"]
+    assert sync_health(watch, AnswerSync([row], row)).problem_list == [None, "bak"], "5 s later"
+
+
+def test_a_cluster_that_does_not_serve_waits_for_no_backup(watch: Watch) -> None:
+    """Specification 25.48."""
+    watch.master.send(NotifyFeatures([FEATURE_SYNC]))
+    watch.master.send(NotifyClusterInformation(ClusterState.RECOVERING))
+    watch.ctl().ask(AskMonitorInformation())
+    assert watch.master.has(AskLastTransaction) and not watch.master.has(AskSync)
 
 
 # -- the admin of the backup ---------------------------------------------------------------------
