@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from neo.admin.monitor import SERVING, tid_date
+from neo.admin.monitor import SERVING, lacks_sync, tid_date
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import PreparedRow, TransactionRow
-from neoctl.render import Data, duration, prepared_data, transaction_data
+from neoctl.render import Data, duration, prepared_data, second, transaction_data
 
 #: A transaction that blocks others for longer is a problem. Commits take a fraction of a second. Longer
 #: ones belong to stopped clients or to bulk imports.
@@ -104,6 +104,53 @@ def find_upstream_problems(
             "for ever: neoctl set cluster stopping_backup",
         )
     ]
+
+
+def find_sync_problems(
+    state: ClusterState | None, sync: Data | None, upstream: Data | None, now: float
+) -> list[Problem]:
+    """Return the synchronous backups that are not in sync for some seconds, and whether this cluster is
+    one of these. ``sync``: None if the master does not know them."""
+    if sync is None or state not in SERVING:
+        return []
+    rows = [row for row in sync["backups"] if lacks_sync(row["state"], row["since"], now)]
+    problems = [_sync_problem(row) for row in rows]
+    own = sync["own"]
+    unheard = upstream is not None and not upstream["heard"]  # is a problem of its own
+    if own is not None and not unheard and lacks_sync(own["state"], own["since"], now):
+        since = f"{second(own['since'])} UTC"
+        problems.append(
+            Problem(
+                "warning",
+                f"this backup is not in sync with {own['name']!r} since {since}: {own['reason']}",
+                "mend what the reason names; if this backup is only behind: wait until it has caught up",
+            )
+        )
+    return problems
+
+
+def _sync_problem(row: Data) -> Problem:
+    name, since, reason = row["name"], f"{second(row['since'])} UTC", row["reason"]
+    if row["state"] == "off":
+        return Problem(
+            "warning",
+            f"synchronous backup {name} is switched off since {since}: commits do not wait for it",
+            f"neoctl set sync {name} on",
+        )
+    if row["state"] == "lost":
+        return Problem(
+            "problem",
+            f"commits wait for synchronous backup {name}, which is not in sync since {since}: {reason}",
+            "start that backup, or mend the network between the two; its neoctl status says what else is"
+            f" wrong; if applications cannot wait: neoctl set sync {name} off",
+        )
+    return Problem(
+        "warning",
+        f"synchronous backup {name} is not in sync since {since}, and what is acknowledged is not in it:"
+        f" {reason}",
+        "start that backup, or mend the network between the two; its neoctl status says what else is"
+        " wrong; then wait until it is in sync",
+    )
 
 
 def find_master_problems(election: Data | None) -> list[Problem]:

@@ -39,6 +39,7 @@ from neoctl.problems import (
     find_check_problems,
     find_master_problems,
     find_problems,
+    find_sync_problems,
     find_undecided,
     find_upstream_problems,
 )
@@ -86,6 +87,7 @@ def status_reply(admin: AdminClient) -> Reply:
     problems = [
         *([] if report is None else find_check_problems(report.row_list)),
         *find_upstream_problems(upstream, nodes, now),
+        *find_sync_problems(state, sync, upstream, now),
         *([] if transactions is None else find_blocking(transactions.row_list, prepared)),
         *find_undecided(prepared, now),
         *find_problems(state, nodes, table, obstacle, election),

@@ -10,17 +10,20 @@ from unittest.mock import patch
 
 from neo.admin.core import AdminCore
 from neo.admin.primary import Primary
+from neo.master.settings import SyncPolicy
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import AnswerNodeList, AskPrimary, Error, Message
 from neoctl import commands  # noqa: F401  # registers the verbs
 from neoctl.client import AdminAway, AdminClient
 from neoctl.verbs import Arguments, Reply, find
+from tests.sim.writing import Counter
 from tests.simulator.cluster import Cluster, Shape, Site
 from tests.simulator.console import Command
 from tests.simulator.memory_disk import MemoryDisk
 from tests.simulator.process import Process
 from tests.simulator.world import World
+from tests.simulator.zodb_world import simulated_zodb
 
 #: Virtual seconds within which an expected state must be reached.
 SECONDS = 120.0
@@ -64,8 +67,15 @@ class SimAdmin:
 class Stage:
     """A cluster, and the upstream cluster that it follows or shall follow, in one world."""
 
-    def __init__(self, *shape: int, backup: bool = False, follows: bool = True) -> None:
-        """``shape``: as Shape. ``backup``: the cluster is a backup, at least while ``follows``."""
+    def __init__(
+        self,
+        *shape: int,
+        backup: bool = False,
+        follows: bool = True,
+        sync: SyncPolicy | None = None,
+    ) -> None:
+        """``shape``: as Shape. ``backup``: the cluster is a backup, at least while ``follows``; a
+        synchronous one of an upstream cluster with the policy ``sync``, unless that is None."""
         self.world = World(1)
         self.up: Cluster | None = None
         if backup:
@@ -76,6 +86,9 @@ class Stage:
         #: Storage nodes that are not part of the cluster yet.
         self.spare: list[Process] = []
         if self.up is not None:
+            if sync is not None:
+                self.cluster.sync, self.up.sync_policy = True, sync
+                self.up.sync_backups.append(self.cluster.site.cluster)
             self.up.start()
             self.cluster.start()
             if follows:
@@ -92,6 +105,13 @@ class Stage:
         for cluster in (self.cluster, self.up):
             for disk in cluster.disks.values() if cluster else ():
                 disk.close()
+
+    def go_upstream(self) -> Stage:
+        """Let the operator look at the upstream cluster from now on; ``up`` is its backup."""
+        assert self.up is not None
+        self.cluster, self.up = self.up, self.cluster
+        self.admin = SimAdmin(self.cluster)
+        return self
 
     # -- processes -----------------------------------------------------------------------------------
 
@@ -180,6 +200,13 @@ class Stage:
         with patch("neoctl.status.time.time", lambda: now):
             return found.run(cast(AdminClient, self.admin), Arguments(words, False))
 
+    def sync_state(self) -> str:
+        """Return the state of the synchronous backup of this cluster, or of this cluster as one."""
+        data = self.neoctl("print backups").data
+        (row,) = data["backups"] or [data["own"]]
+        state: str = row["state"]
+        return state
+
     def problems(self) -> list[Data]:
         problems: list[Data] = self.neoctl("status").data["problems"]
         return problems
@@ -204,6 +231,17 @@ class Stage:
             return self.problems()
         except (AdminAway, ErrorAnswer):
             return [{"text": text}]  # a master is being elected, or starts
+
+
+def write(stage: Stage, cluster: str) -> None:
+    """Commit some transactions in the cluster itself (``own``), or in ``up``."""
+    target = stage.cluster if cluster == "own" else stage.up
+    assert target is not None
+    with simulated_zodb(target.threads):
+        writer = Counter(target)
+        writer.wait_commits(5)
+        writer.end()
+        writer.kill()
 
 
 def template(advice: str) -> re.Pattern[str]:

@@ -17,18 +17,29 @@ import pytest
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError
 
+from neo.master.settings import SyncPolicy
 from neo.net.connection import Connection
 from neo.protocol.enums import CellState, ClusterState, ErrorCode
 from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import Error
 from neo.storage.node import StorageNode
 from neoctl.problems import BLOCKING_SECONDS, PREPARED_SECONDS
-from tests.sim.advice import CHOICE, Stage, steps
-from tests.sim.writing import Counter
+from tests.sim.advice import CHOICE, Stage, steps, write
+from tests.sim.backup_scenes import (
+    behind,
+    never_reached,
+    not_configured,
+    refused,
+    switched_off,
+    sync_backup_lost,
+    upstream_and_copy_lost,
+    upstream_lost,
+    upstream_silent,
+)
 from tests.simulator.clients import ClientProcess
+from tests.simulator.cluster import CLUSTER_NAME
 from tests.simulator.network import End
 from tests.simulator.process import Process
-from tests.simulator.zodb_world import simulated_zodb
 
 ROOT = Path(__file__).parents[2]
 
@@ -216,47 +227,6 @@ def cut_off() -> Stage:
     return stage
 
 
-# -- backups -----------------------------------------------------------------------------------------
-
-
-def never_reached() -> Stage:
-    stage = Stage(1, 4, backup=True, follows=False)
-    assert stage.up is not None
-    stage.lose(*stage.up.servers)
-    stage.neoctl("set cluster starting_backup")
-    stage.world.run(3.0)
-    return stage
-
-
-def upstream_lost() -> Stage:
-    stage = Stage(2, 4, 1, backup=True)
-    assert stage.up is not None
-    return stage.lose(*stage.up.servers)
-
-
-def upstream_silent() -> Stage:
-    stage = Stage(1, 4, backup=True)
-    assert stage.up is not None
-    stage.up.master.pause()
-    stage.world.run(10.0)
-    return stage
-
-
-def upstream_and_copy_lost() -> Stage:
-    stage = upstream_lost()
-    return stage.lose(stage.cluster.storages[1])
-
-
-def not_configured() -> Stage:
-    stage = Stage(1, 4, backup=True)
-    up, stage.cluster.upstream = stage.cluster.upstream, None
-    stage.restart_master()
-    stage.wait(ClusterState.STARTING_BACKUP)
-    stage.up = up
-    stage.world.run(1.0)
-    return stage
-
-
 # -- checks ------------------------------------------------------------------------------------------
 
 
@@ -274,16 +244,6 @@ def damage(stage: Stage, process: Process) -> None:
     process.do(lose)
     stage.cluster.damaged.add(0)
     stage.world.run(2.0)
-
-
-def write(stage: Stage, cluster: str) -> None:
-    target = stage.cluster if cluster == "own" else stage.up
-    assert target is not None
-    with simulated_zodb(target.threads):
-        writer = Counter(target)
-        writer.wait_commits(5)
-        writer.end()
-        writer.kill()
 
 
 def differing() -> Stage:
@@ -445,6 +405,17 @@ NOT_CONFIGURED = (
     "set it and start the masters again; if it is to be a backup no more: "
     "neoctl set cluster stopping_backup"
 )
+SYNC_STOPS = (
+    "start that backup, or mend the network between the two; its neoctl status says what else is wrong;"
+    " if applications cannot wait: neoctl set sync … off"
+)
+SYNC_GOES_ON = (
+    "start that backup, or mend the network between the two; its neoctl status says what else is wrong;"
+    " then wait until it is in sync"
+)
+NOT_IN_SYNC = (
+    "mend what the reason names; if this backup is only behind: wait until it has caught up"
+)
 DIFFER = "… differ: name the one to believe: neoctl check …:NODE"
 DIFFER_UPSTREAM = (
     "… differ from the upstream cluster: check that one, too; if it is right: neoctl repair …:…"
@@ -492,6 +463,12 @@ SCENES = [
     ),
     Scene(NOT_CONFIGURED, not_configured),
     Scene(NOT_CONFIGURED, not_configured, otherwise=True),
+    Scene(SYNC_STOPS, lambda: sync_backup_lost(SyncPolicy.STOP)),
+    Scene(SYNC_STOPS, lambda: sync_backup_lost(SyncPolicy.STOP), otherwise=True),
+    Scene(SYNC_GOES_ON, lambda: sync_backup_lost(SyncPolicy.CONTINUE)),
+    Scene("neoctl set sync … on", switched_off),
+    Scene(NOT_IN_SYNC, refused),
+    Scene(NOT_IN_SYNC, behind, otherwise=True),
     Scene("start neomaster there", nameless),
     Scene(LOST_MASTER, lambda: masters(3, 1)),
     Scene(LOST_MASTER, lambda: masters(3, 1), otherwise=True),
@@ -567,6 +544,22 @@ def wait(stage: Stage) -> None:
     stage.world.run(5.0)
 
 
+def wait_in_sync(stage: Stage) -> None:
+    stage.until(lambda: stage.sync_state() == "sync", "it is in sync")
+
+
+def switch_on(stage: Stage) -> None:
+    """Do what the reason says: the operator of the upstream cluster switched the backup off."""
+    stage.go_upstream()
+    stage.neoctl(f"set sync {CLUSTER_NAME} on")
+    stage.go_upstream()
+
+
+def catch_up(stage: Stage) -> None:
+    heal(stage)
+    wait_in_sync(stage)
+
+
 def resolve(stage: Stage) -> None:
     """Do what the resolver does about a transaction that its coordinator does not know."""
     for row in stage.neoctl("print prepared").data["prepared"]:
@@ -601,6 +594,11 @@ WORDS: dict[str, Callable[[Stage], None]] = {
     "mend the network between the two": heal,
     "mend that": mend,
     "the node comes back by itself": nothing,
+    "start that backup": revive,
+    "its neoctl status says what else is wrong": nothing,
+    "wait until it is in sync": wait_in_sync,
+    "mend what the reason names": switch_on,
+    "wait until it has caught up": catch_up,
     "set it and start the masters again": configure,
     "add storage nodes": add_storages,
     "with them what they alone have": nothing,

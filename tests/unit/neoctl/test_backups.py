@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from neo.admin.monitor import tid_date
-from neo.protocol.enums import ErrorCode
+from neo.admin.monitor import SYNC_SECONDS, tid_date
+from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import p64, tid_from_time
 from neo.protocol.packets import (
@@ -21,6 +21,8 @@ from neo.protocol.packets import (
     Tid,
 )
 from neoctl import commands, status
+from neoctl.problems import Problem, find_sync_problems
+from neoctl.status import EXIT_PROBLEM
 from tests.unit.neoctl.conftest import Console
 
 Make = Callable[..., Console]
@@ -48,6 +50,12 @@ def row(
     """``second``: after NOON, of the tid up to which the backup is complete."""
     tid: Tid | None = None if second is None else tid_from_time(NOON + second)
     return "bak", state, NOON, tid, seconds, reason
+
+
+def found(ctl: Console) -> list[Problem]:
+    """Return the problems in ``status``."""
+    ctl("status", "--json")
+    return [Problem(**problem) for problem in json.loads(ctl.out)["problems"]]
 
 
 def lines(ctl: Console, *words: str) -> list[str]:
@@ -173,7 +181,86 @@ def test_times_are_data(make: Make) -> None:
     ],
 )
 def test_status_has_a_line_for_each_backup(make: Make, backup: SyncRow, sentence: str) -> None:
-    assert f"synchronous backup bak: {sentence}" in lines(make([backup]), "status")
+    ctl = make([backup])
+    assert ctl("status") == (EXIT_PROBLEM if backup[1] == "lost" else 0)
+    assert f"synchronous backup bak: {sentence}" in ctl.out.splitlines()
+
+
+SINCE = "since 2026-11-25 12:00:00 UTC"
+START = (
+    "start that backup, or mend the network between the two; its neoctl status says what else is wrong;"
+)
+
+
+@pytest.mark.parametrize(
+    ("backup", "problem"),
+    [
+        (
+            row("lost", reason="gone"),
+            Problem(
+                "problem",
+                f"commits wait for synchronous backup bak, which is not in sync {SINCE}: gone",
+                f"{START} if applications cannot wait: neoctl set sync bak off",
+            ),
+        ),
+        (
+            row("async", reason="gone"),
+            Problem(
+                "warning",
+                f"synchronous backup bak is not in sync {SINCE}, and what is acknowledged is not in it:"
+                " gone",
+                f"{START} then wait until it is in sync",
+            ),
+        ),
+        (
+            row("off", reason="the operator switched it off"),
+            Problem(
+                "warning",
+                f"synchronous backup bak is switched off {SINCE}: commits do not wait for it",
+                "neoctl set sync bak on",
+            ),
+        ),
+    ],
+)
+def test_a_backup_that_is_not_in_sync_is_a_problem(
+    make: Make, backup: SyncRow, problem: Problem
+) -> None:
+    """Specification 25.48."""
+    assert found(make([backup])) == [problem]
+
+
+@pytest.mark.parametrize("state", ["async", "lost"])
+def test_a_synchronous_backup_that_is_not_in_sync_warns(make: Make, state: str) -> None:
+    """Specification 25.48."""
+    (problem,) = found(make([], row(state, reason="S1 must be updated to take part")))
+    assert problem == Problem(
+        "warning",
+        f"this backup is not in sync with 'bak' {SINCE}: S1 must be updated to take part",
+        "mend what the reason names; if this backup is only behind: wait until it has caught up",
+    )
+
+
+@pytest.mark.parametrize("state", ["sync", "joining", "of a later version"])
+def test_a_backup_that_joins_is_no_problem(make: Make, state: str) -> None:
+    assert not found(make([row(state)], row(state)))
+
+
+@pytest.mark.parametrize("state", ["async", "lost"])
+@pytest.mark.parametrize(("ago", "told"), [(4.0, False), (SYNC_SECONDS, True), (-3600.0, True)])
+def test_a_moment_is_no_problem(make: Make, state: str, ago: float, told: bool) -> None:
+    """Specification 25.48. A clock of the master that is fast hides nothing."""
+    moment: SyncRow = ("bak", state, NOON + 60.0 - ago, None, None, "")
+    assert bool(found(make([moment]))) is bool(found(make([], moment))) is told
+
+
+def test_a_backup_that_gets_nothing_has_one_problem() -> None:
+    own = {"name": "up", "state": "async", "since": NOON, "reason": "lost"}
+    sync, heard = {"backups": [], "own": own}, {"heard": True}
+    state = ClusterState.BACKINGUP
+    assert find_sync_problems(state, sync, heard, NOON + 60.0)
+    assert not find_sync_problems(state, sync, {"heard": False}, NOON + 60.0)
+    assert not find_sync_problems(state, None, heard, NOON + 60.0)
+    assert not find_sync_problems(ClusterState.RECOVERING, sync, heard, NOON + 60.0)
 
 
 @pytest.mark.parametrize(
