@@ -396,7 +396,7 @@ def own_sync_text(own: Data) -> str:
         return f"in sync with {name} since {second(own['since'])} UTC: nothing is missing"
     why = f" ({own['reason']})" if own["reason"] else ""
     if own["until"] is None:
-        return f"never in sync with {name} yet{why}"
+        return f"not in sync with {name} since its master began to serve{why}"
     return (
         f"in sync with {name} until {second(own['until'])} UTC{why}; if that cluster stopped before"
         " that, nothing is missing"

@@ -123,9 +123,9 @@ def test_a_cluster_without_synchronous_backups_says_so(make: Make) -> None:
         ),
         (
             row("async", 50.0, None, "too far behind"),
-            "never in sync with 'bak' yet (too far behind)",
+            "not in sync with 'bak' since its master began to serve (too far behind)",
         ),
-        (row("joining"), "never in sync with 'bak' yet"),
+        (row("joining"), "not in sync with 'bak' since its master began to serve"),
     ],
 )
 def test_a_backup_says_until_when_it_has_everything(
