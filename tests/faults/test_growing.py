@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,52 +13,13 @@ from neo.client import Storage
 from tests.faults.mixed import check_end, prepare
 from tests.faults.mixed_load import Load
 from tests.faults.rows import check_equal
+from tests.faults.terminal import Terminal, blocks
 from tests.support.ports import free_range
 
 PAGE = Path(__file__).parents[2] / "docs" / "growing.md"
 CLIENTS = 4
 #: Long enough for eight nodes and a master in turn, on a machine that runs other tests, too.
 LIMIT_SECONDS = 400
-
-
-class Terminal:
-    """A shell in an empty folder, which executes the commands of the page."""
-
-    def __init__(self, folder: Path, port: int) -> None:
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        self._shell = subprocess.Popen(
-            ["bash", "-eu"],
-            cwd=folder,
-            env={**os.environ, "PATH": path, "PORT": str(port), "PYTHONPATH": str(PAGE.parents[1])},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    def type(self, commands: str) -> str:
-        """Execute commands. Return their output. Raise AssertionError when one of them fails."""
-        assert self._shell.stdin is not None and self._shell.stdout is not None
-        self._shell.stdin.write(f"{commands}\necho did: that\n")
-        self._shell.stdin.flush()
-        said: list[str] = []
-        for line in self._shell.stdout:
-            if line == "did: that\n":
-                return "".join(said)
-            said.append(line)
-        raise AssertionError(f"{commands}\n{''.join(said)}\nexit code {self._shell.wait()}")
-
-    def close(self) -> None:
-        """End all processes that were started here."""
-        assert self._shell.stdin is not None and self._shell.stdout is not None
-        try:
-            os.killpg(self._shell.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # the shell ended, with all processes that it had started
-        self._shell.wait()
-        self._shell.stdin.close()
-        self._shell.stdout.close()
 
 
 @pytest.fixture
@@ -82,9 +39,7 @@ def terminal(tmp_path: Path, port: int) -> Iterator[Terminal]:
 
 @pytest.mark.timeout(LIMIT_SECONDS)
 def test_the_page_is_right_and_nothing_is_lost(terminal: Terminal, tmp_path: Path, port: int) -> None:
-    configure, begin, helpers, grow, replace, remove, look, end = re.findall(
-        r"^```sh\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE
-    )
+    configure, begin, helpers, grow, replace, remove, look, end = blocks(PAGE.read_text("utf-8"))
     masters = f"127.0.0.1:{port}"
     terminal.type(configure)
     assert "RUNNING" in terminal.type(begin)

@@ -1,0 +1,49 @@
+"""The drill of docs/operating.md: the upstream cluster of a synchronous backup is lost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.terminal import ROOT, Terminal, blocks
+from tests.support.ports import free_range
+
+PAGE = ROOT / "docs" / "operating.md"
+#: About 10 seconds, on a machine that does nothing else.
+LIMIT_SECONDS = 200
+
+
+@pytest.fixture
+def port() -> int:
+    """Return the first of six ports that are free now."""
+    return free_range(6)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, port: int) -> Iterator[Terminal]:
+    terminal = Terminal(tmp_path, port)
+    try:
+        yield terminal
+    finally:
+        terminal.close()
+
+
+@pytest.mark.timeout(LIMIT_SECONDS)
+def test_the_drill_is_right_and_nothing_is_lost(terminal: Terminal, port: int) -> None:
+    """Specification 25.5, 25.14, 25.25, 25.46."""
+    section = PAGE.read_text("utf-8").partition("\n### A drill\n")[2].partition("\n## ")[0]
+    begin, count, lose, take_over, return_, end = blocks(section)
+    assert "| nothing\n" in terminal.type(begin)
+    terminal.type(count)
+    assert "if that cluster stopped before that, nothing is missing" in terminal.type(lose)
+    found = re.search(r"(\d+) were acknowledged, (\d+) are here", terminal.type(take_over))
+    assert found is not None
+    acknowledged, here = map(int, found.groups())
+    assert 100 <= acknowledged <= here <= acknowledged + 1
+    assert "in sync with 'shop-backup' since" in terminal.type(return_)
+    said = terminal.type(f"python check.py 127.0.0.1:{port} shop")
+    assert f"{acknowledged} were acknowledged, {here} are here" in said
+    terminal.type(end)
