@@ -1,0 +1,448 @@
+"""A storage node sends votes to the nodes of synchronous backups (specification 25.6 to 25.11)."""
+
+from __future__ import annotations
+
+import pytest
+
+from neo.node.backlog import PEER_BYTES
+from neo.protocol.enums import ErrorCode, NodeState
+from neo.protocol.ids import ZERO_HASH, p64
+from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    FEATURE_SYNC,
+    AbortTransaction,
+    AddVoted,
+    AddVotedObject,
+    AnswerFetchVoted,
+    AnswerStoreTransaction,
+    AnswerStoreVoted,
+    AnswerVoteTransaction,
+    AskFetchVoted,
+    AskLockInformation,
+    AskStoreObject,
+    AskStoreVoted,
+    Error,
+    NotifyAborted,
+    NotifyPartitionChanges,
+    NotifyUnlockInformation,
+    StopOperation,
+)
+from neo.storage.replication.sync_source import FULL_SECONDS, STEP_BYTES, STORE_SECONDS
+from tests.unit.storage.replicas import answer, take_question
+from tests.unit.storage.requests import commit, data_of, finish, store, store_request, vote
+from tests.unit.storage.syncing import guest, messages, meta, row, subscriber, vote_later
+from tests.unit.storage.world import C1, OUT, UP, End, World, refused
+
+
+def stored(end: End, ttid: int, *partitions: int) -> None:
+    """The subscriber has the rows durably."""
+    message_id, m = take_question(end, AskStoreVoted)
+    assert m == AskStoreVoted(p64(ttid), [*partitions])
+    answer(end, message_id, AnswerStoreVoted(p64(ttid)))
+
+
+# -- votes -----------------------------------------------------------------------------------------
+
+
+def test_a_vote_is_answered_when_the_subscriber_has_its_rows(
+    world: World, master: End, client: End
+) -> None:
+    """Specification 25.6, 25.8."""
+    backup = subscriber(world, 0, 1)
+    for oid in (1, 2):
+        assert store(client, 10, oid) is None
+    assert not backup.inbox, "it is sent at the vote"
+    voted = vote_later(client, 10, 1, 2)
+    world.settle()
+    assert not voted
+    *rows, (message_id, last) = backup.inbox
+    assert [m for _, m in rows] == [
+        AddVoted(p64(10), 0, meta(1, 2)),
+        AddVoted(p64(10), 1, None),
+        row(10, 1, data_of(10)),
+        row(10, 2, data_of(10)),
+    ]
+    assert last == AskStoreVoted(p64(10), [0, 1])
+    assert message_id is not None
+    answer(backup, message_id, AnswerStoreVoted(p64(10)))
+    assert voted == [AnswerStoreTransaction()]
+
+
+def test_a_vote_is_not_answered_before_it_is_durable_here(
+    world: World, master: End, client: End
+) -> None:
+    """Specification 25.8."""
+    backup = subscriber(world, 0)
+    assert store(client, 10, 2) is None
+    voted = vote_later(client, 10, 2)
+    del backup.inbox[:2]
+    stored(backup, 10, 0)
+    assert not voted, "the database has not called back"
+    world.settle()
+    assert voted == [AnswerStoreTransaction()]
+
+
+def test_a_vote_without_metadata_is_sent_without(world: World, master: End, client: End) -> None:
+    backup = subscriber(world, 0)
+    assert store(client, 10, 2) is None
+    voted = vote_later(client, 10, metadata=False)
+    assert backup.take(AddVoted) == AddVoted(p64(10), 0, None)
+    assert backup.take(AddVotedObject) == row(10, 2, data_of(10))
+    stored(backup, 10, 0)
+    world.settle()
+    assert voted == [AnswerVoteTransaction()]
+
+
+def test_only_partitions_that_were_subscribed_are_sent(
+    world: World, master: End, client: End
+) -> None:
+    """Specification 25.6, 25.11."""
+    backup = subscriber(world, 1)
+    for oid in (1, 2):
+        assert store(client, 10, oid) is None
+    voted = vote_later(client, 10, 1, 2)
+    assert backup.take(AddVoted) == AddVoted(p64(10), 1, None), "it keeps no metadata"
+    assert backup.take(AddVotedObject) == row(10, 1, data_of(10))
+    stored(backup, 10, 1)
+    world.settle()
+    assert voted == [AnswerStoreTransaction()]
+    assert store(client, 14, 4) is None
+    vote(client, 14, 4)  # it does not wait for the backup
+    assert not backup.inbox
+
+
+def test_a_second_fetch_adds_partitions(world: World, master: End, client: End) -> None:
+    """Specification 25.11."""
+    backup = subscriber(world, 1)
+    refused(backup.ask(AskFetchVoted(p64(1), [0])))
+    for oid in (1, 2):
+        assert store(client, 10, oid) is None
+    vote_later(client, 10, 1, 2)
+    assert [m.partition for m in messages(backup) if isinstance(m, AddVoted)] == [0, 1]
+
+
+def test_a_cell_that_cannot_be_read_sends_nothing(world: World, master: End, client: End) -> None:
+    """It may not have all that it stores."""
+    backup = subscriber(world, 0, 1)
+    master.send(NotifyPartitionChanges(2, 0, [(0, 1, OUT), (0, 2, UP)]))
+    for oid in (1, 2):
+        client.ask(store_request(10, oid))
+    vote_later(client, 10, 1, 2)
+    assert messages(backup) == [
+        AddVoted(p64(10), 1, None),
+        row(10, 1, data_of(10)),
+        AskStoreVoted(p64(10), [1]),
+    ]
+
+
+def test_undos_and_deletions_are_sent_with_what_they_go_back_to(
+    world: World, master: End, client: End
+) -> None:
+    backup = subscriber(world, 0)
+    for oid in (0, 4):
+        assert store(client, 5, oid) is None
+    vote_later(client, 5, 0, 4)
+    messages(backup)
+    backup.disconnect()
+    finish(master, 5, 6)
+    commit(master, client, 7, 8, 0, 6)
+    backup = subscriber(world, 0)
+    undo = AskStoreObject(p64(0), p64(8), 0, ZERO_HASH, b"", p64(6), p64(10))
+    deletion = AskStoreObject(p64(4), p64(6), 0, ZERO_HASH, b"", None, p64(10))
+    for request in (undo, deletion):
+        assert client.ask(request).locked is None
+    vote_later(client, 10, 0, 4)
+    rows = [m for m in messages(backup) if isinstance(m, AddVotedObject)]
+    assert rows == [row(10, 0, data_of(5), 6), row(10, 4, None)]
+
+
+def test_a_vote_that_the_subscriber_refuses_is_refused_with_its_reason(
+    world: World, master: End, client: End
+) -> None:
+    """Specification 25.8."""
+    backup = subscriber(world, 0)
+    assert store(client, 10, 2) is None
+    voted = vote_later(client, 10, 2)
+    del backup.inbox[:2]
+    message_id, _ = take_question(backup, AskStoreVoted)
+    answer(backup, message_id, Error(ErrorCode.DENIED.value, "the record is too big"))
+    world.settle()
+    code, text = refused(voted[0])
+    assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "the record is too big" in text
+    client.send(AbortTransaction(p64(10), []))
+    assert messages(backup) == [NotifyAborted(p64(10))]
+    assert world.backend.locked_transactions() == {}
+
+
+def test_all_subscribers_are_waited_for(world: World, master: End, client: End) -> None:
+    """Specification 25.8."""
+    backups = [subscriber(world, 0), subscriber(world, 0, 1)]
+    assert store(client, 10, 2) is None
+    voted = vote_later(client, 10, 2)
+    for backup in backups:
+        world.settle()
+        assert not voted
+        del backup.inbox[:2]
+        stored(backup, 10, 0)
+    assert voted == [AnswerStoreTransaction()]
+
+
+def test_one_refusal_among_two_subscribers_is_enough(
+    world: World, master: End, client: End
+) -> None:
+    """Specification 25.8."""
+    first, second = subscriber(world, 0), subscriber(world, 0)
+    assert store(client, 10, 2) is None
+    voted = vote_later(client, 10, 2)
+    del first.inbox[:2], second.inbox[:2]
+    message_id, _ = take_question(first, AskStoreVoted)
+    answer(first, message_id, Error(ErrorCode.DENIED.value, "its disk is full"))
+    world.settle()
+    assert "its disk is full" in refused(voted[0])[1]
+    stored(second, 10, 0)
+    assert len(voted) == 1 and not second.closed
+
+
+def test_a_subscriber_that_is_lost_is_not_waited_for(
+    world: World, master: End, client: End
+) -> None:
+    """Specification 25.8."""
+    lost, other = subscriber(world, 0), subscriber(world, 0)
+    assert store(client, 10, 2) is None
+    voted = vote_later(client, 10, 2)
+    world.settle()
+    lost.disconnect()
+    assert not voted, "the other one has not answered"
+    del other.inbox[:2]
+    stored(other, 10, 0)
+    assert voted == [AnswerStoreTransaction()]
+    lost.inbox.clear()
+    assert store(client, 14, 4) is None
+    voted = vote_later(client, 14, 4)
+    del other.inbox[:2]
+    stored(other, 14, 0)
+    world.settle()
+    assert voted == [AnswerStoreTransaction()] and not lost.inbox
+
+
+def test_a_subscriber_that_is_silent_is_disconnected(
+    world: World, master: End, client: End
+) -> None:
+    """Specification 25.8."""
+    backup = subscriber(world, 0)
+    assert store(client, 10, 2) is None
+    voted = vote_later(client, 10, 2)
+    world.settle()
+    world.host.advance(STORE_SECONDS - 0.1)
+    assert not voted and not backup.closed
+    world.host.advance(0.1)
+    assert backup.closed and voted == [AnswerStoreTransaction()]
+
+
+def test_each_vote_has_its_own_time(world: World, master: End, client: End) -> None:
+    """Specification 25.8."""
+    backup = subscriber(world, 0)
+    assert store(client, 10, 2) is None
+    first = vote_later(client, 10, 2)
+    world.host.advance(STORE_SECONDS - 1)
+    assert store(client, 14, 4) is None
+    second = vote_later(client, 14, 4)
+    del backup.inbox[:2]
+    stored(backup, 10, 0)
+    world.settle()
+    world.host.advance(1)
+    world.host.advance(1)
+    assert len(first) == 1 and not second and not backup.closed
+    world.host.advance(STORE_SECONDS - 2)
+    world.settle()
+    assert backup.closed and second == [AnswerStoreTransaction()]
+
+
+def test_a_subscriber_that_does_not_read_gets_no_more(
+    world: World, master: End, client: End
+) -> None:
+    """What is sent and not read is bounded."""
+    backup = subscriber(world, 0)
+    for oid in (2, 4, 6):
+        assert client.ask(store_request(10, oid, 0, bytes([oid]) * (STEP_BYTES + 1))).locked is None
+    backup.peer.slow()
+    backup.unsent = PEER_BYTES + 1
+    voted = vote_later(client, 10, 2, 4, 6)
+    for _ in range(5):
+        world.host.advance(FULL_SECONDS)
+    assert not backup.inbox
+    backup.unsent = 0
+    backup.peer.drained()
+    for _ in range(5):
+        world.host.advance(FULL_SECONDS)
+    assert len(backup.inbox) == 5
+    del backup.inbox[:4]
+    stored(backup, 10, 0)
+    world.settle()
+    assert voted == [AnswerStoreTransaction()]
+
+
+# -- ends ------------------------------------------------------------------------------------------
+
+
+def voted_alone(world: World, client: End, backup: End, ttid: int = 10) -> None:
+    """A transaction votes, and the subscriber has it."""
+    assert store(client, ttid, 2) is None
+    voted = vote_later(client, ttid, 2)
+    del backup.inbox[:2]
+    stored(backup, ttid, 0)
+    world.wait(lambda: bool(voted), "the vote is not answered")
+
+
+def test_subscribers_hear_of_a_commit(world: World, master: End, client: End) -> None:
+    """Specification 25.9."""
+    backup = subscriber(world, 0)
+    voted_alone(world, client, backup)
+    assert master.ask(AskLockInformation(p64(10), p64(12))).ttid == p64(10)
+    assert not backup.inbox
+    master.send(NotifyUnlockInformation(p64(10)))
+    assert messages(backup) == [NotifyAborted(p64(10))]
+
+
+def test_subscribers_hear_of_an_abort(world: World, master: End, client: End) -> None:
+    """Specification 25.9: by the client, by the master, and because the client is lost."""
+    backup = subscriber(world, 0)
+    voted_alone(world, client, backup, 10)
+    client.send(AbortTransaction(p64(10), []))
+    assert messages(backup) == [NotifyAborted(p64(10))]
+    voted_alone(world, client, backup, 14)
+    master.send(AbortTransaction(p64(14), []))
+    assert messages(backup) == [NotifyAborted(p64(14))]
+    voted_alone(world, client, backup, 18)
+    world.notify(master, world.client_row(C1, NodeState.DOWN))
+    assert messages(backup) == [NotifyAborted(p64(18))]
+
+
+def test_subscribers_do_not_hear_of_what_has_not_voted(
+    world: World, master: End, client: End
+) -> None:
+    backup = subscriber(world, 0)
+    assert store(client, 10, 2) is None
+    client.send(AbortTransaction(p64(10), []))
+    master.send(AbortTransaction(p64(10), []))
+    assert not backup.inbox
+
+
+def test_an_abort_ends_the_rows_that_are_being_sent(world: World, master: End, client: End) -> None:
+    """Specification 25.9."""
+    backup = subscriber(world, 0)
+    for oid in (2, 4, 6):
+        assert client.ask(store_request(10, oid, 0, bytes([oid]) * (STEP_BYTES + 1))).locked is None
+    voted = vote_later(client, 10, 2, 4, 6)
+    assert len(messages(backup)) == 2
+    master.send(AbortTransaction(p64(10), []))
+    world.settle()
+    world.host.advance(0)
+    assert messages(backup) == [NotifyAborted(p64(10))]
+    assert len(voted) == 1, "the client waits no more"
+    world.host.advance(2 * STORE_SECONDS)
+    assert not backup.closed and world.host.restarts == 0
+
+
+# -- fetches ---------------------------------------------------------------------------------------
+
+
+def test_a_fetch_is_answered_by_the_rows_of_its_partitions(
+    world: World, master: End, client: End
+) -> None:
+    """Specification 25.10, 25.11."""
+    for oid in (1, 2):
+        assert store(client, 10, oid) is None
+    vote(client, 10, 1, 2)
+    backup = guest(world, FEATURE_SYNC)
+    assert backup.ask(AskFetchVoted(p64(10), [0])) == AnswerFetchVoted(p64(10))
+    assert messages(backup) == [AddVoted(p64(10), 0, meta(1, 2)), row(10, 2, data_of(10))]
+    assert backup.ask(AskFetchVoted(p64(10), [1])) == AnswerFetchVoted(p64(10))
+    assert messages(backup) == [AddVoted(p64(10), 1, None), row(10, 1, data_of(10))]
+
+
+def test_a_transaction_that_is_locked_is_sent(world: World, master: End, client: End) -> None:
+    """The backup asks for it when all nodes have locked it (specification 25.19)."""
+    assert store(client, 10, 2) is None
+    vote(client, 10, 2)
+    master.ask(AskLockInformation(p64(10), p64(12)))
+    backup = guest(world, FEATURE_SYNC)
+    assert backup.ask(AskFetchVoted(p64(10), [0])) == AnswerFetchVoted(p64(10))
+    assert len(backup.inbox) == 2
+
+
+def test_a_transaction_that_has_not_voted_or_has_ended_is_not_in_progress(
+    world: World, master: End, client: End
+) -> None:
+    """Specification 25.11."""
+    backup = guest(world, FEATURE_SYNC)
+    assert store(client, 10, 2) is None
+    commit(master, client, 14, 16, 4)
+    for ttid in (10, 14, 18):
+        code, text = refused(backup.ask(AskFetchVoted(p64(ttid), [0])))
+        assert code == ErrorCode.TID_NOT_FOUND.value and p64(ttid).hex() in text
+    assert not backup.inbox
+
+
+@pytest.mark.parametrize("partition", [0, 2, 2**32 - 1])
+def test_a_cell_that_cannot_be_read_is_no_source(world: World, partition: int) -> None:
+    """Specification 25.11."""
+    master = world.operate([[(1, OUT), (3, UP)], [(1, UP)]])
+    client = world.client(master)
+    backup = guest(world, FEATURE_SYNC)
+    code, text = refused(backup.ask(AskFetchVoted(p64(10), [1, partition])))
+    assert code == ErrorCode.NON_READABLE_CELL.value and str(partition) in text
+    assert store(client, 11, 1) is None
+    vote(client, 11, 1)
+    assert not backup.inbox, "it subscribed to nothing"
+
+
+def test_a_node_that_does_not_know_the_feature_cannot_subscribe(
+    world: World, master: End, client: End
+) -> None:
+    old = guest(world, FEATURE_MAINTENANCE)
+    assert refused(old.ask(AskFetchVoted(p64(10), [0])))[0] == ErrorCode.PROTOCOL_ERROR.value
+    assert store(client, 10, 2) is None
+    vote(client, 10, 2)
+    assert not old.inbox
+
+
+def test_a_fetch_waits_for_rows_that_are_being_stored(
+    world: World, master: End, client: End
+) -> None:
+    """Else they would be mixed."""
+    backup = subscriber(world, 0)
+    assert store(client, 10, 2) is None
+    voted = vote_later(client, 10, 2)
+    fetched = backup.ask_later(AskFetchVoted(p64(10), [0]))
+    world.host.advance(FULL_SECONDS)
+    assert not fetched and len(backup.inbox) == 3
+    del backup.inbox[:2]
+    stored(backup, 10, 0)
+    world.host.advance(FULL_SECONDS)
+    assert fetched == [AnswerFetchVoted(p64(10))]
+    assert messages(backup) == [AddVoted(p64(10), 0, meta(2)), row(10, 2, data_of(10))]
+    world.settle()
+    assert voted == [AnswerStoreTransaction()]
+
+
+def test_a_fetch_ends_with_its_connection(world: World, master: End, client: End) -> None:
+    for oid in (2, 4):
+        assert client.ask(store_request(10, oid, 0, bytes([oid]) * (STEP_BYTES + 1))).locked is None
+    vote(client, 10, 2, 4)
+    backup = guest(world, FEATURE_SYNC)
+    backup.ask_later(AskFetchVoted(p64(10), [0]))
+    backup.disconnect()
+    world.host.advance(0)
+    assert len(backup.inbox) == 2 and world.host.restarts == 0
+
+
+# -- the end of the operation ----------------------------------------------------------------------
+
+
+def test_subscribers_are_disconnected_when_the_operation_stops(
+    world: World, master: End, client: End
+) -> None:
+    backup = subscriber(world, 0)
+    master.send(StopOperation())
+    assert backup.closed
