@@ -52,6 +52,8 @@ class _Subscriber:
     #: What is being sent and stored: when each transaction voted, and what waits for it, by ttid.
     #: Bound: the transactions that are voting.
     pending: dict[bytes, tuple[float, _Push]] = field(default_factory=dict)
+    #: The transactions that it fetches and that have not ended, by message id. Bound: the jobs of a peer.
+    fetching: dict[int, bytes] = field(default_factory=dict)
     watched: bool = False
 
 
@@ -160,6 +162,8 @@ class SyncSource(Part):
             _, push = subscriber.pending.pop(ttid, (0.0, None))
             if push is not None:
                 push.done()
+            for message_id in [id_ for id_, each in subscriber.fetching.items() if each == ttid]:
+                del subscriber.fetching[message_id]
             peer.send(NotifyAborted(ttid))
 
     # -- fetches -----------------------------------------------------------------------------------
@@ -178,27 +182,34 @@ class SyncSource(Part):
                 )
         subscriber = self.subscribers.setdefault(peer, _Subscriber())
         subscriber.partitions.update(m.partition_list)
+        subscriber.fetching[message_id] = m.ttid
         peer.begin_job()
         self._run(self._fetch(peer, message_id, m, subscriber))
 
     async def _fetch(
         self, peer: Peer, message_id: int, m: AskFetchVoted, subscriber: _Subscriber
     ) -> None:
+        def goes_on() -> bool:
+            return message_id in subscriber.fetching
+
         try:
             # Rows of the vote may be under way: they end before they are sent again.
             while m.ttid in subscriber.pending:
                 await self._core.sleep(FULL_SECONDS)
             metadata, stored, checks = self._backend.prepared_rows(m.ttid)
-            if metadata is None and not stored and not checks:
+            found = metadata is not None or stored or checks
+            if found and await self._send(
+                peer, m.ttid, m.partition_list, metadata, stored, goes_on
+            ):
+                peer.answer(message_id, AnswerFetchVoted(m.ttid))
+            else:
                 peer.refuse(
                     message_id,
                     ErrorCode.TID_NOT_FOUND,
                     f"transaction {m.ttid.hex()} is not in progress here",
                 )
-                return
-            if await self._send(peer, m.ttid, m.partition_list, metadata, stored, lambda: True):
-                peer.answer(message_id, AnswerFetchVoted(m.ttid))
         finally:
+            subscriber.fetching.pop(message_id, None)
             peer.end_job()
 
     # -- rows --------------------------------------------------------------------------------------

@@ -437,6 +437,28 @@ def test_a_fetch_ends_with_its_connection(world: World, master: End, client: End
     assert len(backup.inbox) == 2 and world.host.restarts == 0
 
 
+@pytest.mark.parametrize("end", ["rolled back", "committed"])
+def test_a_fetch_of_what_ends_meanwhile_is_refused(
+    world: World, master: End, client: End, end: str
+) -> None:
+    """Specification 25.11: what is prepared may be rolled back at any time, and its data is deleted."""
+    for oid in (2, 4, 6):
+        assert client.ask(store_request(10, oid, 0, bytes([oid]) * (STEP_BYTES + 1))).locked is None
+    vote(client, 10, 2, 4, 6)
+    backup = guest(world, FEATURE_SYNC)
+    fetched = backup.ask_later(AskFetchVoted(p64(10), [0]))
+    assert len(messages(backup)) == 2, "the rest is to be sent"
+    if end == "committed":
+        finish(master, 10, 12)
+    else:
+        master.send(AbortTransaction(p64(10), []))
+    world.wait(lambda: bool(fetched), "the fetch is not answered")
+    assert refused(fetched[0])[0] == ErrorCode.TID_NOT_FOUND.value
+    assert NotifyAborted(p64(10)) in messages(backup)
+    assert world.host.restarts == 0 and world.host.exit_code is None
+    assert store(client, 14, 8) is None, "the node serves"
+
+
 # -- the end of the operation ----------------------------------------------------------------------
 
 
