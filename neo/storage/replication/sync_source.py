@@ -29,10 +29,11 @@ from neo.protocol.packets import (
     Message,
     NotifyAborted,
 )
-from neo.storage.backend.api import Stored, TransactionMeta
+from neo.storage.backend.api import RecordDamaged, Stored, TransactionMeta
 from neo.storage.cells import Cells
 from neo.storage.database import Database
 from neo.storage.events import Part
+from neo.storage.serving.handler import refusal
 
 logger = logging.getLogger("neo.storage")
 
@@ -116,15 +117,15 @@ class SyncSource(Part):
         def goes_on() -> bool:
             return ttid in subscriber.pending
 
-        if not await self._send(peer, ttid, partitions, metadata, stored, goes_on):
-            return
         refused = None
         try:
+            if not await self._send(peer, ttid, partitions, metadata, stored, goes_on):
+                return
             await peer.ask(AskStoreVoted(ttid, list(partitions)))
         except ConnectionLost:
             return  # lost() has ended the wait
-        except ErrorAnswer as e:
-            refused = e
+        except (ErrorAnswer, RecordDamaged) as e:
+            refused = refusal(peer, e)
         _, push = subscriber.pending.pop(ttid, (0.0, None))
         if push is None:
             return
@@ -208,6 +209,9 @@ class SyncSource(Part):
                     ErrorCode.TID_NOT_FOUND,
                     f"transaction {m.ttid.hex()} is not in progress here",
                 )
+        except RecordDamaged as e:
+            refused = refusal(peer, e)
+            peer.refuse(message_id, refused.code, refused.message)
         finally:
             subscriber.fetching.pop(message_id, None)
             peer.end_job()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import sha1
+
 import pytest
 
 from neo.node.backlog import PEER_BYTES
@@ -457,6 +459,38 @@ def test_a_fetch_of_what_ends_meanwhile_is_refused(
     assert NotifyAborted(p64(10)) in messages(backup)
     assert world.host.restarts == 0 and world.host.exit_code is None
     assert store(client, 14, 8) is None, "the node serves"
+
+
+# -- damaged data ----------------------------------------------------------------------------------
+
+
+def damage(world: World) -> None:
+    """Damage the data of transaction 10 on the disk."""
+    right = sha1(data_of(10)).digest()
+    world.backend.engine.write("UPDATE data SET value=? WHERE hash=?", b"wrong", right)
+
+
+def test_a_vote_whose_data_is_damaged_is_refused(world: World, master: End, client: End) -> None:
+    """Specification 25.8: the node serves all other objects."""
+    backup = subscriber(world, 0)
+    assert store(client, 10, 2) is None
+    damage(world)
+    voted = vote_later(client, 10, 2)
+    world.settle()
+    assert "does not match its checksum" in refused(voted[0])[1]
+    client.send(AbortTransaction(p64(10), []))
+    assert messages(backup) == [AddVoted(p64(10), 0, meta(2)), NotifyAborted(p64(10))]
+    assert not backup.closed and store(client, 14, 4) is None
+
+
+def test_a_fetch_of_damaged_data_is_refused(world: World, master: End, client: End) -> None:
+    assert store(client, 10, 2) is None
+    vote(client, 10, 2)
+    damage(world)
+    backup = guest(world, FEATURE_SYNC)
+    code, text = refused(backup.ask(AskFetchVoted(p64(10), [0])))
+    assert code == ErrorCode.CHECKING_ERROR.value and "does not match its checksum" in text
+    assert not backup.closed and store(client, 14, 4) is None
 
 
 # -- the end of the operation ----------------------------------------------------------------------
