@@ -95,6 +95,7 @@ class Participant(Part):
         node was ready. The master did not ask it to lock, and replication brings the data."""
         if self.locks.abort(ttid, None):
             self._backend.abort(ttid)
+            self._sync.ended(ttid)
 
     def keep(self, ttids: Iterable[bytes]) -> None:
         """Handle NotifyPrepared in VERIFYING: keep these marked votes when the operation starts."""

@@ -26,6 +26,7 @@ from neo.protocol.packets import (
     Error,
     NotifyAborted,
     NotifyPartitionChanges,
+    NotifyTransactionFinished,
     NotifyUnlockInformation,
     StopOperation,
 )
@@ -318,6 +319,16 @@ def test_subscribers_hear_of_an_abort(world: World, master: End, client: End) ->
     voted_alone(world, client, backup, 18)
     world.notify(master, world.client_row(C1, NodeState.DOWN))
     assert messages(backup) == [NotifyAborted(p64(18))]
+
+
+def test_subscribers_hear_of_a_commit_in_which_the_node_took_no_part(
+    world: World, master: End, client: End
+) -> None:
+    """Specification 25.9: the transaction began before the node was ready."""
+    backup = subscriber(world, 0)
+    voted_alone(world, client, backup)
+    master.send(NotifyTransactionFinished(p64(10), p64(12)))
+    assert messages(backup) == [NotifyAborted(p64(10))]
 
 
 def test_subscribers_do_not_hear_of_what_has_not_voted(
