@@ -183,6 +183,7 @@ class SyncSource(Part):
                 )
         subscriber = self.subscribers.setdefault(peer, _Subscriber())
         subscriber.partitions.update(m.partition_list)
+        peer.both_ways = True  # else what it has stored waits behind what it fetches
         subscriber.fetching[message_id] = m.ttid
         peer.begin_job()
         self._run(self._fetch(peer, message_id, m, subscriber))
@@ -250,14 +251,14 @@ class SyncSource(Part):
         stored: Sequence[Stored],
     ) -> Iterator[tuple[Message, int]]:
         """Yield the rows in these partitions, and the bytes of each."""
-        partition = self._cells.partitions.partition
+        partition, wanted = self._cells.partitions.partition, set(partitions)
         for each in partitions:
             kept = None
             if metadata is not None and partition(ttid) == each:
                 kept = (*metadata[:3], list(metadata.oids))
             yield AddVoted(ttid, each, kept), 0
         for oid, data_id, data_serial in stored:
-            if partition(oid) not in partitions:
+            if partition(oid) not in wanted:
                 continue
             compression, checksum, data = 0, ZERO_HASH, b""
             if data_id is not None:
@@ -281,6 +282,8 @@ class SyncSource(Part):
 
     def operation_stopped(self) -> None:
         """Forget all: the connections are closed, and clients are not answered any more."""
+        for subscriber in self.subscribers.values():
+            subscriber.pending.clear()  # no timer is to find it late
         self.subscribers.clear()
         for task in list(self._tasks):
             task.cancel()

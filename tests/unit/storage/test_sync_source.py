@@ -6,7 +6,7 @@ from hashlib import sha1
 
 import pytest
 
-from neo.node.backlog import PEER_BYTES
+from neo.node.backlog import JOBS_MAX, PEER_BYTES
 from neo.protocol.enums import ErrorCode, NodeState
 from neo.protocol.ids import ZERO_HASH, p64
 from neo.protocol.packets import (
@@ -34,7 +34,7 @@ from neo.storage.replication.sync_source import FULL_SECONDS, STEP_BYTES, STORE_
 from tests.unit.storage.replicas import answer, take_question
 from tests.unit.storage.requests import commit, data_of, finish, store, store_request, vote
 from tests.unit.storage.syncing import guest, messages, meta, row, subscriber, vote_later
-from tests.unit.storage.world import C1, OUT, UP, End, World, refused
+from tests.unit.storage.world import C1, DEADLINE, OUT, UP, End, World, refused
 
 
 def stored(end: End, ttid: int, *partitions: int) -> None:
@@ -472,6 +472,29 @@ def test_a_fetch_of_what_ends_meanwhile_is_refused(
     assert store(client, 14, 8) is None, "the node serves"
 
 
+def test_a_vote_does_not_wait_for_what_its_subscriber_fetches(
+    world: World, master: End, client: End
+) -> None:
+    """Specification 25.8: a peer has a few jobs at a time, and its next request must wait."""
+    backup = subscriber(world, 0)
+    assert client.ask(store_request(10, 2, 0, bytes(STEP_BYTES + 1))).locked is None
+    assert store(client, 10, 4) is None
+    vote_later(client, 10, 2, 4)
+    world.host.advance(0)
+    del backup.inbox[:3]
+    stored(backup, 10, 0)
+    fetched = [backup.ask_later(AskFetchVoted(p64(10), [0])) for _ in range(JOBS_MAX + 1)]
+    assert store(client, 14, 6) is None
+    voted = vote_later(client, 14, 6)
+    del backup.inbox[:-1]
+    stored(backup, 14, 0)
+    while not voted:
+        assert world.host.run_calls(timeout=DEADLINE), "the vote waits for the fetches"
+        world.core.flush()
+    assert voted == [AnswerStoreTransaction()] and not any(fetched)
+    world.wait(lambda: all(fetched), "the fetches are not answered")
+
+
 # -- damaged data ----------------------------------------------------------------------------------
 
 
@@ -508,8 +531,12 @@ def test_a_fetch_of_damaged_data_is_refused(world: World, master: End, client: E
 
 
 def test_subscribers_are_disconnected_when_the_operation_stops(
-    world: World, master: End, client: End
+    world: World, master: End, client: End, caplog: pytest.LogCaptureFixture
 ) -> None:
     backup = subscriber(world, 0)
+    assert store(client, 10, 2) is None
+    vote_later(client, 10, 2)
     master.send(StopOperation())
     assert backup.closed
+    world.host.advance(STORE_SECONDS)
+    assert "did not store" not in caplog.text
