@@ -6,21 +6,29 @@ from hashlib import sha1
 from typing import Any
 
 from neo.protocol.enums import ErrorCode, NodeType
-from neo.protocol.ids import ZERO_HASH, p64
+from neo.protocol.ids import ZERO_HASH, p64, u64
 from neo.protocol.packets import (
     FEATURE_SYNC,
     FEATURES,
+    AbortTransaction,
     AcceptIdentification,
+    Address,
+    AddVoted,
     AddVotedObject,
     AskFetchVoted,
     AskStoreTransaction,
+    AskStoreVoted,
+    AskVoted,
     AskVoteTransaction,
+    Error,
     Message,
     NotifyFeatures,
     PreparedMetadata,
     RequestIdentification,
+    SyncMark,
 )
-from tests.unit.storage.replicas import OTHER
+from tests.unit.storage.replicas import OTHER, answer, take_question
+from tests.unit.storage.upstream import SOURCE, upstream
 from tests.unit.storage.world import End, World, refused
 
 
@@ -51,8 +59,8 @@ def guest(world: World, *features: str) -> End:
 def subscriber(world: World, *partitions: int) -> End:
     """A storage node of a backup subscribes, by asking for a transaction that is not there."""
     end = guest(world, FEATURE_SYNC)
-    answer = end.ask(AskFetchVoted(p64(1), [*partitions]))
-    assert refused(answer)[0] == ErrorCode.TID_NOT_FOUND.value
+    found = end.ask(AskFetchVoted(p64(1), [*partitions]))
+    assert refused(found)[0] == ErrorCode.TID_NOT_FOUND.value
     return end
 
 
@@ -69,3 +77,45 @@ def messages(end: End) -> list[Message]:
     found = [message for _, message in end.inbox]
     end.inbox.clear()
     return found
+
+
+# -- the upstream cluster is played ----------------------------------------------------------------
+
+
+def ask_voted(
+    master: End, ttid: int, *oids: int, sources: dict[int, Address], mark: SyncMark | None = None
+) -> list[Any]:
+    """Let the own master ask for rows. Return a list that will have the answer."""
+    listed = [p64(oid) for oid in oids]
+    return master.ask_later(AskVoted(p64(ttid), "up", sources, listed, mark))
+
+
+def connected(world: World, master: End, address: Address = SOURCE) -> End:
+    """A node of the upstream cluster to which the node is connected, and which it subscribed to."""
+    asked = ask_voted(master, 1, sources={0: address})
+    source = upstream(world, FEATURE_SYNC)
+    message_id, _ = take_question(source, AskFetchVoted)
+    answer(source, message_id, Error(ErrorCode.TID_NOT_FOUND.value, "it has ended"))
+    world.wait(lambda: bool(asked), "AskVoted is not answered")
+    master.send(AbortTransaction(p64(1), []))
+    return source
+
+
+def send(
+    source: End, ttid: int, partition: int, *rows: AddVotedObject, metadata: bool = False
+) -> None:
+    """Send the rows of a partition; ``metadata``: with that of :func:`meta`."""
+    kept = meta(*(u64(each.oid) for each in rows)) if metadata else None
+    source.send(AddVoted(p64(ttid), partition, kept))
+    for each in rows:
+        source.send(each)
+
+
+def store_later(source: End, ttid: int, *partitions: int) -> list[Any]:
+    """Ask the node to make what was sent durable."""
+    return source.ask_later(AskStoreVoted(p64(ttid), [*partitions]))
+
+
+def kept(world: World, ttid: int) -> list[bytes]:
+    """The objects that the node has of a transaction that is not committed."""
+    return [change.oid for change in world.backend.prepared_rows(p64(ttid)).stored]

@@ -1,0 +1,383 @@
+"""A storage node of a synchronous backup keeps votes of the upstream cluster (specification 25.7 to
+25.9)."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from neo.protocol.codec import LIMIT_GUEST
+from neo.protocol.enums import ErrorCode
+from neo.protocol.ids import p64
+from neo.protocol.packets import (
+    AbortTransaction,
+    AddVoted,
+    AnswerFinalTID,
+    AnswerInformationLocked,
+    AnswerStoreVoted,
+    AnswerVoted,
+    AskFetchVoted,
+    AskFinalTID,
+    AskLastIDs,
+    AskLockedTransactions,
+    AskLockInformation,
+    AskRecovery,
+    NotifyAborted,
+    NotifyReady,
+    NotifySynced,
+    NotifyUnlockInformation,
+    PreparedMetadata,
+    Replicate,
+    StartOperation,
+    StopOperation,
+    ValidateTransaction,
+)
+from neo.storage.backend.api import TransactionMeta
+from tests.unit.storage.replicas import OTHER
+from tests.unit.storage.requests import data_of, load
+from tests.unit.storage.syncing import ask_voted, connected, kept, meta, row, send, store_later
+from tests.unit.storage.upstream import SOURCE, backup
+from tests.unit.storage.world import OUT, UP, End, MakeWorld, World, refused
+
+
+@pytest.fixture
+def master(world: World) -> End:
+    """The own cluster is a backup, and complete up to 8."""
+    master = backup(world)
+    master.send(Replicate(p64(8), "", {0: None, 1: None}))
+    return master
+
+
+@pytest.fixture
+def source(world: World, master: End) -> End:
+    return connected(world, master)
+
+
+def confirm(master: End, ttid: int, *oids: int) -> None:
+    """The own master asks for rows that are here."""
+    asked = ask_voted(master, ttid, *oids, sources={0: SOURCE})
+    master.world.wait(lambda: bool(asked), "AskVoted is not answered")
+    assert asked == [AnswerVoted(p64(ttid))]
+
+
+def lock(master: End, ttid: int, tid: int) -> None:
+    locked = master.ask(AskLockInformation(p64(ttid), p64(tid)))
+    assert locked == AnswerInformationLocked(p64(ttid))
+
+
+def unlock(master: End, ttid: int) -> None:
+    master.send(NotifyUnlockInformation(p64(ttid)))
+    master.world.settle()
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def test_rows_are_stored_and_then_answered(world: World, master: End, source: End) -> None:
+    """Specification 25.7."""
+    send(source, 10, 0, row(10, 2, b"x"), row(10, 4, None), metadata=True)
+    send(source, 10, 1, row(10, 3, b"y"))
+    stored = store_later(source, 10, 0, 1)
+    assert not stored, "the database has not called back"
+    world.settle()
+    assert stored == [AnswerStoreVoted(p64(10))]
+    rows = world.backend.prepared_rows(p64(10))
+    assert rows.metadata == TransactionMeta(*meta(2, 4))
+    assert [change.oid for change in rows.stored] == [p64(2), p64(3), p64(4)]
+    assert world.backend.locked_transactions() == {p64(10): None}
+
+
+def test_what_the_master_locks_and_unlocks_is_committed(
+    world: World, master: End, source: End
+) -> None:
+    """Specification 25.20."""
+    send(source, 10, 0, row(10, 2, data_of(10)), metadata=True)
+    store_later(source, 10, 0)
+    confirm(master, 10, 2)
+    lock(master, 10, 12)
+    assert world.backend.locked_transactions() == {p64(10): p64(12)}
+    unlock(master, 10)
+    assert world.backend.locked_transactions() == {}
+    assert world.backend.transaction(p64(12)).oids == [p64(2)]
+    master.send(Replicate(p64(12), "", {0: None, 1: None}))
+    assert load(world.client(master), 2).data == data_of(10)
+
+
+def test_rows_of_the_same_vote_that_come_again_replace_the_first(
+    world: World, master: End, source: End
+) -> None:
+    """Specification 25.7."""
+    send(source, 10, 0, row(10, 2, b"first"), row(10, 4, b"gone"), metadata=True)
+    send(source, 10, 1, row(10, 3, b"stays"))
+    store_later(source, 10, 0, 1)
+    send(source, 10, 0, row(10, 2, b"second"), row(10, 6, b"new"), metadata=True)
+    stored = store_later(source, 10, 0)
+    world.settle()
+    assert stored == [AnswerStoreVoted(p64(10))]
+    assert kept(world, 10) == [p64(2), p64(3), p64(6)]
+    rows = world.backend.prepared_rows(p64(10))
+    assert rows.metadata.oids == [p64(2), p64(6)]
+    values = [world.backend.load_data(change.data_id)[2] for change in rows.stored]
+    assert values == [b"second", b"stays", b"new"]
+
+
+def test_what_another_node_sends_replaces_rows_too(world: World, master: End, source: End) -> None:
+    """Two nodes of the upstream cluster have the partition; the first one sends on in vain."""
+    other = connected(world, master, OTHER)
+    send(source, 10, 0, row(10, 2, b"first"))
+    send(other, 10, 0, row(10, 4, b"second"))
+    source.send(row(10, 6, b"late"))
+    stored = [store_later(source, 10, 0), store_later(other, 10, 0)]
+    world.settle()
+    assert stored == [[AnswerStoreVoted(p64(10))]] * 2
+    assert kept(world, 10) == [p64(4)]
+
+
+def test_an_undo_keeps_the_revision_that_it_goes_back_to(
+    world: World, master: End, source: End
+) -> None:
+    """It shares the data if it is here, and brings its own otherwise."""
+    send(source, 5, 0, row(5, 2, b"old"), metadata=True)
+    store_later(source, 5, 0)
+    confirm(master, 5, 2)
+    lock(master, 5, 6)
+    unlock(master, 5)
+    undos = row(10, 2, b"old", 6), row(10, 4, b"older", 3), row(10, 8, None, 6)
+    send(source, 10, 0, *undos, metadata=True)
+    store_later(source, 10, 0)
+    confirm(master, 10, 2, 4, 8)
+    lock(master, 10, 12)
+    unlock(master, 10)
+    records = [world.backend.load(p64(oid), None, None) for oid in (2, 4, 8)]
+    assert [(r.data, r.data_serial) for r in records] == [
+        (b"old", p64(6)),
+        (b"older", p64(3)),
+        (b"", p64(6)),
+    ]
+    data = world.backend.engine.read("SELECT COUNT(*) FROM data")
+    assert [tuple(each) for each in data] == [(2,)]
+
+
+@pytest.mark.parametrize("partition", [0, 2, 2**32 - 1])
+def test_rows_of_partitions_that_are_not_here_are_ignored(world: World, partition: int) -> None:
+    """The node of the upstream cluster sends what was subscribed, and cells may be taken away."""
+    master = backup(world, [[(2, UP)], [(1, UP)]])
+    source = connected(world, master)
+    send(source, 10, partition, row(10, 2, b"x"), metadata=True)
+    stored = store_later(source, 10, partition)
+    world.settle()
+    assert stored == [AnswerStoreVoted(p64(10))]
+    assert world.backend.locked_transactions() == {}
+
+
+def test_a_row_without_a_beginning_is_ignored(world: World, master: End, source: End) -> None:
+    source.send(row(10, 2, b"x"))
+    send(source, 10, 0, row(10, 4, b"y"))
+    source.send(row(10, 3, b"z"))
+    store_later(source, 10, 0, 1)
+    source.send(row(10, 6, b"late"))
+    world.settle()
+    assert kept(world, 10) == [p64(4)]
+
+
+def test_a_cell_that_is_out_of_date_keeps_rows(world: World) -> None:
+    """Specification 25.10: the answer may be needed before it can be read."""
+    master = backup(world, [[(1, OUT), (2, UP)], [(1, UP)]])
+    master.inbox.clear()
+    source = connected(world, master)
+    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
+    store_later(source, 10, 0)
+    confirm(master, 10, 2)
+    assert kept(world, 10) == [p64(2)]
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+def test_a_damaged_row_is_refused(world: World, master: End, source: End) -> None:
+    """Specification 25.7."""
+    source.send(AddVoted(p64(10), 0, None))
+    source.send(replace(row(10, 2, b"x"), data=b"y"))
+    stored = store_later(source, 10, 0)
+    world.settle()
+    code, text = refused(stored[0])
+    assert code == ErrorCode.INCOMPLETE_TRANSACTION.value
+    assert p64(2).hex() in text and "does not match its checksum" in text
+    assert not source.closed
+    send(source, 10, 0, row(10, 2, b"x"))
+    stored = store_later(source, 10, 0)
+    world.settle()
+    assert stored == [AnswerStoreVoted(p64(10))]
+    assert kept(world, 10) == [p64(2)]
+
+
+def test_what_the_database_refuses_is_refused(world: World, master: End, source: End) -> None:
+    """Specification 25.7."""
+    world.backend.engine.value_max = 10
+    send(source, 10, 0, row(10, 2, b"x" * 11))
+    stored = store_later(source, 10, 0)
+    world.settle()
+    assert "11 bytes" in refused(stored[0])[1]
+    send(source, 10, 1, row(10, 3, b"x"))
+    stored = store_later(source, 10, 1)
+    world.settle()
+    assert stored == [AnswerStoreVoted(p64(10))], "the connection goes on"
+
+
+# -- ends ------------------------------------------------------------------------------------------
+
+
+def test_what_the_master_did_not_ask_for_is_dropped_at_its_end(
+    world: World, master: End, source: End
+) -> None:
+    """Specification 25.9."""
+    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
+    send(source, 14, 0, row(14, 4, b"y"))
+    store_later(source, 10, 0)
+    source.send(NotifyAborted(p64(10)))
+    source.send(NotifyAborted(p64(99)))
+    assert world.backend.locked_transactions() == {p64(14): None}
+
+
+def test_what_the_master_did_not_ask_for_is_dropped_with_its_connection(
+    world: World, master: End, source: End
+) -> None:
+    """Specification 25.9."""
+    other = connected(world, master, OTHER)
+    send(source, 10, 0, row(10, 2, b"x"))
+    store_later(source, 10, 0)
+    send(source, 14, 0, row(14, 4, b"unfinished"))
+    send(other, 18, 0, row(18, 6, b"z"))
+    source.disconnect()
+    assert world.backend.locked_transactions() == {p64(18): None}
+    world.settle()
+    assert len(world.backend.engine.read("SELECT id FROM data")) == 1
+
+
+def test_what_the_master_asked_for_is_kept(world: World, master: End, source: End) -> None:
+    """Specification 25.9, 25.10."""
+    send(source, 10, 0, row(10, 2, data_of(10)), metadata=True)
+    store_later(source, 10, 0)
+    confirm(master, 10, 2)
+    source.send(NotifyAborted(p64(10)))
+    source.disconnect()
+    assert kept(world, 10) == [p64(2)]
+    lock(master, 10, 12)
+    unlock(master, 10)
+    assert world.backend.load(p64(2), None, None).data == data_of(10)
+
+
+def test_what_the_master_asked_for_is_not_replaced(world: World, master: End, source: End) -> None:
+    """It relies on the rows."""
+    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
+    store_later(source, 10, 0)
+    confirm(master, 10, 2)
+    send(source, 10, 0, row(10, 4, b"y"), metadata=True)
+    lock(master, 10, 12)
+    send(source, 10, 0, row(10, 4, b"y"), metadata=True)
+    stored = store_later(source, 10, 0)
+    world.settle()
+    assert stored == [AnswerStoreVoted(p64(10))]
+    assert kept(world, 10) == [p64(2)]
+
+
+def test_the_master_aborts_what_it_asked_for(world: World, master: End, source: End) -> None:
+    """Specification 25.18."""
+    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
+    store_later(source, 10, 0)
+    confirm(master, 10, 2)
+    master.send(AbortTransaction(p64(10), []))
+    assert world.backend.locked_transactions() == {}
+    world.settle()
+    assert world.backend.engine.read("SELECT id FROM data") == []
+
+
+# -- restarts --------------------------------------------------------------------------------------
+
+
+def verify(world: World) -> End:
+    """The node joins in VERIFYING."""
+    master = world.join()
+    world.send_table(master)
+    return master
+
+
+def test_what_is_locked_survives_a_crash_and_the_rest_is_dropped(make_world: MakeWorld) -> None:
+    """Specification 25.24."""
+    world = make_world()
+    master = backup(world)
+    master.send(Replicate(p64(8), "", {0: None, 1: None}))
+    source = connected(world, master)
+    for ttid, oid in ((10, 2), (14, 4), (18, 6)):
+        send(source, ttid, 0, row(ttid, oid, data_of(ttid)), metadata=True)
+        store_later(source, ttid, 0)
+    confirm(master, 10, 2)
+    confirm(master, 14, 4)
+    lock(master, 10, 12)
+    world.close()
+    world = make_world()
+    master = verify(world)
+    locked = master.ask(AskLockedTransactions())
+    assert locked.tid_dict == {p64(10): p64(12), p64(14): None, p64(18): None}
+    assert master.ask(AskFinalTID(p64(10))) == AnswerFinalTID(p64(12))
+    master.send(NotifySynced(p64(12)))
+    master.send(ValidateTransaction(p64(10), p64(12)))
+    master.ask(AskLastIDs())
+    master.send(StartOperation(True))
+    master.take(NotifyReady)
+    assert world.backend.locked_transactions() == {}
+    assert master.ask(AskRecovery()).backup_tid == p64(12)
+    assert load(world.client(master), 2).data == data_of(10)
+    world.settle()
+    assert len(world.backend.engine.read("SELECT id FROM data")) == 1
+
+
+def test_the_tid_of_a_backup_rises_only(world: World, master: End) -> None:
+    """Specification 25.24: a node may be complete further than what is locked."""
+    master.send(StopOperation())
+    for tid, remembered in ((12, 12), (10, 12), (14, 14)):
+        master.send(NotifySynced(p64(tid)))
+        assert master.ask(AskRecovery()).backup_tid == p64(remembered)
+
+
+def test_a_node_without_the_data_of_a_backup_does_not_become_one(world: World) -> None:
+    """Specification 13.4, 25.24: the first order makes it one."""
+    master = verify(world)
+    master.send(NotifySynced(p64(12)))
+    assert master.ask(AskRecovery()).backup_tid is None
+
+
+def test_rows_are_dropped_when_the_operation_starts_again(
+    world: World, master: End, source: End
+) -> None:
+    """Specification 25.24."""
+    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
+    store_later(source, 10, 0)
+    confirm(master, 10, 2)
+    master.send(StopOperation())
+    assert source.closed
+    assert world.backend.locked_transactions() == {p64(10): None}, "verification looks at it"
+    master.send(StartOperation(True))
+    master.take(NotifyReady)
+    assert world.backend.locked_transactions() == {}
+    source = connected(world, master)
+    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
+    assert source.take(AskFetchVoted) == AskFetchVoted(p64(10), [0]) and not asked
+
+
+# -- sizes -----------------------------------------------------------------------------------------
+
+
+def test_a_long_record_and_a_long_list_arrive(world: World, master: End, source: End) -> None:
+    """The upstream cluster is trusted, as the source of replication is."""
+    data = bytes(LIMIT_GUEST + 1)
+    oids = [p64(oid) for oid in range(100_000)]
+    metadata: PreparedMetadata = (b"", b"", b"", oids)
+    source.send(AddVoted(p64(10), 0, metadata))
+    source.send(row(10, 2, data))
+    stored = store_later(source, 10, 0)
+    world.settle()
+    assert stored == [AnswerStoreVoted(p64(10))]
+    rows = world.backend.prepared_rows(p64(10))
+    assert rows.metadata.oids == oids
+    assert len(world.backend.load_data(rows.stored[0].data_id)[2]) == len(data)

@@ -1,0 +1,287 @@
+"""The master of a synchronous backup asks its nodes for rows (specification 25.10)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from neo.protocol.enums import ErrorCode
+from neo.protocol.ids import p64
+from neo.protocol.packets import (
+    AbortTransaction,
+    AddVotedObject,
+    AnswerFetchVoted,
+    AnswerPreparedTransactions,
+    AnswerVoted,
+    AskFetchVoted,
+    AskPreparedTransactions,
+    Error,
+    StopOperation,
+    SyncMark,
+)
+from neo.storage.replication.vote_fetch import FETCHES_MAX
+from tests.unit.storage.replicas import OTHER, answer, take_question
+from tests.unit.storage.syncing import ask_voted, connected, kept, row, send, store_later
+from tests.unit.storage.upstream import SOURCE, backup, upstream
+from tests.unit.storage.world import End, World, refused
+
+BOTH = {0: SOURCE, 1: SOURCE}
+MARK: SyncMark = (p64(10), b"order-7", 1000.0, b"jim: pays", [0, 1], [p64(2), p64(3)])
+
+
+@pytest.fixture
+def master(world: World) -> End:
+    return backup(world)
+
+
+@pytest.fixture
+def source(world: World, master: End) -> End:
+    return connected(world, master)
+
+
+def fetch(source: End, ttid: int, *partitions: int) -> int:
+    """The node fetches these partitions."""
+    message_id, m = take_question(source, AskFetchVoted)
+    assert m == AskFetchVoted(p64(ttid), [*partitions])
+    return message_id
+
+
+def serve(
+    source: End, ttid: int, partitions: dict[int, list[AddVotedObject]], metadata: int = 0
+) -> None:
+    """Answer the fetch of these partitions with rows; ``metadata``: the partition that has it."""
+    message_id = fetch(source, ttid, *partitions)
+    for partition, rows in partitions.items():
+        send(source, ttid, partition, *rows, metadata=partition == metadata)
+    answer(source, message_id, AnswerFetchVoted(p64(ttid)))
+
+
+def answered(asked: list[Any], world: World) -> Any:
+    world.wait(lambda: bool(asked), "AskVoted is not answered")
+    return asked[0]
+
+
+def failed(asked: list[Any], world: World) -> str:
+    code, text = refused(answered(asked, world))
+    assert code == ErrorCode.INCOMPLETE_TRANSACTION.value
+    return text
+
+
+# -- rows that are here, or come -------------------------------------------------------------------
+
+
+def test_rows_that_are_here_are_not_fetched(world: World, master: End, source: End) -> None:
+    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
+    send(source, 10, 1, row(10, 3, b"y"))
+    store_later(source, 10, 0, 1)
+    asked = ask_voted(master, 10, 2, 3, sources=BOTH)
+    assert not asked, "the database has not called back"
+    assert answered(asked, world) == AnswerVoted(p64(10))
+    assert not [m for _, m in source.inbox if isinstance(m, AskFetchVoted)]
+
+
+def test_rows_that_arrive_are_waited_for(world: World, master: End, source: End) -> None:
+    source.send(row(10, 2, b"x"))
+    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
+    asked = ask_voted(master, 10, 2, 4, sources={0: SOURCE})
+    world.settle()
+    assert not asked and not source.inbox
+    source.send(row(10, 4, b"y"))
+    store_later(source, 10, 0)
+    assert answered(asked, world) == AnswerVoted(p64(10))
+    assert kept(world, 10) == [p64(2), p64(4)]
+
+
+def test_what_is_lacking_is_fetched(world: World, master: End) -> None:
+    """Each partition from its node; partitions that are here are not asked for."""
+    first, second = connected(world, master), connected(world, master, OTHER)
+    send(first, 10, 0, row(10, 2, b"x"), metadata=True)
+    store_later(first, 10, 0)
+    asked = ask_voted(master, 10, 2, 3, sources={0: SOURCE, 1: OTHER})
+    serve(second, 10, {1: [row(10, 3, b"y")]})
+    assert answered(asked, world) == AnswerVoted(p64(10))
+    assert kept(world, 10) == [p64(2), p64(3)]
+    assert not [m for _, m in first.inbox if isinstance(m, AskFetchVoted)]
+
+
+def test_partitions_of_one_node_are_fetched_together(world: World, master: End) -> None:
+    asked = ask_voted(master, 10, 2, 3, sources=BOTH)
+    source = upstream(world)
+    serve(source, 10, {0: [row(10, 2, b"x")], 1: [row(10, 3, b"y")]})
+    assert answered(asked, world) == AnswerVoted(p64(10))
+    assert kept(world, 10) == [p64(2), p64(3)]
+
+
+@pytest.mark.parametrize("lacking", ["object", "metadata"])
+def test_complete_partitions_that_lack_something_are_fetched(
+    world: World, master: End, source: End, lacking: str
+) -> None:
+    """The node of the upstream cluster did not have all of it when it sent its vote."""
+    rows = [row(10, 2, b"x"), row(10, 4, b"y")]
+    sent = rows[:1] if lacking == "object" else rows
+    send(source, 10, 0, *sent, metadata=lacking == "object")
+    store_later(source, 10, 0)
+    world.settle()
+    asked = ask_voted(master, 10, 2, 4, sources={0: SOURCE})
+    source.inbox = [each for each in source.inbox if isinstance(each[1], AskFetchVoted)]
+    serve(source, 10, {0: rows})
+    assert answered(asked, world) == AnswerVoted(p64(10))
+    assert kept(world, 10) == [p64(2), p64(4)]
+    assert world.backend.prepared_rows(p64(10)).metadata is not None
+
+
+def test_the_metadata_is_needed_in_its_partition_only(
+    world: World, master: End, source: End
+) -> None:
+    """Specification 25.10."""
+    asked = ask_voted(master, 10, 3, sources={1: SOURCE})
+    serve(source, 10, {1: [row(10, 3, b"y")]})
+    assert answered(asked, world) == AnswerVoted(p64(10))
+    assert world.backend.prepared_rows(p64(10)).metadata is None
+
+
+def test_objects_of_other_partitions_are_not_needed(world: World, master: End, source: End) -> None:
+    asked = ask_voted(master, 10, 2, 3, sources={0: SOURCE})
+    serve(source, 10, {0: [row(10, 2, b"x")]})
+    assert answered(asked, world) == AnswerVoted(p64(10))
+
+
+def test_two_transactions_are_fetched_at_once(world: World, master: End, source: End) -> None:
+    """Their rows are mixed on the connection."""
+    asked = [ask_voted(master, ttid, ttid, sources={0: SOURCE}) for ttid in (10, 14)]
+    fetches = [fetch(source, 10, 0), fetch(source, 14, 0)]
+    send(source, 10, 0, metadata=True)
+    send(source, 14, 0, row(14, 14, b"y"), metadata=True)
+    source.send(row(10, 10, b"x"))
+    answer(source, fetches[1], AnswerFetchVoted(p64(14)))
+    assert answered(asked[1], world) == AnswerVoted(p64(14))
+    assert not asked[0]
+    answer(source, fetches[0], AnswerFetchVoted(p64(10)))
+    assert answered(asked[0], world) == AnswerVoted(p64(10))
+    assert (kept(world, 10), kept(world, 14)) == ([p64(10)], [p64(14)])
+
+
+def test_rows_of_the_vote_do_not_mix_with_those_of_a_fetch(world: World, master: End) -> None:
+    """Another node of the upstream cluster begins to send its vote."""
+    first, second = connected(world, master), connected(world, master, OTHER)
+    asked = ask_voted(master, 10, 2, 4, sources={0: SOURCE})
+    message_id = fetch(first, 10, 0)
+    send(first, 10, 0, row(10, 2, b"x"), metadata=True)
+    send(second, 10, 0, row(10, 2, b"x"), metadata=True)
+    first.send(row(10, 4, b"y"))
+    answer(first, message_id, AnswerFetchVoted(p64(10)))
+    world.settle()
+    assert not asked and kept(world, 10) == [p64(2)]
+    second.send(row(10, 4, b"y"))
+    store_later(second, 10, 0)
+    assert answered(asked, world) == AnswerVoted(p64(10))
+    assert kept(world, 10) == [p64(2), p64(4)]
+
+
+# -- marks -----------------------------------------------------------------------------------------
+
+
+def test_the_mark_is_stored_with_the_rows(world: World, master: End, source: End) -> None:
+    """Specification 25.26."""
+    asked = ask_voted(master, 10, 2, 3, sources=BOTH, mark=MARK)
+    message_id = fetch(source, 10, 0, 1)
+    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
+    send(source, 10, 1, row(10, 3, b"y"))
+    assert world.backend.prepared() == []
+    answer(source, message_id, AnswerFetchVoted(p64(10)))
+    assert answered(asked, world) == AnswerVoted(p64(10))
+    found = master.ask(AskPreparedTransactions())
+    assert found == AnswerPreparedTransactions([(*MARK, [])], [])
+
+
+def test_a_mark_may_be_asked_for_again(world: World, master: End, source: End) -> None:
+    """Specification 25.26: the backup joins again. The rows are here."""
+    for _ in range(2):
+        asked = ask_voted(master, 10, 2, 3, sources=BOTH, mark=MARK)
+        if source.inbox:
+            serve(source, 10, {0: [row(10, 2, b"x")], 1: [row(10, 3, b"y")]})
+        assert answered(asked, world) == AnswerVoted(p64(10))
+    assert not source.inbox and len(world.backend.prepared()) == 1
+
+
+# -- what cannot be had ----------------------------------------------------------------------------
+
+
+def test_a_node_that_cannot_be_reached_is_an_error(world: World, master: End) -> None:
+    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
+    world.wait(lambda: bool(world.host.dialed), "upstream is not dialed")
+    world.take_dial().disconnect()
+    assert p64(10).hex() in failed(asked, world)
+
+
+def test_a_node_that_is_lost_is_an_error(world: World, master: End, source: End) -> None:
+    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
+    fetch(source, 10, 0)
+    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
+    source.disconnect()
+    assert "cannot be had" in failed(asked, world)
+
+
+def test_a_node_that_refuses_is_an_error(world: World, master: End, source: End) -> None:
+    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
+    message_id = fetch(source, 10, 0)
+    answer(source, message_id, Error(ErrorCode.NON_READABLE_CELL.value, "it cannot be read"))
+    assert "it cannot be read" in failed(asked, world)
+
+
+def test_a_damaged_row_is_an_error(world: World, master: End, source: End) -> None:
+    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
+    good = row(10, 2, b"x")
+    damaged = AddVotedObject(*(good.ttid, good.oid, 0, good.checksum, b"y", None))
+    serve(source, 10, {0: [damaged]})
+    assert "does not match its checksum" in failed(asked, world)
+
+
+def test_what_the_database_refuses_is_an_error(world: World, master: End, source: End) -> None:
+    world.backend.engine.value_max = 10
+    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
+    serve(source, 10, {0: [row(10, 2, b"x" * 11)]})
+    assert "11 bytes" in failed(asked, world)
+
+
+def test_rows_that_the_node_does_not_send_are_asked_for_a_few_times(
+    world: World, master: End, source: End
+) -> None:
+    asked = ask_voted(master, 10, 2, 4, sources={0: SOURCE})
+    for _ in range(FETCHES_MAX):
+        assert not asked
+        serve(source, 10, {0: [row(10, 2, b"x")]})
+    assert "partition 0" in failed(asked, world)
+    assert not source.inbox
+
+
+def test_an_error_does_not_prevent_another_question(world: World, master: End, source: End) -> None:
+    """Specification 25.18: the backup joins again."""
+    asked = ask_voted(master, 10, 2, 3, sources=BOTH)
+    message_id = fetch(source, 10, 0, 1)
+    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
+    answer(source, message_id, Error(ErrorCode.NON_READABLE_CELL.value, "it cannot be read"))
+    failed(asked, world)
+    master.send(AbortTransaction(p64(10), []))
+    assert kept(world, 10) == []
+    asked = ask_voted(master, 10, 2, 3, sources=BOTH)
+    serve(source, 10, {0: [row(10, 2, b"x")], 1: [row(10, 3, b"y")]})
+    assert answered(asked, world) == AnswerVoted(p64(10))
+
+
+def test_a_node_that_is_not_one_of_a_backup_refuses(world: World) -> None:
+    master = world.operate()
+    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
+    assert refused(answered(asked, world))[0] == ErrorCode.NOT_READY.value
+    assert not world.host.dialed
+
+
+def test_a_question_ends_with_the_operation(world: World, master: End, source: End) -> None:
+    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
+    send(source, 14, 0, row(14, 4, b"x"))
+    waiting = ask_voted(master, 14, 4, sources={0: SOURCE})
+    master.send(StopOperation())
+    world.settle()
+    assert not asked and not waiting and world.host.restarts == 0
+    assert not world.core.background.jobs
