@@ -90,9 +90,13 @@ class ReceivedVotes(Part):
 
     def _add_object(self, source: Peer, m: AddVotedObject) -> None:
         vote = self.known.get(m.ttid)
-        rows = None if vote is None else vote.partitions.get(self._cells.partitions.partition(m.oid))
+        rows = (
+            None if vote is None else vote.partitions.get(self._cells.partitions.partition(m.oid))
+        )
         if rows is None or rows.source is not source or rows.complete or m.oid in rows.oids:
             return
+        if rows.failure is not None:
+            return  # earlier rows may still be there
         deleted = m.checksum == ZERO_HASH and not m.data
         if not deleted and sha1(m.data).digest() != m.checksum:
             rows.failure = (
@@ -110,15 +114,16 @@ class ReceivedVotes(Part):
 
     def arrived(self, source: Peer, ttid: bytes, partitions: Iterable[int]) -> None:
         """Note that all rows of these partitions were sent. Raises ErrorAnswer if some were refused."""
-        vote = self.known.get(ttid)
+        vote, failure = self.known.get(ttid), None
         for partition in partitions:
             rows = None if vote is None else vote.partitions.get(partition)
             if rows is None or rows.source is not source:
                 continue
-            if rows.failure is not None:
-                raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, rows.failure)
-            rows.complete = True
+            rows.complete = rows.failure is None
+            failure = failure or rows.failure
         self._look()
+        if failure is not None:
+            raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, failure)
 
     def store(self, source: Peer, message_id: int, m: AskStoreVoted) -> None:
         """Answer when the rows are durable."""

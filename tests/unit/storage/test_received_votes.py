@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
@@ -222,6 +224,23 @@ def test_what_the_database_refuses_is_refused(world: World, master: End, source:
     stored = store_later(source, 10, 1)
     world.settle()
     assert stored == [AnswerStoreVoted(p64(10))], "the connection goes on"
+
+
+def test_rows_behind_a_refused_beginning_are_ignored(
+    world: World, master: End, source: End
+) -> None:
+    """Nothing was replaced, so that the rows of the first time are still there."""
+    send(source, 10, 0, row(10, 2, b"first"))
+    store_later(source, 10, 0)
+    engine = world.backend.engine
+    engine.dialect = dataclasses.replace(engine.dialect, text_max=3)
+    send(source, 10, 0, row(10, 2, b"second"), metadata=True)
+    stored = store_later(source, 10, 0)
+    world.settle()
+    assert "at most 3" in refused(stored[0])[1]
+    assert kept(world, 10) == [p64(2)] and world.host.restarts == 0
+    source.send(NotifyAborted(p64(10)))
+    assert kept(world, 10) == []
 
 
 # -- ends ------------------------------------------------------------------------------------------

@@ -238,6 +238,20 @@ def test_a_damaged_row_is_an_error(world: World, master: End, source: End) -> No
     assert "does not match its checksum" in failed(asked, world)
 
 
+def test_rows_that_arrived_damaged_are_fetched(world: World, master: End, source: End) -> None:
+    """Specification 25.10: the question waits for them no more."""
+    good = row(10, 2, b"x")
+    damaged = AddVotedObject(*(good.ttid, good.oid, 0, good.checksum, b"y", None))
+    send(source, 10, 0)
+    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
+    source.send(damaged)
+    assert not source.inbox
+    stored = store_later(source, 10, 0)
+    assert "does not match its checksum" in refused(stored[0])[1]
+    serve(source, 10, {0: [good]})
+    assert answered(asked, world) == AnswerVoted(p64(10))
+
+
 def test_what_the_database_refuses_is_an_error(world: World, master: End, source: End) -> None:
     world.backend.engine.value_max = 10
     asked = ask_voted(master, 10, 2, sources={0: SOURCE})
