@@ -74,11 +74,12 @@ class ReceivedVotes(Part):
             self._add_object(source, m)
 
     def _begin(self, source: Peer, m: AddVoted) -> None:
-        """Replace what is here of a partition."""
+        """Replace what is here of a partition, unless the own master counts on it."""
         if m.partition >= len(self._cells.partitions) or self._cells.state(m.partition) is None:
             return
         vote = self.known.setdefault(m.ttid, _Vote())
-        if vote.confirmed and m.partition in vote.partitions:
+        rows = vote.partitions.get(m.partition)
+        if vote.tid is not None or (vote.confirmed and rows is not None and rows.complete):
             return
         rows = vote.partitions[m.partition] = _Rows(source)
         metadata = None if m.metadata is None else TransactionMeta(*m.metadata)
@@ -178,8 +179,12 @@ class ReceivedVotes(Part):
                 vote.partitions.pop(partition, None)
 
     def confirm(self, ttid: bytes) -> None:
-        """Keep a transaction until the own master says how it ends."""
+        """Keep the rows that are here, and come, until the own master says how the transaction ends."""
         self.known.setdefault(ttid, _Vote()).confirmed = True
+
+    def is_confirmed(self, ttid: bytes) -> bool:
+        """Return whether the own master asked for a transaction and has not ended it."""
+        return (vote := self.known.get(ttid)) is not None and vote.confirmed
 
     def lock(self, ttid: bytes, tid: bytes) -> None:
         """Write the final tid if the metadata is here."""

@@ -34,6 +34,7 @@ class VoteFetch:
         transaction has ended upstream (specification 25.55)."""
         if not self.cells.backup.active:
             raise ErrorAnswer(ErrorCode.NOT_READY, "this node is not one of a backup")
+        self.votes.confirm(m.ttid)
         self.background.run(self._answer(peer, message_id, m))
 
     async def _answer(self, peer: Peer, message_id: int, m: AskVoted) -> None:
@@ -63,6 +64,8 @@ class VoteFetch:
                 oids.add(oid)
 
         def lacking() -> list[int]:
+            if not self.votes.is_confirmed(m.ttid):
+                raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, "it was aborted meanwhile")
             return [
                 each
                 for each, oids in wanted.items()
@@ -86,7 +89,6 @@ class VoteFetch:
             raise ErrorAnswer(
                 ErrorCode.INCOMPLETE_TRANSACTION, f"rows are missing in partition {lack[0]}"
             )
-        self.votes.confirm(m.ttid)
 
     def _mark(self, mark: SyncMark) -> None:
         ttid, xid, since, text, partitions, _ = mark

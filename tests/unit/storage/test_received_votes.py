@@ -294,7 +294,8 @@ def test_what_the_master_asked_for_is_not_replaced(world: World, master: End, so
     send(source, 10, 0, row(10, 4, b"y"), metadata=True)
     lock(master, 10, 12)
     send(source, 10, 0, row(10, 4, b"y"), metadata=True)
-    stored = store_later(source, 10, 0)
+    send(source, 10, 1, row(10, 3, b"late"))
+    stored = store_later(source, 10, 0, 1)
     world.settle()
     assert stored == [AnswerStoreVoted(p64(10))]
     assert kept(world, 10) == [p64(2)]

@@ -17,6 +17,7 @@ from neo.protocol.packets import (
     AskFetchVoted,
     AskPreparedTransactions,
     Error,
+    NotifyAborted,
     StopOperation,
     SyncMark,
 )
@@ -177,6 +178,47 @@ def test_rows_of_the_vote_do_not_mix_with_those_of_a_fetch(world: World, master:
     store_later(second, 10, 0)
     assert answered(asked, world) == AnswerVoted(p64(10))
     assert kept(world, 10) == [p64(2), p64(4)]
+
+
+def test_rows_of_another_node_are_kept_while_the_rest_is_fetched(world: World, master: End) -> None:
+    """Specification 25.9: the master asked for them."""
+    first, second = connected(world, master), connected(world, master, OTHER)
+    send(first, 10, 0, row(10, 2, b"x"), metadata=True)
+    store_later(first, 10, 0)
+    asked = ask_voted(master, 10, 2, 3, sources={0: SOURCE, 1: OTHER})
+    first.send(NotifyAborted(p64(10)))
+    first.disconnect()
+    serve(second, 10, {1: [row(10, 3, b"y")]})
+    assert answered(asked, world) == AnswerVoted(p64(10))
+    assert kept(world, 10) == [p64(2), p64(3)]
+
+
+# -- aborts ----------------------------------------------------------------------------------------
+
+
+def test_what_the_master_aborts_is_not_kept(world: World, master: End, source: End) -> None:
+    """Specification 25.18: it does not tell twice."""
+    asked = ask_voted(master, 10, 2, 3, sources=BOTH, mark=MARK)
+    message_id = fetch(source, 10, 0, 1)
+    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
+    master.send(AbortTransaction(p64(10), []))
+    send(source, 10, 1, row(10, 3, b"y"))
+    answer(source, message_id, AnswerFetchVoted(p64(10)))
+    assert "aborted meanwhile" in failed(asked, world)
+    assert not source.inbox and world.backend.prepared() == []
+    source.disconnect()
+    assert world.backend.locked_transactions() == {}
+
+
+def test_what_the_master_aborts_is_waited_for_no_more(
+    world: World, master: End, source: End
+) -> None:
+    """Specification 25.18."""
+    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
+    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
+    master.send(AbortTransaction(p64(10), []))
+    assert "aborted meanwhile" in failed(asked, world)
+    assert not source.inbox and world.backend.locked_transactions() == {}
 
 
 # -- marks -----------------------------------------------------------------------------------------
