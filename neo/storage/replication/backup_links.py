@@ -76,7 +76,7 @@ class FromUpstream(StorageHandler):
 
     @on(NotifyAborted)
     def aborted(self, peer: Peer, message_id: int, m: NotifyAborted) -> None:
-        self._votes.dropped(m.ttid)
+        self._votes.dropped(peer, m.ttid)
 
     @on(CloseClient)
     def close_client(self, peer: Peer, message_id: int, m: CloseClient) -> None:

@@ -18,7 +18,7 @@ from hashlib import sha1
 
 from neo.node.peer import Peer
 from neo.node.task import Future
-from neo.protocol.enums import ErrorCode
+from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_HASH, ZERO_TID
 from neo.protocol.packets import AddVoted, AddVotedObject, AnswerStoreVoted, AskStoreVoted
@@ -26,9 +26,12 @@ from neo.storage.backend.api import BackendRefused, Record, TransactionMeta
 from neo.storage.cells import Cells
 from neo.storage.commit.locks import Locks
 from neo.storage.database import Database
-from neo.storage.events import Part
+from neo.storage.events import CellsChanged, Part
 
 logger = logging.getLogger("neo.storage")
+
+#: States of own cells that keep nothing.
+_GONE = (None, CellState.CORRUPTED)
 
 
 @dataclass(eq=False, slots=True)
@@ -131,22 +134,27 @@ class ReceivedVotes(Part):
         self.arrived(source, m.ttid, m.partition_list)
         self._database.answer_stored(source, message_id, AnswerStoreVoted(m.ttid))
 
-    def dropped(self, ttid: bytes) -> None:
+    def dropped(self, source: Peer, ttid: bytes) -> None:
         """Handle NotifyAborted of an upstream node."""
         vote = self.known.get(ttid)
-        if vote is not None and not vote.confirmed:
-            self.abort(ttid)
+        if vote is not None:
+            self._drop(source, ttid, vote)
 
     def source_lost(self, source: Peer) -> None:
-        """Drop what came from this node and is not confirmed. Of a confirmed transaction, do not wait for
-        the rest of a partition any more."""
+        """Drop what came from this node and is not confirmed."""
         for ttid, vote in list(self.known.items()):
-            lost = [each for each, rows in vote.partitions.items() if rows.source is source]
-            if lost and not vote.confirmed:
-                self.abort(ttid)
-            elif lost := [each for each in lost if not vote.partitions[each].complete]:
-                self.forget(ttid, lost)
-                self._look()
+            if any(rows.source is source for rows in vote.partitions.values()):
+                self._drop(source, ttid, vote)
+
+    def _drop(self, source: Peer, ttid: bytes, vote: _Vote) -> None:
+        """Drop a transaction unless it is confirmed. In any case do not wait for more rows of this
+        node."""
+        if not vote.confirmed:
+            self.abort(ttid)
+            return
+        rows = vote.partitions.items()
+        self.forget(ttid, [p for p, each in rows if each.source is source and not each.complete])
+        self._look()
 
     # -- for the own master ------------------------------------------------------------------------
 
@@ -213,7 +221,14 @@ class ReceivedVotes(Part):
         wake, self._wake = self._wake, Future()
         wake.resolve(None)
 
-    # -- begin and end -----------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
+
+    def cells_changed(self, change: CellsChanged) -> None:
+        """Forget the rows of cells that were taken away, or will be erased."""
+        for ttid, vote in self.known.items():
+            states = {each: self._cells.state(each) for each in vote.partitions}
+            self.forget(ttid, [each for each, state in states.items() if state in _GONE])
+        self._look()
 
     def operation_started(self) -> None:
         """Go on with the prepared transactions that stay in a backup. Their rows are not fetched again:

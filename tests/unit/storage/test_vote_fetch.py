@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from neo.protocol.enums import ErrorCode
+from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.ids import p64
 from neo.protocol.packets import (
     AbortTransaction,
@@ -18,6 +18,7 @@ from neo.protocol.packets import (
     AskPreparedTransactions,
     Error,
     NotifyAborted,
+    NotifyPartitionChanges,
     StopOperation,
     SyncMark,
 )
@@ -25,7 +26,7 @@ from neo.storage.replication.vote_fetch import FETCHES_MAX
 from tests.unit.storage.replicas import OTHER, answer, take_question
 from tests.unit.storage.syncing import ask_voted, connected, kept, row, send, store_later
 from tests.unit.storage.upstream import SOURCE, backup, upstream
-from tests.unit.storage.world import End, World, refused
+from tests.unit.storage.world import DISCARDED, OUT, UP, End, World, refused
 
 BOTH = {0: SOURCE, 1: SOURCE}
 MARK: SyncMark = (p64(10), b"order-7", 1000.0, b"jim: pays", [0, 1], [p64(2), p64(3)])
@@ -193,6 +194,19 @@ def test_rows_of_another_node_are_kept_while_the_rest_is_fetched(world: World, m
     assert kept(world, 10) == [p64(2), p64(3)]
 
 
+def test_rows_that_their_node_does_not_end_are_fetched(
+    world: World, master: End, source: End
+) -> None:
+    """Specification 25.9: it stops among them when the transaction ends there."""
+    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
+    asked = ask_voted(master, 10, 2, 4, sources={0: SOURCE})
+    assert not source.inbox
+    source.send(NotifyAborted(p64(10)))
+    serve(source, 10, {0: [row(10, 2, b"x"), row(10, 4, b"y")]})
+    assert answered(asked, world) == AnswerVoted(p64(10))
+    assert kept(world, 10) == [p64(2), p64(4)]
+
+
 # -- aborts ----------------------------------------------------------------------------------------
 
 
@@ -245,6 +259,25 @@ def test_a_mark_may_be_asked_for_again(world: World, master: End, source: End) -
             serve(source, 10, {0: [row(10, 2, b"x")], 1: [row(10, 3, b"y")]})
         assert answered(asked, world) == AnswerVoted(p64(10))
     assert not source.inbox and len(world.backend.prepared()) == 1
+
+
+@pytest.mark.parametrize("state", [DISCARDED, CellState.CORRUPTED])
+def test_rows_of_a_cell_that_was_erased_are_fetched(
+    world: World, master: End, source: End, state: CellState
+) -> None:
+    """The rows of a prepared transaction go with the cell (specification 24.35)."""
+    asked = ask_voted(master, 10, 2, 3, sources=BOTH, mark=MARK)
+    serve(source, 10, {0: [row(10, 2, b"x")], 1: [row(10, 3, b"y")]})
+    assert answered(asked, world) == AnswerVoted(p64(10))
+    master.send(NotifyPartitionChanges(2, 0, [(0, 1, state), (0, 2, UP)]))
+    while world.backend.drop_partition(0, 100):
+        pass
+    master.send(NotifyPartitionChanges(3, 0, [(0, 1, OUT)]))
+    asked = ask_voted(master, 10, 2, 3, sources=BOTH, mark=MARK)
+    source.inbox = [each for each in source.inbox if isinstance(each[1], AskFetchVoted)]
+    serve(source, 10, {0: [row(10, 2, b"x")]})
+    assert answered(asked, world) == AnswerVoted(p64(10))
+    assert kept(world, 10) == [p64(2), p64(3)]
 
 
 # -- what cannot be had ----------------------------------------------------------------------------
