@@ -59,13 +59,14 @@ class MemoryPrepared(MemoryReplication):
     ) -> None:
         row, of_checks = _rows(mark, checks)
         self.replace_voted(mark.ttid, partition, metadata)
+        self._write(self.tables.remove_checks, row.ttid, partition, self._modulo)
         self._write(self.tables.mark, row, of_checks)
 
     def replace_voted(
         self, ttid: bytes, partition: int, metadata: TransactionMeta | None
     ) -> None:
         t, tables = storable(ttid, "ttid"), self.tables
-        self._write(tables.remove_prepared, t, partition, self._modulo)
+        self._write(tables.remove_voted, t, partition, self._modulo)
         if metadata is not None:
             user, description, extension, oids = metadata
             fields = b"".join(oids), user, description, extension, t

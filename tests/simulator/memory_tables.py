@@ -344,6 +344,13 @@ class Tables:
 
     def remove_prepared(self, ttid: int, partition: int, modulo: int) -> None:
         """Remove what a prepared transaction stores and checks in a partition."""
+        self.remove_voted(ttid, partition, modulo)
+        self.remove_checks(ttid, partition, modulo)
+        if ttid % modulo == partition and ttid in self.ttrans:
+            self.ttrans.remove(ttid)
+
+    def remove_voted(self, ttid: int, partition: int, modulo: int) -> None:
+        """Remove what a transaction stores in a partition."""
         kept = []
         for oid in self.voted.pop(ttid, ()):
             if oid % modulo == partition:
@@ -352,10 +359,11 @@ class Tables:
                 kept.append(oid)
         if kept:
             self.voted[ttid] = kept
+
+    def remove_checks(self, ttid: int, partition: int, modulo: int) -> None:
+        """Remove what a transaction checks in a partition."""
         for key in [k for k in self.prepared_check if k[0] == ttid and k[1] % modulo == partition]:
             self.prepared_check.remove(key)
-        if ttid % modulo == partition and ttid in self.ttrans:
-            self.ttrans.remove(ttid)
 
     def replace_metadata(self, row: TransactionRow) -> None:
         self.ttrans.put(row.ttid, row)

@@ -17,6 +17,7 @@ from tests.unit.backend import (
     test_backend_contract,
     test_backend_maintenance,
     test_backend_pages,
+    test_backend_voted,
 )
 from tests.unit.backend.harness import NP, UP, Harness, p64
 
@@ -24,7 +25,13 @@ SECONDS = 60.0
 COLUMNS = {"id": 0, "hash": 1, "data_id": 3}
 #: What only backends have that keep tables with SQL.
 _SQL = {"engine", "values"}
-_CONTRACT = (test_backend_contract, test_backend_commit, test_backend_maintenance, test_backend_pages)
+_CONTRACT = (
+    test_backend_contract,
+    test_backend_commit,
+    test_backend_maintenance,
+    test_backend_pages,
+    test_backend_voted,
+)
 
 
 def contract_tests() -> dict[str, object]:
