@@ -312,6 +312,40 @@ def test_the_master_aborts_what_it_asked_for(world: World, master: End, source: 
     assert world.backend.engine.read("SELECT id FROM data") == []
 
 
+# -- orders of the own master ----------------------------------------------------------------------
+
+
+def test_a_lock_is_answered_when_it_is_durable(world: World, master: End, source: End) -> None:
+    """Specification 25.20."""
+    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
+    store_later(source, 10, 0)
+    confirm(master, 10, 2)
+    locked = master.ask_later(AskLockInformation(p64(10), p64(12)))
+    assert not locked, "the database has not called back"
+    world.settle()
+    assert locked == [AnswerInformationLocked(p64(10))]
+
+
+def test_what_is_not_locked_is_not_unlocked(world: World, master: End, source: End) -> None:
+    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
+    store_later(source, 10, 0)
+    confirm(master, 10, 2)
+    unlock(master, 10)
+    unlock(master, 99)
+    assert kept(world, 10) == [p64(2)]
+    assert world.backend.load(p64(2), None, None) is None
+
+
+def test_a_transaction_that_is_unknown_here_is_locked_and_aborted_without_rows(
+    world: World, master: End, source: End
+) -> None:
+    """Specification 7.30: a node without any part of it answers as well."""
+    lock(master, 10, 12)
+    master.send(AbortTransaction(p64(10), []))
+    unlock(master, 10)
+    assert world.backend.transaction(p64(12)) is None and not master.closed
+
+
 # -- restarts --------------------------------------------------------------------------------------
 
 
