@@ -1491,8 +1491,9 @@ class AskJoinPrepared(Request[AnswerJoinPrepared]):
 #: The messages below are understood: backups that have every acknowledged transaction (specification 25).
 FEATURE_SYNC = "sync"
 
-#: (ttid, xid, since, text, all its partitions, oids that it stores)
-SyncMark = tuple[Tid, Xid, Finite, PreparedText, list[Count], list[Oid]]
+#: The mark of a whole transaction: (ttid, xid, since, text, all its partitions, oids that it stores, oids
+#: that it checks)
+SyncMark = PreparedMark
 
 
 class AnswerJoinSync(Answer):

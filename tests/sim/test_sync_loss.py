@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from ZODB.Connection import TransactionMetaData
-from ZODB.POSException import POSKeyError
+from ZODB.POSException import ConflictError, POSKeyError
 from ZODB.utils import z64
 
 from neo.client.xa.branches import xid_prefix
@@ -32,6 +32,8 @@ LOSS_SECONDS = 1.0
 #: Part of the transfers that the coordinator commits, and of those that the application finishes.
 DECIDED_CHANCE = 0.7
 FINISHED_CHANCE = 0.3
+#: Part of those that check another object.
+CHECKED_CHANCE = 0.5
 DATA = b"transfer"
 
 
@@ -56,6 +58,8 @@ class Scene:
         #: What the participant has promised: oids by xid; and what the coordinator has committed.
         self.promised: dict[bytes, bytes] = {}
         self.decided: set[bytes] = set()
+        #: What prepared transactions of the participant check: (oid, serial) by xid.
+        self.checked: dict[bytes, tuple[bytes, bytes]] = {}
 
     @property
     def clusters(self) -> list[Cluster]:
@@ -109,7 +113,9 @@ class Scene:
             xid = xid_prefix(here.getName()) + b"%032x" % number
             oid = there.new_oid()
             try:
-                prepare(there, xid, oid, *[commit(there) for _ in range(random.randrange(2))])
+                if random.random() < CHECKED_CHANCE:
+                    self.checked[xid] = commit(there)
+                prepare(there, xid, oid, self.checked.get(xid))
                 self.promised[xid] = oid
                 prepare(here, xid, here.new_oid())
                 if random.random() < DECIDED_CHANCE:
@@ -156,6 +162,9 @@ class Scene:
 
         def run() -> None:
             here, there = self.coordinator.storage(process), self.backup.storage(process)
+            for prepared in there.recover():
+                if (checked := self.checked.get(prepared.xid)) is not None:
+                    assert is_held(there, *checked), prepared
             for settled in resolve(here, [there], older_than=0.0):
                 assert not settled.failed, settled
                 words.append(settled.words)
@@ -180,13 +189,29 @@ def commit(storage: Any) -> tuple[bytes, bytes]:
     return oid, storage.tpc_finish(transaction)
 
 
-def prepare(storage: Any, xid: bytes, oid: bytes, *checked: tuple[bytes, bytes]) -> None:
-    """Prepare a transaction that stores one object, and checks others (oid, serial)."""
+def is_held(storage: Any, oid: bytes, serial: bytes) -> bool:
+    """Return whether another transaction holds an object."""
+    transaction = TransactionMetaData()
+    storage.tpc_begin(transaction)
+    try:
+        storage.store(oid, serial, DATA, "", transaction)
+        storage.tpc_vote(transaction)
+    except ConflictError:
+        return True
+    finally:
+        storage.tpc_abort(transaction)
+    return False
+
+
+def prepare(
+    storage: Any, xid: bytes, oid: bytes, checked: tuple[bytes, bytes] | None = None
+) -> None:
+    """Prepare a transaction that stores one object, and checks another one (oid, serial)."""
     transaction = TransactionMetaData()
     storage.tpc_begin(transaction)
     storage.store(oid, z64, DATA, "", transaction)
-    for each in checked:
-        storage.checkCurrentSerialInTransaction(*each, transaction)
+    if checked is not None:
+        storage.checkCurrentSerialInTransaction(*checked, transaction)
     storage.tpc_vote(transaction)
     storage.tpc_prepare(transaction, xid)
 

@@ -116,7 +116,7 @@ class Marks:
         return self._cluster.partitions.readable(partition)
 
     def _add(self, mark: SyncMark) -> _Kept:
-        ttid, _, _, _, partitions, oids = mark
+        ttid, _, _, _, partitions, oids, _ = mark
         kept = self._kept[ttid] = _Kept(mark, Rows(frozenset(partitions)))
         self._open[ttid] = None
         self._by_oid.update(dict.fromkeys(oids, ttid))

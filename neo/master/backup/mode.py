@@ -233,5 +233,5 @@ class BackupMode:
 
 
 def _sync_mark(survivor: Survivor) -> SyncMark:
-    ttid, mark, _, stored = survivor
-    return (ttid, mark.xid, mark.since, mark.text, sorted(mark.partitions), stored)
+    ttid, mark, _, stored, checked = survivor
+    return (ttid, mark.xid, mark.since, mark.text, sorted(mark.partitions), stored, checked)

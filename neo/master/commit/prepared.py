@@ -79,12 +79,13 @@ class Finisher(Protocol):
 
 class Survivor(NamedTuple):
     """A transaction that stays prepared at a start (specification 24.19). ``nodes``: those with its mark.
-    ``stored``: its oids."""
+    ``stored``, ``checked``: its oids."""
 
     ttid: bytes
     mark: Mark
     nodes: frozenset[int]
     stored: list[bytes]
+    checked: list[bytes]
 
 
 class _Asker(NamedTuple):
@@ -176,7 +177,7 @@ class PreparedTransactions:
         mark = Mark(m.xid, since, m.text, frozenset(partitions), objects)
         self._transactions.prepare(transaction, mark, nodes)
         transaction.message_id = message_id
-        transaction.stored = m.stored_list
+        transaction.stored, transaction.checked = m.stored_list, m.checked_list
         if m.stored_list:
             self._cluster.oids.seen(max(m.stored_list))
         self._by_xid[m.xid] = transaction
@@ -495,11 +496,11 @@ class PreparedTransactions:
         by all nodes which must, so that they are not acknowledged before (specification 24.23)."""
         cluster, host = self._cluster, self._core.host
         assert cluster.node.nid is not None
-        for ttid, mark, nodes, stored in survivors:
+        for ttid, mark, nodes, stored, checked in survivors:
             transaction = self._transactions.restore(ttid, mark, nodes)
             transaction.nid = cluster.node.nid
             transaction.since = host.monotonic() - max(0.0, host.time() - mark.since)
-            transaction.stored = stored
+            transaction.stored, transaction.checked = stored, checked
             self._by_xid[mark.xid] = transaction
             if stored:
                 cluster.oids.seen(max(stored))

@@ -368,6 +368,6 @@ def _is_promised(transaction: Transaction[Peer]) -> bool:
 
 
 def _mark(transaction: Transaction[Peer]) -> SyncMark:
-    mark, oids = transaction.mark, transaction.stored
+    mark, oids = transaction.mark, (transaction.stored, list(transaction.checked))
     assert mark is not None
-    return transaction.ttid, mark.xid, mark.since, mark.text, sorted(mark.partitions), oids
+    return transaction.ttid, mark.xid, mark.since, mark.text, sorted(mark.partitions), *oids

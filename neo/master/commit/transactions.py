@@ -25,7 +25,7 @@ This module does no IO; methods return what happened.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
@@ -80,6 +80,8 @@ class Transaction(Generic[C]):
     #: Message id of the pending AskFinishTransaction or AskPrepareTransaction.
     message_id: int = 0
     stored: list[bytes] = field(default_factory=list)
+    #: The oids that it checks, if it has a mark.
+    checked: Sequence[bytes] = ()
     #: Storage nodes that prepare or have prepared it, or that take part in tpc_finish; and those that
     #: have not locked yet.
     nodes: set[int] = field(default_factory=set)

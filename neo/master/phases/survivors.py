@@ -151,7 +151,8 @@ def _marked(answers: dict[int, AnswerPreparedTransactions]) -> Iterator[Survivor
     for ttid, mark in rows.items():
         objects = len(stored[ttid] | checked[ttid])
         yield Survivor(
-            ttid, mark._replace(objects=objects), frozenset(nodes[ttid]), sorted(stored[ttid])
+            *(ttid, mark._replace(objects=objects), frozenset(nodes[ttid])),
+            *(sorted(stored[ttid]), sorted(checked[ttid])),
         )
 
 

@@ -237,10 +237,10 @@ class ReceivedVotes(Part):
             return
         partition = self._cells.partitions.partition
         for mark in self._backend.prepared():
-            metadata, stored, _ = self._backend.prepared_rows(mark.ttid)
+            metadata, stored, checks = self._backend.prepared_rows(mark.ttid)
             vote = self.known[mark.ttid] = _Vote(confirmed=True)
             ids = [change.oid for change in stored]
-            for each in {partition(oid) for oid in ids}:
+            for each in {partition(oid) for oid in (*ids, *(oid for oid, _ in checks))}:
                 oids = {oid for oid in ids if partition(oid) == each}
                 vote.partitions[each] = _Rows(oids=oids, complete=True)
             if metadata is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import Address, AnswerVoted, AskFetchVoted, AskVoted, SyncMark
 from neo.storage.backend.api import BackendRefused, Prepared
 from neo.storage.background import Background
@@ -41,7 +43,7 @@ class VoteFetch:
         try:
             await self._fetch(m)
             if m.mark is not None:
-                self._mark(m.mark)
+                self._mark(m.mark, m.source_dict)
         except (ConnectionLost, ErrorAnswer, BackendRefused) as e:
             code, text = ErrorCode.INCOMPLETE_TRANSACTION, str(e)
             if isinstance(e, ErrorAnswer):
@@ -90,6 +92,9 @@ class VoteFetch:
                 ErrorCode.INCOMPLETE_TRANSACTION, f"rows are missing in partition {lack[0]}"
             )
 
-    def _mark(self, mark: SyncMark) -> None:
-        ttid, xid, since, text, partitions, _ = mark
-        self.database.backend.mark_prepared(Prepared(ttid, xid, since, text, partitions), [])
+    def _mark(self, mark: SyncMark, here: Container[int]) -> None:
+        """Store the mark, and the checks in these partitions (specification 25.60)."""
+        ttid, xid, since, text, partitions, _, checked = mark
+        partition = self.cells.partitions.partition
+        checks = [(oid, ZERO_TID) for oid in checked if partition(oid) in here]
+        self.database.backend.mark_prepared(Prepared(ttid, xid, since, text, partitions), checks)

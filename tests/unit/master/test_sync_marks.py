@@ -58,7 +58,7 @@ XID = b"order-7"
 def mark(number: int, *oids: int) -> SyncMark:
     """The mark of the transaction with this ttid, with its metadata."""
     partitions = sorted({each % 4 for each in (number, *oids)})
-    return (tid(number), XID, 5.0, b"bob\nbuy", partitions, [tid(oid) for oid in oids])
+    return (tid(number), XID, 5.0, b"bob\nbuy", partitions, [tid(oid) for oid in oids], [])
 
 
 def prepare(upstream: Remote, number: int = 20, *oids: int) -> Any:
@@ -165,7 +165,7 @@ def test_a_node_that_is_lost_is_waited_for_until_its_cells_are_out_of_date() -> 
     """Specification 25.26, 24.5: in a partition table that is confirmed."""
     world = SyncWorld(partitions=1, replicas=1)
     upstream, (first, second) = world.in_sync(2)
-    answer = upstream.ask(AskPrepareBackup((tid(20), XID, 5.0, b"", [0], [tid(4)])))
+    answer = upstream.ask(AskPrepareBackup((tid(20), XID, 5.0, b"", [0], [tid(4)], [])))
     vote(first)
     second.lose()
     assert not answer.done
@@ -375,7 +375,7 @@ def growing() -> Growing:
 
 
 #: Transaction 20 of a cluster with one partition.
-KEPT: SyncMark = (tid(20), XID, 5.0, b"", [0], [tid(7)])
+KEPT: SyncMark = (tid(20), XID, 5.0, b"", [0], [tid(7)], [])
 
 
 def test_a_cell_becomes_readable_when_its_node_has_the_marks(growing: Growing) -> None:
@@ -393,7 +393,7 @@ def test_a_cell_that_is_about_to_be_readable_gets_what_is_prepared_meanwhile(
     """Specification 25.56."""
     growing.replicated(4)
     growing.advance(TICK_SECONDS)
-    answer = growing.upstream.ask(AskPrepareBackup((tid(24), b"more", 6.0, b"", [0], [tid(8)])))
+    answer = growing.upstream.ask(AskPrepareBackup((tid(24), b"more", 6.0, b"", [0], [tid(8)], [])))
     vote(growing.one, growing.two)
     assert answer.done, "the backup does not wait for cells that cannot be read"
     assert not growing.readable
@@ -475,7 +475,7 @@ class Restart:
     def __init__(self, sync: bool = True, both: bool = True) -> None:
         self.world = world = KeepingWorld() if sync else BackupWorld()
         world.extra = KeepingWorld.extra
-        row = AnswerPreparedTransactions([(*mark(20, 4, 5), [])], [])
+        row = AnswerPreparedTransactions([mark(20, 4, 5)], [])
         self.storages = [world.join_storage(nid) for nid in (1, 2)]
         for storage in self.storages:
             world.remember(storage, 8, [[(1, UP), (2, UP)]] * 4, tid(12))
@@ -585,7 +585,7 @@ def test_the_coordinator_commits_it_after_a_take_over() -> None:
     upstream, (storage,) = world.in_sync()
     kept(upstream, storage)
     upstream.lose()
-    take_over(world, storage, AnswerPreparedTransactions([(*mark(20, 4), [])], []))
+    take_over(world, storage, AnswerPreparedTransactions([mark(20, 4)], []))
     assert aborts(storage) == []
     assert storage.take(NotifyPrepared).ttid_list == [tid(20)]
     world.make_ready(storage)

@@ -105,6 +105,17 @@ def test_a_backup_that_cannot_keep_a_prepared_transaction_is_lost() -> None:
     assert answer.done
 
 
+def test_the_backup_is_told_what_it_checks() -> None:
+    """Specification 25.26: others must not change it after a take-over."""
+    world = BackedWorld()
+    backup = world.in_sync()
+    stored, checked = [oid_of(world, 1)], [oid_of(world, 2)]
+    ask_prepare(world.writer, begin(world.writer), stored, checked=checked)
+    mark(world.storages[0])
+    assert keep(backup).mark[5:] == (stored, checked)
+    assert world.backup().ask(AskJoinSync()).result().prepared_list[0][5:] == (stored, checked)
+
+
 def test_a_backup_that_joins_is_told_what_is_prepared() -> None:
     """Specification 25.26."""
     world = BackedWorld()

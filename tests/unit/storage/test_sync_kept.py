@@ -42,8 +42,8 @@ from tests.unit.storage.upstream import SOURCE, backup, upstream
 from tests.unit.storage.world import C1, End, MakeWorld, World, refused
 
 XID = b"order-7"
-#: Objects 2 and 3 of transaction 10, whose metadata is in partition 0 as object 2.
-MARK: SyncMark = (p64(10), XID, 5.0, b"", [0, 1], [p64(2), p64(3)])
+#: Transaction 10, whose metadata is in partition 0 as object 2. It stores 2 and 3, and checks 5.
+MARK: SyncMark = (p64(10), XID, 5.0, b"", [0, 1], [p64(2), p64(3)], [p64(5)])
 DATA = b"upstream"
 
 
@@ -74,11 +74,11 @@ def got(world: World, answers: list[Any]) -> Any:
     return answers[0]
 
 
-def kept(master: End) -> list[bytes]:
-    """Return the oids that the node has with a mark."""
+def kept(master: End, checked: bool = False) -> list[bytes]:
+    """Return the oids that the node stores with a mark, or those that it checks."""
     marks = master.ask(AskPreparedTransactions()).mark_list
     assert [row[0] for row in marks] in ([], [p64(10)])
-    return [oid for row in marks for oid in row[5]]
+    return [oid for row in marks for oid in row[6 if checked else 5]]
 
 
 def commit(master: End) -> None:
@@ -118,6 +118,22 @@ def test_a_kept_transaction_gets_the_rows_of_a_further_partition(world: World) -
     assert kept(master) == [p64(2), p64(3)]
     commit(master)
     assert values(world) == [DATA, DATA]
+
+
+def test_what_it_checks_is_kept_in_the_partitions_of_the_node(world: World) -> None:
+    """Specification 25.60: others must not change it after a take-over."""
+    master = backup(world)
+    first = ask(master, 0)
+    source = upstream(world)
+    serve(source, 2)
+    got(world, first)
+    assert kept(master, checked=True) == []
+    second = ask(master, 1)
+    serve(source, 3)
+    got(world, second)
+    assert kept(master, checked=True) == [p64(5)]
+    master.send(AbortTransaction(p64(10), []))
+    assert kept(master, checked=True) == []
 
 
 def test_a_source_that_is_lost_takes_nothing_that_is_kept(world: World) -> None:
