@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from neo.master.backup.cells import BackupCells, Cell
 from neo.master.backup.contact import Contact
+from neo.master.backup.marks import Committed
 from neo.master.backup.orders import Orders
 from neo.master.backup.pack import Packer
 from neo.master.backup.readers import Readers
@@ -95,6 +96,7 @@ class Backup:
         replication: Replication,
         packs: Packs,
         upstream_lost: Callable[[], None],
+        committed: Committed,
         known: Known,
     ) -> None:
         """``upstream_lost``: called when the upstream cluster is lost or cannot be followed."""
@@ -134,6 +136,7 @@ class Backup:
                 name,
                 lambda: self._kept,
                 self.advance,
+                committed,
                 known.marks,
             )
         self._told_admin: Address | None = None

@@ -25,7 +25,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,6 +36,9 @@ from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import AbortTransaction, AnswerPrepareBackup, SyncMark
+
+#: Called with the xid, ttid and tid of a transaction that was kept, and is committed.
+Committed = Callable[[bytes, bytes, bytes], None]
 
 
 class Member(Protocol):
@@ -85,6 +88,7 @@ class Marks:
         requests: RowRequests,
         joining: Cells,
         member: Member,
+        remember: Committed,
         known: Iterable[SyncMark],
     ) -> None:
         """``joining``: return the nodes with a cell of a partition that is about to become readable.
@@ -93,6 +97,7 @@ class Marks:
         self._requests = requests
         self._joining = joining
         self._member = member
+        self._remember = remember
         self._kept: dict[bytes, _Kept] = {}
         self._by_oid: dict[bytes, bytes] = {}
         #: Those that are not asked, have a pending question, or have ended.
@@ -195,6 +200,7 @@ class Marks:
         if transaction.ttid in self._kept:
             kept = self._forget(transaction.ttid)
             self._abort(transaction.ttid, set(kept.rows.nodes()) - transaction.nodes)
+            self._remember(kept.mark[1], transaction.ttid, transaction.tid)
 
     def heard(self, tid: bytes, oids: Iterable[bytes]) -> None:
         """Note a transaction that this backup did not lock: what held one of its objects has ended."""

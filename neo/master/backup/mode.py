@@ -109,7 +109,7 @@ class BackupMode:
                     storage.send(kept)
         self.current = Backup(
             *(self.cluster, self.core, self.settings, self.replication, self.packs),
-            *(self.upstream_lost, known),
+            *(self.upstream_lost, self.coordinator.prepared.committed, known),
         )
         for peer in self.cluster.running():
             self.cluster.start_storage(peer, backup=True)

@@ -31,7 +31,7 @@ from typing import Protocol
 
 from neo.master.backup.cells import BackupCells
 from neo.master.backup.locking import Locking
-from neo.master.backup.marks import Marks
+from neo.master.backup.marks import Committed, Marks
 from neo.master.backup.pipeline import BackupTransaction
 from neo.master.backup.readers import Readers
 from neo.master.backup.rows import RowRequests
@@ -126,6 +126,7 @@ class Synchronous:
         name: str,
         kept: Callable[[], bool],
         advance: Callable[[], None],
+        committed: Committed,
         marks: Iterable[SyncMark],
     ) -> None:
         """``name``: of the upstream cluster. ``kept``: whether a storage node has the partition table on
@@ -143,7 +144,7 @@ class Synchronous:
         self._member: _Membership | None = None
         self._requests = RowRequests(cluster, name, self._choose)
         self._locking = Locking(cluster, self._requests, self)
-        self._marks = Marks(cluster, self._requests, self._joining_cells, self, marks)
+        self._marks = Marks(cluster, self._requests, self._joining_cells, self, committed, marks)
         self._chosen: dict[int, Address] = {}
         #: The last transaction that was unlocked here: every readable cell has it, and all earlier ones.
         self._last = ZERO_TID

@@ -357,6 +357,11 @@ class PreparedTransactions:
 
     # -- outcomes ----------------------------------------------------------------------------------
 
+    def committed(self, xid: bytes, ttid: bytes, tid: bytes) -> None:
+        """Remember a transaction that was prepared in the upstream cluster, as its storage nodes do, and
+        so bound what they remember (specification 25.59)."""
+        self._remember(xid, Outcome(ttid, tid, self._core.host.time()))
+
     def _remember(self, xid: bytes, outcome: Outcome) -> None:
         self._outcomes.add(xid, outcome)
         self._reconsider(xid)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from neo.master.backup.sync import JOIN_SECONDS, LEASE_INTERVAL, RETRY_SECONDS, TICK_SECONDS
+from neo.master.commit import outcomes
 from neo.protocol.enums import CellState, ClusterState, ErrorCode
 from neo.protocol.packets import (
     FEATURE_PREPARED,
@@ -34,6 +35,7 @@ from neo.protocol.packets import (
     AskUnfinishedTransactions,
     AskVoted,
     Error,
+    ForgetPrepared,
     InvalidateObjects,
     NotifyAborted,
     NotifyPartitionChanges,
@@ -235,6 +237,23 @@ def test_a_commit_is_a_lock(world: SyncWorld) -> None:
     assert answer.done and not world.sync.keeps(tid(20))
     upstream.send(NotifyAborted(tid(20)))
     assert aborts(storage) == []
+
+
+def test_what_nodes_remember_of_commits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Specification 25.59, 24.15: coordinators have outcomes forgotten upstream only."""
+    monkeypatch.setattr(outcomes, "OUTCOMES_MAX", 1)
+    world = KeepingWorld()
+    upstream, (storage,) = world.in_sync()
+    for number, xid in ((20, b"first"), (28, b"second")):
+        mark_: SyncMark = (tid(number), xid, 5.0, b"", [0], [tid(4)], [])
+        answer = upstream.ask(AskPrepareBackup(mark_))
+        vote(storage)
+        answer.result()
+        world.lock(upstream, number + 4, 4)
+        vote(storage)
+        locks(storage)
+        complete(number + 4, storage)
+    assert storage.take(ForgetPrepared).xid == b"first" and not storage.has(ForgetPrepared)
 
 
 def test_a_commit_that_is_given_up_leaves_it_prepared(world: SyncWorld) -> None:
