@@ -29,7 +29,7 @@ from tests.unit.storage.upstream import SOURCE, backup, upstream
 from tests.unit.storage.world import DISCARDED, OUT, UP, End, World, refused
 
 BOTH = {0: SOURCE, 1: SOURCE}
-MARK: SyncMark = (p64(10), b"order-7", 1000.0, b"jim: pays", [0, 1], [p64(2), p64(3)])
+MARK: SyncMark = (p64(10), b"order-7", 1000.0, b"jim: pays", [0, 1], [p64(2), p64(3)], [])
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ def test_the_mark_is_stored_with_the_rows(world: World, master: End, source: End
     answer(source, message_id, AnswerFetchVoted(p64(10)))
     assert answered(asked, world) == AnswerVoted(p64(10))
     found = master.ask(AskPreparedTransactions())
-    assert found == AnswerPreparedTransactions([(*MARK, [])], [])
+    assert found == AnswerPreparedTransactions([MARK], [])
 
 
 def test_a_mark_may_be_asked_for_again(world: World, master: End, source: End) -> None:
