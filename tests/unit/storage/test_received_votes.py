@@ -332,8 +332,10 @@ def test_what_is_not_locked_is_not_unlocked(world: World, master: End, source: E
     confirm(master, 10, 2)
     unlock(master, 10)
     unlock(master, 99)
-    assert kept(world, 10) == [p64(2)]
     assert world.backend.load(p64(2), None, None) is None
+    lock(master, 10, 12)
+    unlock(master, 10)
+    assert world.backend.load(p64(2), None, None).data == b"x"
 
 
 def test_a_transaction_that_is_unknown_here_is_locked_and_aborted_without_rows(
