@@ -174,11 +174,8 @@ class Marks:
 
     @property
     def ready(self) -> bool:
-        """Whether all readable cells have the rows and marks of what is prepared, and of nothing else."""
-        return all(
-            kept.asked and kept.ended is None and kept.rows.complete(self._readable)
-            for kept in self._kept.values()
-        )
+        """Whether all readable cells have the rows and marks."""
+        return all(kept.rows.complete(self._readable) for kept in self._kept.values())
 
     def prepare(self, peer: Peer, message_id: int, mark: SyncMark) -> None:
         """Keep a transaction, and answer AskPrepareBackup when it is durable."""
@@ -279,7 +276,7 @@ class Marks:
     def has(self, partition: int, nid: int) -> bool:
         """Return whether the cell can be read as far as marks are concerned."""
         return all(
-            (partition, nid) in kept.rows.cells and nid not in kept.rows.waiting
+            kept.rows.has(partition, nid)
             for kept in self._kept.values()
             if partition in kept.rows.partitions
         )

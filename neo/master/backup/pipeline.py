@@ -41,31 +41,46 @@ class Rows:
     partitions: frozenset[int]
     #: (partition, nid) of the cells whose nodes were asked for the rows.
     cells: set[tuple[int, int]] = field(default_factory=set)
-    #: Nodes that were asked for rows, and have not answered.
-    waiting: set[int] = field(default_factory=set)
+    #: Those of them whose nodes have not answered.
+    pending: set[tuple[int, int]] = field(default_factory=set)
+
+    @property
+    def waiting(self) -> set[int]:
+        """The nodes that were asked for rows, and have not answered."""
+        return {nid for _, nid in self.pending}
 
     def lacking(self, cells: Cells) -> dict[int, list[int]]:
         """Return node → partitions of the cells whose rows are to be asked for now."""
         lacking: dict[int, list[int]] = {}
+        waiting = self.waiting
         for partition in sorted(self.partitions):
             for nid in cells(partition):
-                if (partition, nid) not in self.cells and nid not in self.waiting:
+                if (partition, nid) not in self.cells and nid not in waiting:
                     lacking.setdefault(nid, []).append(partition)
         return lacking
 
     def ask(self, nid: int, partitions: Iterable[int]) -> None:
         """Note that a node was asked for the rows of these partitions."""
-        self.cells.update((partition, nid) for partition in partitions)
-        self.waiting.add(nid)
+        cells = {(partition, nid) for partition in partitions}
+        self.cells |= cells
+        self.pending |= cells
+
+    def answered(self, nid: int) -> None:
+        """Note that a node does not work on the rows any more."""
+        self.pending = {cell for cell in self.pending if cell[1] != nid}
 
     def failed(self, nid: int, partitions: Iterable[int]) -> None:
         """Note that a node does not have the rows of these partitions. It can be asked again."""
         self.cells.difference_update((partition, nid) for partition in partitions)
 
+    def has(self, partition: int, nid: int) -> bool:
+        """Return whether the node has the rows in this partition."""
+        return (partition, nid) in self.cells and (partition, nid) not in self.pending
+
     def complete(self, cells: Cells) -> bool:
         """Return whether these cells have the rows."""
         return all(
-            (partition, nid) in self.cells and nid not in self.waiting
+            self.has(partition, nid)
             for partition in self.partitions
             for nid in cells(partition)
         )
@@ -77,7 +92,7 @@ class Rows:
     def lost(self, nid: int) -> None:
         """Forget a node. If it comes back it is asked again."""
         self.cells = {cell for cell in self.cells if cell[1] != nid}
-        self.waiting.discard(nid)
+        self.answered(nid)
 
 
 class Stage(Enum):
@@ -141,7 +156,9 @@ class Pipeline:
         ones have locked."""
         for transaction in self._queue.values():
             if transaction.stage is Stage.PREPARING:
-                return transaction if transaction.rows.complete(self._readable) else None
+                rows = transaction.rows
+                ready = not rows.waiting and rows.complete(self._readable)
+                return transaction if ready else None
             if transaction.locking:
                 return None
         return None

@@ -82,11 +82,11 @@ def _callback(
         except ConnectionLost:
             return
         except ErrorAnswer as e:
-            rows.waiting.discard(nid)
+            rows.answered(nid)
             text = f"{storage!r} did not get transaction {ttid.hex()}: {e.message}"
             answered(nid, partitions, ErrorAnswer(e.code, text))
             return
-        rows.waiting.discard(nid)
+        rows.answered(nid)
         answered(nid, partitions, None)
 
     return callback

@@ -33,7 +33,7 @@ class World:
 
     def prepare(self, transaction: BackupTransaction) -> None:
         for nid in self.ask(transaction):
-            transaction.rows.waiting.discard(nid)
+            transaction.rows.answered(nid)
 
 
 def test_all_nodes_with_readable_cells_of_its_partitions_are_asked_for_rows() -> None:
@@ -49,9 +49,9 @@ def test_no_lock_begins_before_all_nodes_have_the_rows() -> None:
     world = World([1], [2])
     transaction = world.add(10, 0, 1)
     world.ask(transaction)
-    transaction.rows.waiting.discard(1)
+    transaction.rows.answered(1)
     assert world.pipeline.next() is None
-    transaction.rows.waiting.discard(2)
+    transaction.rows.answered(2)
     assert world.pipeline.next() is transaction
 
 
@@ -92,7 +92,7 @@ def test_a_cell_that_became_readable_gets_the_rows_before_the_lock() -> None:
     assert world.pipeline.next() is None
     assert world.ask(transaction) == {2: [0]}
     assert world.pipeline.next() is None
-    transaction.rows.waiting.discard(2)
+    transaction.rows.answered(2)
     assert world.pipeline.lock(transaction) == [1, 2]
 
 
@@ -103,7 +103,7 @@ def test_a_node_that_is_lost_is_not_waited_for() -> None:
     world.pipeline.lock(first)
     world.ask(second)
     world.pipeline.locked(first, 1)
-    second.rows.waiting.discard(1)
+    second.rows.answered(1)
     assert world.pipeline.pop_locked() is None
     world.pipeline.storage_lost(2)
     assert first.nodes == {1}
@@ -151,7 +151,7 @@ def test_what_a_node_has_locked_is_a_prefix_and_all_have_its_rows(seed: int) -> 
         elif what == "p" and (waiting := [t for t in pipeline.preparing() if t.rows.waiting]):
             transaction = random.choice(waiting)
             nid = random.choice(sorted(transaction.rows.waiting))
-            transaction.rows.waiting.discard(nid)
+            transaction.rows.answered(nid)
             rows[nid].add(transaction.tid)
         elif what == "l" and (ready := pipeline.next()):
             for nid in pipeline.lock(ready):

@@ -353,6 +353,20 @@ def test_what_ended_is_kept_until_its_commit_is_here(world: SyncWorld) -> None:
     assert aborts(storage) == [tid(20)] and upstream.has(AskSyncLease)
 
 
+def test_what_is_listed_is_prepared_whatever_was_heard(world: SyncWorld) -> None:
+    """Specification 25.52: the upstream cluster knows."""
+    upstream, (storage,) = world.in_sync()
+    kept(upstream, storage)
+    leave(world, upstream)
+    world.host.advance(RETRY_SECONDS - TICK_SECONDS)
+    upstream.send(InvalidateObjects(tid(28), [tid(4)]))
+    world.host.advance(TICK_SECONDS)
+    join(upstream, 28, mark(20, 4))
+    storage.send(NotifyReplicationDone(0, tid(28)))
+    complete(28, storage)
+    assert upstream.has(AskSyncLease) and world.sync.keeps(tid(20)) and aborts(storage) == []
+
+
 # -- outside -------------------------------------------------------------------------------------
 
 
@@ -417,6 +431,37 @@ def test_a_cell_that_is_about_to_be_readable_gets_what_is_prepared_meanwhile(
     assert answer.done, "the backup does not wait for cells that cannot be read"
     assert not growing.readable
     vote(growing.two)
+    assert growing.readable
+
+
+def test_a_node_gets_the_mark_for_its_readable_cells_first() -> None:
+    """Specification 25.26, 25.56: a cell that is about to be readable makes no other one fail."""
+    world = SyncWorld(partitions=2, replicas=1)
+    upstream, (one, two) = world.in_sync(2)
+    two.lose()
+    complete(0, one, ptid=2)
+    two = world.join_storage(2)
+    two.ask(AskUnfinishedTransactions([0, 1])).result()
+    two.send(NotifyReplicationDone(0, tid(0)))
+    complete(0, one, two, ptid=3)
+    world.lock(upstream, 5, 1)
+    vote(one)
+    locks(one)
+    complete(5, one, two, ptid=3)
+    two.send(NotifyReplicationDone(1, tid(1)))
+    answer = upstream.ask(AskPrepareBackup((tid(20), XID, 5.0, b"", [0, 1], [tid(7)], [])))
+    assert [[*m.source_dict] for m in two.received if type(m) is AskVoted] == [[0]]
+    vote(one, two)
+    assert answer.done
+    assert [[*m.source_dict] for m in two.received if type(m) is AskVoted] == [[1]]
+    refuse(two, ErrorCode.INCOMPLETE_TRANSACTION, "no connection")
+    assert world.sync.in_sync
+
+
+def test_a_rollback_lets_the_cell_become_readable(growing: Growing) -> None:
+    """Specification 25.56: nothing else happens that would make the backup look again."""
+    growing.replicated(4)
+    growing.upstream.send(NotifyAborted(tid(20)))
     assert growing.readable
 
 
@@ -557,6 +602,15 @@ def test_what_all_nodes_have_is_kept_at_a_restart() -> None:
     assert not any(storage.has(AskVoted) for storage in restart.storages)
     upstream.send(NotifyAborted(tid(20)))
     assert [aborts(storage) for storage in restart.storages] == [[tid(20)], [tid(20)]]
+
+
+def test_what_is_kept_at_a_restart_outlives_an_attempt_to_join() -> None:
+    """Specification 25.52, 25.54."""
+    restart = Restart()
+    restart.follow().lose()
+    assert isinstance(restart.world, KeepingWorld)
+    assert restart.world.sync.keeps(tid(20))
+    assert [aborts(storage) for storage in restart.storages] == [[], []]
 
 
 def test_what_was_rolled_back_meanwhile_is_dropped_at_the_join() -> None:
