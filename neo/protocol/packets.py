@@ -1657,3 +1657,9 @@ class SetSync(Request[Error]):
 
     name: str
     on: bool
+
+
+@notification(EXTENSION | 0x5D)
+class NotifyLeft(Message):
+    """The upstream cluster does not wait for this backup any more: end the subscriptions. Master of a
+    backup → S"""

@@ -51,6 +51,7 @@ from neo.protocol.packets import (
     AskLockBackup,
     AskPrepareBackup,
     AskSyncLease,
+    NotifyLeft,
     NotifySynced,
     Ping,
     SyncMark,
@@ -309,7 +310,14 @@ class Synchronous:
             self._explain(reason)
         self._marks.left(reason)
         self._locking.drop(reason)
+        if member.tid is not None:
+            self._end_subscriptions()
         self._orders.give()
+
+    def _end_subscriptions(self) -> None:
+        for peer in self._cluster.storages():
+            if peer.node is not None and FEATURE_SYNC in peer.node.features:
+                peer.send(NotifyLeft())
 
     # -- lease ---------------------------------------------------------------------------------------
 

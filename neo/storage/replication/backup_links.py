@@ -96,6 +96,8 @@ class UpstreamLinks(Part):
         self._receiver = receiver
         self._votes = votes
         self._peers: dict[Address, Peer] = {}
+        #: Those on which votes are sent.
+        self._subscribed: dict[Peer, None] = {}
         #: Connections that are not accepted yet.
         self._dialed: dict[Address, Future[Peer]] = {}
 
@@ -142,9 +144,23 @@ class UpstreamLinks(Part):
 
     def lost(self, peer: Peer) -> None:
         self._peers = {address: p for address, p in self._peers.items() if p is not peer}
+        self._subscribed.pop(peer, None)
+
+    def subscribe(self, peer: Peer) -> None:
+        """Note that the peer sends its votes from now on."""
+        self._subscribed[peer] = None
+
+    def unsubscribe(self) -> None:
+        """Close the connections on which votes are sent, and drop those that are not confirmed. Fetches
+        begin again on new ones."""
+        for peer in list(self._subscribed):
+            peer.close()
+            self.lost(peer)
+            self._votes.source_lost(peer)
 
     def operation_stopped(self) -> None:
         self._dialed.clear()
+        self._subscribed.clear()
         peers, self._peers = self._peers, {}
         for peer in peers.values():
             peer.close()

@@ -39,6 +39,10 @@ class VoteFetch:
         self.votes.confirm(m.ttid)
         self.background.run(self._answer(peer, message_id, m))
 
+    def left(self) -> None:
+        """End the subscriptions, and drop what came of them and is not confirmed (specification 25.18)."""
+        self.upstream.unsubscribe()
+
     async def _answer(self, peer: Peer, message_id: int, m: AskVoted) -> None:
         try:
             await self._fetch(m)
@@ -85,6 +89,7 @@ class VoteFetch:
             for address, partitions in by_source.items():
                 source = await self.upstream.connect(m.upstream_name, address)
                 self.votes.forget(m.ttid, set(partitions).intersection(lacking()))
+                self.upstream.subscribe(source)
                 await source.ask(AskFetchVoted(m.ttid, partitions))
                 self.votes.arrived(source, m.ttid, partitions)
         if lack := lacking():

@@ -48,6 +48,7 @@ from neo.protocol.packets import (
     Message,
     NotifyClusterInformation,
     NotifyFeatures,
+    NotifyLeft,
     NotifyNodeInformation,
     NotifyPartitionChanges,
     NotifyPrepared,
@@ -400,6 +401,10 @@ class ServeMaster(StorageHandler):
     @on(AskVoted)
     def voted(self, peer: Peer, message_id: int, m: AskVoted) -> None:
         self.vote_fetch.ask(peer, message_id, m)
+
+    @on(NotifyLeft)
+    def backup_left(self, peer: Peer, message_id: int, m: NotifyLeft) -> None:
+        self.vote_fetch.left()
 
     # -- maintenance ---------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from neo.protocol.packets import (
     AskVoted,
     Error,
     InvalidateObjects,
+    NotifyLeft,
     NotifyReplicationDone,
     NotifySynced,
     Ping,
@@ -207,6 +208,19 @@ def test_an_answer_to_an_earlier_question_is_no_lease(world: SyncWorld) -> None:
     assert not world.sync.in_sync
     upstream.answer(late, AnswerSyncLease())
     assert not world.sync.in_sync
+
+
+def test_nodes_end_their_subscriptions_when_the_backup_leaves(world: SyncWorld) -> None:
+    """Specification 25.18: clients of the upstream cluster do not wait for a slow backup any longer."""
+    upstream, (storage,) = world.in_sync()
+    world.host.advance(LEASE_INTERVAL)
+    refusal = Error(ErrorCode.DENIED.value, "it is too slow")
+    upstream.answer(upstream.take(AskSyncLease), refusal)
+    assert storage.has(NotifyLeft)
+    storage.received.clear()
+    world.host.advance(RETRY_SECONDS)
+    upstream.answer(upstream.take(AskJoinSync), refusal)
+    assert not storage.has(NotifyLeft), "nothing was subscribed since"
 
 
 def test_no_lease_is_held_when_a_transaction_is_refused(world: SyncWorld) -> None:

@@ -18,6 +18,7 @@ from neo.protocol.packets import (
     AskPreparedTransactions,
     Error,
     NotifyAborted,
+    NotifyLeft,
     NotifyPartitionChanges,
     StopOperation,
     SyncMark,
@@ -233,6 +234,29 @@ def test_what_the_master_aborts_is_waited_for_no_more(
     master.send(AbortTransaction(p64(10), []))
     assert "aborted meanwhile" in failed(asked, world)
     assert not source.inbox and world.backend.locked_transactions() == {}
+
+
+# -- the end of the membership ---------------------------------------------------------------------
+
+
+def test_a_node_of_a_backup_that_leaves_ends_its_subscriptions(
+    world: World, master: End, source: End
+) -> None:
+    """Specification 25.18: what is not confirmed is dropped, since nobody would tell of its end."""
+    asked = ask_voted(master, 10, 2, 3, sources=BOTH)
+    serve(source, 10, {0: [row(10, 2, b"x")], 1: [row(10, 3, b"y")]})
+    assert answered(asked, world) == AnswerVoted(p64(10))
+    send(source, 20, 0, row(20, 2, b"z"), metadata=True)
+    store_later(source, 20, 0)
+    assert kept(world, 20) == [p64(2)]
+    master.send(NotifyLeft())
+    world.settle()
+    assert source.closed
+    assert kept(world, 20) == [], "not confirmed"
+    assert kept(world, 10) == [p64(2), p64(3)], "confirmed"
+    again = ask_voted(master, 30, 2, sources={0: SOURCE})
+    serve(upstream(world), 30, {0: [row(30, 2, b"w")]})
+    assert answered(again, world) == AnswerVoted(p64(30))
 
 
 # -- marks -----------------------------------------------------------------------------------------
