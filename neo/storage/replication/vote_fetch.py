@@ -40,7 +40,8 @@ class VoteFetch:
         self.background.run(self._answer(peer, message_id, m))
 
     def left(self) -> None:
-        """End the subscriptions, and drop what came of them and is not confirmed (specification 25.18)."""
+        """End the subscriptions, and drop what came of them and is not confirmed (specification
+        25.18)."""
         self.upstream.unsubscribe()
 
     async def _answer(self, peer: Peer, message_id: int, m: AskVoted) -> None:
