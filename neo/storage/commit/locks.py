@@ -91,7 +91,8 @@ class Locks:
     def _start(self) -> None:
         self._transactions: dict[bytes, Transaction] = {}
         self._readers = Readers()
-        self._aborted: dict[bytes, Client] = {}  # aborted by the master, not yet by the client
+        #: Aborted by the master, not yet by the client; None if nothing of it had arrived.
+        self._aborted: dict[bytes, Client | None] = {}
 
     # -- first phase ------------------------------------------------------------------------------
 
@@ -344,16 +345,23 @@ class Locks:
         if by is not None:
             self._aborted.pop(ttid, None)
         transaction = self._transactions.get(ttid)
-        if transaction is None or transaction.tid is not None:
+        if transaction is not None and transaction.tid is not None:
+            return False
+        if by is None:
+            self._aborted[ttid] = None if transaction is None else transaction.client
+            if len(self._aborted) > ABORTED_MAX:
+                del self._aborted[next(iter(self._aborted))]
+        if transaction is None:
             return False
         if by is not None and (by.nid != transaction.client.nid or transaction.xid is not None):
             return False
-        if by is None:
-            self._aborted[ttid] = transaction.client
-            if len(self._aborted) > ABORTED_MAX:
-                del self._aborted[next(iter(self._aborted))]
         self._drop(transaction)
         return transaction.voted
+
+    def forget_aborted(self) -> None:
+        """Forget what the master aborted before anything of it arrived: the same ttid may begin again
+        (AskRecovery, specification 7.6)."""
+        self._forget_aborted(lambda owner: owner is None)
 
     def connection_lost(self, client: Client) -> None:
         """Drop the transactions of a connection that ended and have not voted."""
@@ -365,7 +373,7 @@ class Locks:
     def client_down(self, nid: int) -> list[bytes]:
         """Drop the transactions of a client that the master lost, unless they are locked or prepared;
         return those that voted."""
-        self._forget_aborted(lambda owner: owner.nid == nid)
+        self._forget_aborted(lambda owner: owner is not None and owner.nid == nid)
         voted = []
         for transaction in list(self._transactions.values()):
             if transaction.client.nid != nid or transaction.xid is not None:
@@ -534,7 +542,7 @@ class Locks:
                 return True
         return False
 
-    def _forget_aborted(self, gone: Callable[[Client], bool]) -> None:
+    def _forget_aborted(self, gone: Callable[[Client | None], bool]) -> None:
         """Forget aborted transactions of connections that can send no late store."""
         for ttid in [ttid for ttid, owner in self._aborted.items() if gone(owner)]:
             del self._aborted[ttid]

@@ -207,6 +207,7 @@ class ServeMaster(StorageHandler):
     @on(AskRecovery)
     def recovery(self, peer: Peer, message_id: int, m: AskRecovery) -> None:
         """Answer when all is durable: the master relies on that of ``truncate_tid``."""
+        self.participant.locks.forget_aborted()
         backend = self.database.backend
         self.database.answer_stored(
             peer,

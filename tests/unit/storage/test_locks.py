@@ -174,7 +174,7 @@ def test_lock_needs_a_vote_and_ignores_strangers(node: LockNode) -> None:
 
 def test_abort_answers_what_waits_and_ignores_what_is_unknown(node: LockNode) -> None:
     """Specification 7.43."""
-    assert not node.locks.abort(tid(1), None)
+    assert not node.locks.abort(tid(1), node.client(1))
     node.do("A1", "A2", "B2")
     assert node.abort(2) == {"A2": ZERO_TID}
     assert sorted(node.discarded, key=str) == [2, 3]
@@ -200,6 +200,17 @@ def test_stores_that_come_after_the_masters_abort_are_lockless(node: LockNode) -
         node.locks.vote(tid(1), node.client(1), metadata=True)
     node.abort(1)  # the client's own abort: the same ttid may begin again (restore)
     assert node.do("B1") == {"B1": None}
+
+
+def test_a_vote_that_comes_after_the_masters_abort_is_refused(node: LockNode) -> None:
+    """Specification 7.44: it was on its way on a connection that the client had lost already. Nobody
+    would end it as long as the client lives."""
+    assert not node.locks.abort(tid(1), None)
+    with pytest.raises(TransactionRefused, match="aborted"):
+        node.locks.vote(tid(1), node.client(1), metadata=True)
+    assert node.do("B1") == {"B1": ZERO_TID}
+    node.locks.forget_aborted()
+    assert node.do("B1") == {"B1": None}, "the same ttid may begin again (restore)"
 
 
 def test_a_locked_transaction_cannot_be_aborted(node: LockNode) -> None:
