@@ -17,8 +17,8 @@ Rules:
 * the backup gives up its lease before it refuses or drops anything (specification 25.40);
 * nothing is fetched from upstream while a transaction is between its lock and its unlock: its rows are
   here already;
-* while the backup is a member, a cell becomes readable only when it has all that was locked, and no
-  transaction is between its lock and its unlock (specification 25.21).
+* a cell becomes readable only when it has all that was locked, and no transaction is between its lock and
+  its unlock (specification 25.21, 25.44).
 """
 
 from __future__ import annotations
@@ -473,7 +473,8 @@ class Synchronous:
         """Return (partition, nid) of the cells that can be read from now on."""
         if self._locking.busy:
             return []
-        least = ZERO_TID if self._member is None else self._cells.last
+        # The upstream cluster may have acknowledged what was unlocked here.
+        least = self._last if self._member is None else self._cells.last
         return self._cells.joined(least, self._marks.has)
 
     def _joining_cells(self, partition: int) -> list[int]:

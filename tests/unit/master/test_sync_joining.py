@@ -348,6 +348,17 @@ def test_a_cell_becomes_readable_when_it_has_all_that_was_locked() -> None:
     assert growing.readable
 
 
+def test_outside_a_cell_becomes_readable_when_it_has_all_that_was_locked() -> None:
+    """Specification 25.44: it may be the last one when this cluster takes over."""
+    growing = Growing()
+    growing.commit(4)
+    growing.upstream.lose()
+    growing.replicated(3)
+    assert not growing.readable
+    growing.replicated(4)
+    assert growing.readable
+
+
 def test_no_cell_becomes_readable_between_a_lock_and_its_unlock() -> None:
     """Specification 25.21: it would miss the transaction."""
     growing = Growing()
