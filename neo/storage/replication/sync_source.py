@@ -99,7 +99,7 @@ class SyncSource(Part):
         for peer, subscriber in concerned:
             subscriber.pending[ttid] = now, push
             partitions = sorted(subscriber.partitions & touched)
-            self._run(self._push(peer, subscriber, ttid, partitions, metadata, stored))
+            self._run(self._push(peer, subscriber, push, ttid, partitions, metadata, stored))
             self._watch(peer, subscriber)
         if not concerned:
             push.stored.resolve(None)
@@ -109,13 +109,15 @@ class SyncSource(Part):
         self,
         peer: Peer,
         subscriber: _Subscriber,
+        push: _Push,
         ttid: bytes,
         partitions: Sequence[int],
         metadata: TransactionMeta | None,
         stored: Sequence[Stored],
     ) -> None:
         def goes_on() -> bool:
-            return ttid in subscriber.pending
+            # After its end, another transaction with an imposed tid may have the same ttid.
+            return ttid in subscriber.pending and subscriber.pending[ttid][1] is push
 
         refused = None
         try:
@@ -126,9 +128,9 @@ class SyncSource(Part):
             return  # lost() has ended the wait
         except (ErrorAnswer, RecordDamaged) as e:
             refused = refusal(peer, e)
-        _, push = subscriber.pending.pop(ttid, (0.0, None))
-        if push is None:
+        if not goes_on():
             return
+        del subscriber.pending[ttid]
         if refused is not None and not push.stored.done:
             push.stored.fail(
                 ErrorAnswer(

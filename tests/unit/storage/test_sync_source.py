@@ -357,6 +357,27 @@ def test_an_abort_ends_the_rows_that_are_being_sent(world: World, master: End, c
     assert not backup.closed and world.host.restarts == 0
 
 
+def test_an_end_is_not_undone_by_another_vote_under_the_same_ttid(
+    world: World, master: End, client: End
+) -> None:
+    """A copy imposes a tid again after an abort: rows of both votes must not mix (specification 25.7)."""
+    backup = subscriber(world, 0)
+    for oid in (2, 4, 6):
+        assert client.ask(store_request(10, oid, 0, bytes([oid]) * (STEP_BYTES + 1))).locked is None
+    vote_later(client, 10, 2, 4, 6)
+    assert len(messages(backup)) == 2
+    client.send(AbortTransaction(p64(10), []))
+    assert store(client, 10, 4) is None
+    voted = vote_later(client, 10, 4)
+    world.host.advance(0)
+    assert messages(backup) == [
+        *(NotifyAborted(p64(10)), AddVoted(p64(10), 0, meta(4)), row(10, 4, data_of(10))),
+        AskStoreVoted(p64(10), [0]),
+    ]
+    world.settle()
+    assert not voted, "the backup has not stored it"
+
+
 # -- fetches ---------------------------------------------------------------------------------------
 
 
