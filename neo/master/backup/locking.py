@@ -21,7 +21,6 @@ from neo.node.task import Future
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
-    AbortTransaction,
     AnswerInformationLocked,
     AnswerLockBackup,
     AskLockBackup,
@@ -160,6 +159,8 @@ class Locking:
         for nid in sorted(transaction.nodes):
             if (storage := self._cluster.connected.get(nid)) is not None:
                 storage.send(NotifyUnlockInformation(transaction.ttid))
+        # The others have no readable cell of it any more.
+        self._requests.abort(transaction.ttid, set(transaction.rows.nodes()) - transaction.nodes)
         self._unanswered.append(self._askers.pop(transaction.ttid))
         self._member.unlocked(transaction)
 
@@ -193,11 +194,8 @@ class Locking:
         for transaction in self.pipeline.drop():
             asker = self._askers.pop(transaction.ttid)
             asker.peer.refuse(asker.message_id, ErrorCode.INCOMPLETE_TRANSACTION, reason)
-            if self._member.keeps(transaction.ttid):
-                continue
-            for nid in transaction.rows.nodes():
-                if (storage := self._cluster.connected.get(nid)) is not None:
-                    storage.send(AbortTransaction(transaction.ttid, []))
+            if not self._member.keeps(transaction.ttid):
+                self._requests.abort(transaction.ttid, transaction.rows.nodes())
 
     def clear(self) -> None:
         """Forget everything: the operation stops."""

@@ -140,11 +140,6 @@ class Marks:
         self._cluster.broadcast(AbortTransaction(ttid, []), NodeType.STORAGE)
         self._answer(kept)
 
-    def _abort(self, ttid: bytes, nids: Iterable[int]) -> None:
-        for nid in nids:
-            if (storage := self._cluster.connected.get(nid)) is not None:
-                storage.send(AbortTransaction(ttid, []))
-
     @staticmethod
     def _answer(kept: _Kept) -> None:
         """Answer AskPrepareBackup if it is pending: nothing is missing here."""
@@ -196,7 +191,7 @@ class Marks:
         committed."""
         if transaction.ttid in self._kept:
             kept = self._forget(transaction.ttid)
-            self._abort(transaction.ttid, set(kept.rows.nodes()) - transaction.nodes)
+            self._requests.abort(transaction.ttid, set(kept.rows.nodes()) - transaction.nodes)
             self._remember(kept.mark[1], transaction.ttid, transaction.tid)
 
     def heard(self, tid: bytes, oids: Iterable[bytes]) -> None:
@@ -240,7 +235,7 @@ class Marks:
         if self._kept.get(ttid) is not kept:
             # AbortTransaction may have come to the node before the rows.
             if error is None and ttid not in self._kept:
-                self._abort(ttid, [nid])
+                self._requests.abort(ttid, [nid])
             return
         if error is None:
             self._ask(kept)

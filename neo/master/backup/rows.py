@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from neo.master.backup.pipeline import Cells, Rows
 from neo.master.cluster import Cluster
@@ -10,7 +10,7 @@ from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.packets import Address, AnswerVoted, AskVoted, SyncMark
+from neo.protocol.packets import AbortTransaction, Address, AnswerVoted, AskVoted, SyncMark
 
 #: Called with a node that has answered, the partitions that it was asked for, and None or why it did not
 #: get the rows: TID_NOT_FOUND if the transaction has ended upstream.
@@ -66,6 +66,12 @@ class RowRequests:
             sources[partition] = source
         own = [oid for oid in oids if self._cluster.partitions.partition(oid) in sources]
         return AskVoted(ttid, self._name, sources, own, mark)
+
+    def abort(self, ttid: bytes, nids: Iterable[int]) -> None:
+        """Let these nodes drop the rows."""
+        for nid in nids:
+            if (storage := self._cluster.connected.get(nid)) is not None:
+                storage.send(AbortTransaction(ttid, []))
 
 
 def _callback(

@@ -201,6 +201,22 @@ def test_a_node_that_is_lost_before_the_lock_takes_no_part() -> None:
     assert answer.done
 
 
+def test_a_node_that_lost_its_cell_meanwhile_drops_the_rows() -> None:
+    """Specification 25.20: nobody else would tell it how the transaction ends."""
+    world = SyncWorld(replicas=1)
+    upstream, (first, second) = world.in_sync(2)
+    answer = world.lock(upstream, 24, 1)
+    vote(second)
+    second.received.clear()
+    world.master.cluster.change_partitions([(p, 2, OUT) for p in range(4)])
+    vote(first)
+    confirm(first, ptid=2)
+    locks(first)
+    complete(24, first, ptid=2)
+    assert answer.done and not second.has(AskLockInformation)
+    assert second.take(AbortTransaction).ttid == tid(20)
+
+
 def test_a_node_that_cannot_lock_is_disconnected() -> None:
     world = SyncWorld(replicas=1)
     upstream, (first, second) = world.in_sync(2)
