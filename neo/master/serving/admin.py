@@ -401,8 +401,10 @@ class ServeAdmin(Handler):
 
     @on(AskSync)
     def sync(self, peer: Peer, message_id: int, m: AskSync) -> Message:
-        own = self._backup.synchronous
-        return AnswerSync(self._coordinator.backups.rows(), None if own is None else own.row())
+        if self._backup.active:  # nothing is committed here: no backup is missed
+            own = self._backup.synchronous
+            return AnswerSync([], None if own is None else own.row())
+        return AnswerSync(self._coordinator.backups.rows(), None)
 
     @on(SetSync)
     def set_sync(self, peer: Peer, message_id: int, m: SetSync) -> Message:

@@ -1,8 +1,9 @@
-"""Clients of a backup, which read only and are told of new transactions (specification 13.27)."""
+"""Clients of a backup, which read only and are told of new transactions (specification 13.27, 25.12)."""
 
 from __future__ import annotations
 
 from neo.master.cluster import Cluster
+from neo.master.denial import denied
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
@@ -17,14 +18,17 @@ from neo.protocol.packets import (
     AskFinalTID,
     AskFinishPrepared,
     AskFinishTransaction,
+    AskJoinSync,
     AskLastTransaction,
     AskNewOIDs,
     AskPack,
     AskPrepared,
     AskPrepareTransaction,
+    AskSyncLease,
     FailedVote,
     ForgetPrepared,
     Message,
+    NotifySynced,
 )
 
 READ_ONLY = "this is a backup cluster: write to the upstream cluster"
@@ -54,9 +58,14 @@ class ServeReader(Handler):
     def refuse(self, peer: Peer, message_id: int, m: Message) -> Message:
         raise ErrorAnswer(ErrorCode.READ_ONLY_ACCESS, READ_ONLY)
 
-    @on(AbortTransaction)
-    def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
-        """Ignore the abort of a transaction that could not begin."""
+    @on(AskJoinSync, AskSyncLease)
+    def refuse_sync(self, peer: Peer, message_id: int, m: Message) -> Message:
+        raise denied("the upstream cluster is a backup itself: nothing is committed there")
+
+    @on(AbortTransaction, NotifySynced)
+    def ignore(self, peer: Peer, message_id: int, m: Message) -> None:
+        """Ignore the abort of a transaction that could not begin, and what a synchronous backup of this
+        cluster has: nothing waits for it."""
 
     @on(AskFinalTID)
     def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> Message:

@@ -5,19 +5,26 @@ from __future__ import annotations
 import pytest
 
 from neo.master.backup.pack import RETRY_SECONDS
+from neo.master.settings import SyncPolicy
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType
 from neo.protocol.ids import MAX_TID
 from neo.protocol.packets import (
+    FEATURE_SYNC,
+    FEATURES,
     AnswerPack,
     AskFinalTID,
     AskFinishTransaction,
+    AskJoinSync,
     AskPack,
     AskRecovery,
+    AskSync,
+    AskSyncLease,
     Error,
     FailedVote,
     InvalidateObjects,
     NotifyPack,
     NotifyReplicationDone,
+    NotifySynced,
     Replicate,
     RequestIdentification,
     SetClusterState,
@@ -94,6 +101,21 @@ def test_the_master_of_a_backup_does_not_keep_its_upstream_from_being_one(
     follower.ask(RequestIdentification(NodeType.CLIENT, None, None, "test", None, extra))
     world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
     assert world.master.cluster.state is ClusterState.STARTING_BACKUP
+
+
+def test_a_backup_has_no_synchronous_backups() -> None:
+    """Specification 25.12, 25.28: it may have any other ones, which follow it, and none is missed."""
+    world = BackupWorld(sync_backups=("far",), sync_policy=SyncPolicy.STOP)
+    world.backingup()
+    far = Remote.connect(world.master)
+    extra = {"backup": "far", FEATURES: [FEATURE_SYNC]}
+    far.ask(RequestIdentification(NodeType.CLIENT, None, None, "test", None, extra)).result()
+    far.send(NotifySynced(tid(0)))
+    for question in (AskJoinSync(), AskSyncLease()):
+        error = error_of(far.ask(question))
+        assert error.code is ErrorCode.DENIED and "is a backup itself" in error.message
+    assert not far.closed
+    assert world.admin().ask(AskSync()).result().backup_list == []
 
 
 def test_a_pack_of_a_backup_that_fails_is_tried_again(world: BackupWorld) -> None:
