@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
+from neo.net.sockets import format_address
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_TID
-from neo.protocol.packets import Address, AnswerVoted, AskFetchVoted, AskVoted, SyncMark
+from neo.protocol.packets import (
+    FEATURE_SYNC,
+    Address,
+    AnswerVoted,
+    AskFetchVoted,
+    AskVoted,
+    SyncMark,
+)
 from neo.storage.backend.api import BackendRefused, Prepared
 from neo.storage.background import Background
 from neo.storage.cells import Cells
@@ -88,7 +96,7 @@ class VoteFetch:
             for each in lack:
                 by_source.setdefault(m.source_dict[each], []).append(each)
             for address, partitions in by_source.items():
-                source = await self.upstream.connect(m.upstream_name, address)
+                source = await self._connect(m.upstream_name, address)
                 self.votes.forget(m.ttid, set(partitions).intersection(lacking()))
                 self.upstream.subscribe(source)
                 await source.ask(AskFetchVoted(m.ttid, partitions))
@@ -97,6 +105,16 @@ class VoteFetch:
             raise ErrorAnswer(
                 ErrorCode.INCOMPLETE_TRANSACTION, f"rows are missing in partition {lack[0]}"
             )
+
+    async def _connect(self, cluster: str, address: Address) -> Peer:
+        """Return the connection with a node of the upstream cluster that knows AskFetchVoted."""
+        source = await self.upstream.connect(cluster, address)
+        if source.node is None or FEATURE_SYNC not in source.node.features:
+            raise ErrorAnswer(
+                ErrorCode.INCOMPLETE_TRANSACTION,
+                f"{format_address(address)} of the upstream cluster must be updated to take part",
+            )
+        return source
 
     def _mark(self, mark: SyncMark, here: Container[int]) -> None:
         """Store the mark, and the checks in these partitions (specification 25.60)."""

@@ -109,7 +109,7 @@ def test_a_kept_transaction_gets_the_rows_of_a_further_partition(world: World) -
     """Specification 25.53: another cell of the node is about to become readable."""
     master = backup(world)
     first = ask(master, 0)
-    source = upstream(world)
+    source = upstream(world, FEATURE_SYNC)
     serve(source, 2)
     assert got(world, first) == AnswerVoted(p64(10))
     second = ask(master, 1)
@@ -124,7 +124,7 @@ def test_what_it_checks_is_kept_in_the_partitions_of_the_node(world: World) -> N
     """Specification 25.60: others must not change it after a take-over."""
     master = backup(world)
     first = ask(master, 0)
-    source = upstream(world)
+    source = upstream(world, FEATURE_SYNC)
     serve(source, 2)
     got(world, first)
     assert kept(master, checked=True) == []
@@ -140,7 +140,7 @@ def test_a_source_that_is_lost_takes_nothing_that_is_kept(world: World) -> None:
     """Specification 25.9, 25.53: rows of a further partition were arriving."""
     master = backup(world)
     first = ask(master, 0)
-    source = upstream(world)
+    source = upstream(world, FEATURE_SYNC)
     serve(source, 2)
     got(world, first)
     second = ask(master, 1)
@@ -149,7 +149,7 @@ def test_a_source_that_is_lost_takes_nothing_that_is_kept(world: World) -> None:
     source.disconnect()
     assert refused(got(world, second))[0] == ErrorCode.INCOMPLETE_TRANSACTION.value
     third = ask(master, 1)
-    serve(upstream(world), 3)
+    serve(upstream(world, FEATURE_SYNC), 3)
     assert got(world, third) == AnswerVoted(p64(10))
     commit(master)
     assert values(world) == [DATA, DATA]
@@ -161,7 +161,7 @@ def test_what_stays_prepared_at_a_restart_is_not_fetched_again(
     """Specification 25.54: the upstream cluster may be lost."""
     master = backup(world)
     answers = ask(master, 0, 1)
-    serve(upstream(world), 2, 3)
+    serve(upstream(world, FEATURE_SYNC), 2, 3)
     got(world, answers)
     world, master = restart(make_world, world)
     assert got(world, ask(master, 0, 1)) == AnswerVoted(p64(10))
@@ -177,11 +177,11 @@ def test_rows_that_a_restart_found_incomplete_are_fetched(
     """Specification 25.54: they were arriving."""
     master = backup(world)
     answers = ask(master, 0)
-    serve(upstream(world), 2)
+    serve(upstream(world, FEATURE_SYNC), 2)
     got(world, answers)
     world, master = restart(make_world, world)
     answers = ask(master, 0, 1)
-    source = upstream(world)
+    source = upstream(world, FEATURE_SYNC)
     serve(source, 3)
     assert got(world, answers) == AnswerVoted(p64(10))
     master.send(AbortTransaction(p64(10), []))
@@ -192,7 +192,7 @@ def test_the_master_is_told_that_a_transaction_has_ended_upstream(world: World) 
     """Specification 25.55."""
     master = backup(world)
     answers = ask(master, 0)
-    source = upstream(world)
+    source = upstream(world, FEATURE_SYNC)
     message_id, _ = take_question(source, AskFetchVoted)
     answer(source, message_id, Error(ErrorCode.TID_NOT_FOUND.value, "it is not in progress"))
     code, text = refused(got(world, answers))
