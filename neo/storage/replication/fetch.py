@@ -21,6 +21,7 @@ from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     A,
     AddObject,
+    AddPreparedObject,
     AddTransaction,
     AskFetchObjects,
     AskFetchTransactions,
@@ -47,6 +48,20 @@ LOOK_SECONDS = 0.02
 
 class FetchFailed(Exception):
     """The rows of the source cannot be used; the message says why."""
+
+
+def checked_record(m: AddObject | AddPreparedObject, serial: bytes, source: Peer | None) -> Record:
+    """Return the record of a message of this source, at ``serial``. Raise FetchFailed if the data does
+    not match its checksum (specification 10.9)."""
+    deleted = m.checksum == ZERO_HASH and not m.data
+    if not deleted and sha1(m.data).digest() != m.checksum:
+        transaction = m.tid if isinstance(m, AddObject) else m.ttid
+        raise FetchFailed(
+            f"object {m.oid.hex()} of transaction {transaction.hex()} does not match its checksum: it was"
+            f" damaged in transit from {source}"
+        )
+    compression = None if deleted else m.compression
+    return Record(serial, None, compression, m.checksum, m.data, m.data_serial)
 
 
 @dataclass(eq=False, repr=False)
@@ -333,16 +348,7 @@ class Fetch:
     def _add_object(self, m: AddObject) -> None:
         if not self._wanted(self._first, m.tid, m.oid):
             return
-        deleted = m.checksum == ZERO_HASH and not m.data
-        if not deleted and sha1(m.data).digest() != m.checksum:
-            self._failure = (
-                f"object {m.oid.hex()} at {m.tid.hex()} does not match its checksum: it was damaged"
-                f" in transit from {self.source}"
-            )
-            return
-        compression = None if deleted else m.compression
-        record = Record(m.tid, None, compression, m.checksum, m.data, m.data_serial)
         try:
-            self._backend.add_object(m.oid, record)
-        except BackendRefused as e:
+            self._backend.add_object(m.oid, checked_record(m, m.tid, self.source))
+        except (BackendRefused, FetchFailed) as e:
             self._failure = str(e)

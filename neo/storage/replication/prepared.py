@@ -9,26 +9,18 @@ steps, and no more than this node reads. The rows of a transaction that ended me
 from __future__ import annotations
 
 from collections.abc import Iterable
-from hashlib import sha1
 
 from neo.node.peer import Peer
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import ZERO_HASH, ZERO_TID
+from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import AddPrepared, AddPreparedObject, AskFetchPrepared
-from neo.storage.backend.api import (
-    BackendRefused,
-    Check,
-    Decided,
-    Prepared,
-    Record,
-    TransactionMeta,
-)
+from neo.storage.backend.api import BackendRefused, Check, Decided, Prepared, TransactionMeta
 from neo.storage.cells import Cells
 from neo.storage.commit.participant import Participant
 from neo.storage.commit.prepared import check_partitions
 from neo.storage.commit.transactions import CellMode, Change
 from neo.storage.database import Database
-from neo.storage.replication.fetch import FetchFailed
+from neo.storage.replication.fetch import FetchFailed, checked_record
 
 
 class PreparedFetch:
@@ -93,7 +85,7 @@ class PreparedFetch:
                 self._add(message)
             else:
                 self._add_object(message)
-        except (BackendRefused, ErrorAnswer) as e:
+        except (BackendRefused, ErrorAnswer, FetchFailed) as e:
             self._failure = str(e)
 
     def _add(self, m: AddPrepared) -> None:
@@ -120,14 +112,6 @@ class PreparedFetch:
         if self._cells.mode(m.oid) is CellMode.ABSENT or locks.stored(m.ttid, m.oid) is not None:
             self._failure = f"object {m.oid.hex()} of a prepared transaction cannot be added"
             return
-        deleted = m.checksum == ZERO_HASH and not m.data
-        if not deleted and sha1(m.data).digest() != m.checksum:
-            self._failure = (
-                f"object {m.oid.hex()} of prepared transaction {m.ttid.hex()} does not match its"
-                f" checksum: it was damaged in transit from {self._source}"
-            )
-            return
-        compression = None if deleted else m.compression
-        record = Record(ZERO_TID, None, compression, m.checksum, m.data, m.data_serial)
+        record = checked_record(m, ZERO_TID, self._source)
         stored = self._backend.add_voted_object(m.ttid, m.oid, record)
         locks.restore_change(m.ttid, m.oid, Change(ZERO_TID, stored))
