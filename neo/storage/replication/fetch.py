@@ -23,6 +23,7 @@ from neo.protocol.packets import (
     AddObject,
     AddPreparedObject,
     AddTransaction,
+    AddVotedObject,
     AskFetchObjects,
     AskFetchTransactions,
     AskPackState,
@@ -50,7 +51,9 @@ class FetchFailed(Exception):
     """The rows of the source cannot be used; the message says why."""
 
 
-def checked_record(m: AddObject | AddPreparedObject, serial: bytes, source: Peer | None) -> Record:
+def checked_record(
+    m: AddObject | AddPreparedObject | AddVotedObject, serial: bytes, source: Peer | None
+) -> Record:
     """Return the record of a message of this source, at ``serial``. Raise FetchFailed if the data does
     not match its checksum (specification 10.9)."""
     deleted = m.checksum == ZERO_HASH and not m.data

@@ -14,19 +14,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from hashlib import sha1
 
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import ZERO_HASH, ZERO_TID
+from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import AddVoted, AddVotedObject, AnswerStoreVoted, AskStoreVoted
-from neo.storage.backend.api import BackendRefused, Record, TransactionMeta
+from neo.storage.backend.api import BackendRefused, TransactionMeta
 from neo.storage.cells import Cells
 from neo.storage.commit.locks import Locks
 from neo.storage.database import Database
 from neo.storage.events import CellsChanged, Part
+from neo.storage.replication.fetch import FetchFailed, checked_record
 
 logger = logging.getLogger("neo.storage")
 
@@ -101,18 +101,9 @@ class ReceivedVotes(Part):
             return
         if rows.failure is not None:
             return  # earlier rows may still be there
-        deleted = m.checksum == ZERO_HASH and not m.data
-        if not deleted and sha1(m.data).digest() != m.checksum:
-            rows.failure = (
-                f"object {m.oid.hex()} of transaction {m.ttid.hex()} does not match its checksum: it"
-                f" was damaged in transit from {source}"
-            )
-            return
-        compression = None if deleted else m.compression
-        record = Record(ZERO_TID, None, compression, m.checksum, m.data, m.data_serial)
         try:
-            self._backend.add_voted_object(m.ttid, m.oid, record)
-        except BackendRefused as e:
+            self._backend.add_voted_object(m.ttid, m.oid, checked_record(m, ZERO_TID, source))
+        except (BackendRefused, FetchFailed) as e:
             rows.failure = str(e)
         rows.oids.add(m.oid)
 
