@@ -102,8 +102,8 @@ class BackupProgress:
             self.remember()
 
     def synced(self, tid: bytes) -> None:
-        """Handle NotifySynced in VERIFYING: raise ``backup_tid``, before the transactions are validated
-        that make it true (specification 25.24)."""
+        """Handle NotifySynced in VERIFYING: raise ``backup_tid``, which is true of the transactions that
+        were validated before (specification 25.24)."""
         remembered = self._backend.get_config("backup_tid")
         if remembered is not None and remembered < tid.hex():
             self._backend.set_config("backup_tid", tid.hex())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from neo.master.cluster import Cluster
@@ -23,17 +22,16 @@ class Memory(NamedTuple):
         """The tid up to which the cells of all nodes that remember one are complete."""
         return min((tid for tid in self.tids.values() if tid is not None), default=None)
 
-    def finish(self, cluster: Cluster, locked: Iterable[bytes]) -> Memory:
-        """Tell storage nodes that their readable cells are complete up to the last of these tids
-        (specification 25.24), and return what they remember then. Call before ValidateTransaction.
+    def finished(self, cluster: Cluster, tid: bytes) -> Memory:
+        """Tell storage nodes that their readable cells are complete up to ``tid`` (specification 25.24),
+        and return what they remember then. Call after ValidateTransaction: a node that is lost between
+        must not remember what it drops if it comes back without those that have the lock.
 
-        ``locked``: transactions that nodes with readable cells have locked. Only a synchronous backup
-        locks any: all its readable cells had the earlier ones, and the rows of the last one. A vote of a
-        transaction that another node has says nothing: it may have been fetched there, by an order.
+        ``tid``: of the last transaction that nodes with readable cells have locked. Only a synchronous
+        backup locks any: all its readable cells had the earlier ones, and the rows of the last one. A
+        vote of a transaction that another node has says nothing: it may have been fetched there, by an
+        order.
         """
-        tid = max(locked, default=None)
-        if tid is None:
-            return self
         table = cluster.partitions
         unaware = {nid for partition, nid in self.unaware if nid in table.readable(partition)}
         readable = table.nodes(readable_only=True) - unaware

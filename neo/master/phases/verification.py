@@ -37,8 +37,7 @@ async def verify(cluster: Cluster, core: Core, memory: Memory | None) -> Found:
     Storage nodes that are lost meanwhile are left out. If one is needed, this workflow is cancelled.
     """
     voted, locked, behind = await _interrupted(cluster)
-    if memory is not None:
-        memory = memory.finish(cluster, locked.values())
+    last = max(locked.values(), default=None)
     prepared = await _prepared(cluster)
     whole = complete(cluster, prepared)
     locked = {ttid: tid for ttid, tid in behind.items() if ttid not in whole} | locked
@@ -51,6 +50,8 @@ async def verify(cluster: Cluster, core: Core, memory: Memory | None) -> Found:
             if peer is not None:
                 logger.info("transaction %s is finished as %s on %r", ttid.hex(), tid.hex(), peer)
                 peer.send(ValidateTransaction(ttid, tid))
+    if memory is not None and last is not None:
+        memory = memory.finished(cluster, last)
     await _last_ids(cluster, core)
     for ttid in (*voted, *_named(prepared)):
         cluster.tids.seen(ttid)
