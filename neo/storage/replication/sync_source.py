@@ -39,6 +39,8 @@ logger = logging.getLogger("neo.storage")
 
 #: A subscriber that has not stored a transaction after this time is disconnected.
 STORE_SECONDS = 3.0
+#: A timer may be a little early by the clock that it looks at, which is rounded.
+ROUNDING_SECONDS = 0.001
 #: Bytes that are sent before it is looked whether the subscriber reads them, and the pause while it does
 #: not. They bound the output to each subscriber for each transaction that is voting.
 STEP_BYTES = 64 << 10
@@ -147,7 +149,9 @@ class SyncSource(Part):
         oldest = min(began for began, _ in subscriber.pending.values())
         subscriber.watched = True
         left = oldest + STORE_SECONDS - self._core.host.monotonic()
-        self._database.call_later(max(0.0, left), lambda: self._look(peer, subscriber))
+        self._database.call_later(
+            max(ROUNDING_SECONDS, left), lambda: self._look(peer, subscriber)
+        )
 
     def _look(self, peer: Peer, subscriber: _Subscriber) -> None:
         subscriber.watched = False

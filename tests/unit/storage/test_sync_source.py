@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha1
 
 import pytest
@@ -240,6 +241,29 @@ def test_a_subscriber_that_is_silent_is_disconnected(
     assert not voted and not backup.closed
     world.host.advance(0.1)
     assert backup.closed and voted == [AnswerStoreTransaction()]
+
+
+def test_a_look_that_is_early_by_rounding_is_repeated_later(
+    world: World, master: End, client: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timer without a delay would be early again, for ever."""
+    world.host.now = 2.9574963966907064
+    backup = subscriber(world, 0)
+    assert store(client, 10, 2) is None
+    vote_later(client, 10, 2)
+    world.settle()
+    delays = list[float]()
+    call_later = world.host.call_later
+
+    def recorded(delay: float, callback: Callable[[], None]) -> object:
+        delays.append(delay)
+        return call_later(delay, callback)
+
+    monkeypatch.setattr(world.host, "call_later", recorded)
+    world.host.advance(STORE_SECONDS)
+    assert not backup.closed and 0.0 not in delays
+    world.host.advance(0.001)
+    assert backup.closed
 
 
 def test_each_vote_has_its_own_time(world: World, master: End, client: End) -> None:
