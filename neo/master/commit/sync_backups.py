@@ -184,8 +184,9 @@ class SyncBackups:
         self._watch(backup)
 
     def _watch(self, backup: SyncBackup) -> None:
-        """Lose the backup when an answer is late."""
-        if backup.watched or not backup.asked:
+        """Lose the backup when an answer is late, unless commits wait for it in any case: it may fetch a
+        large transaction."""
+        if backup.watched or not backup.asked or self._stops:
             return
         oldest = min(backup.asked.values())
         backup.watched = True
@@ -317,8 +318,12 @@ class SyncBackups:
         rows: list[SyncRow] = []
         for backup in self._backups.values():
             seconds = None if backup.in_sync is None else max(0.0, now - backup.in_sync)
-            tid = backup.tid
-            if backup.leased:
+            tid, since, reason = backup.tid, backup.since, backup.reason
+            late = now - min(backup.asked.values(), default=now)
+            if late > self._timeout:
+                state, since = "lost", self._core.host.time() - late
+                reason = f"it has not locked a transaction for {late:.0f} seconds"
+            elif backup.leased:
                 state, tid, seconds = "sync", self._cluster.last_tid, 0.0
             elif backup.peer is not None:
                 state = "joining"
@@ -326,7 +331,7 @@ class SyncBackups:
                 state = "lost"
             else:
                 state = "async" if backup.on else "off"
-            rows.append((backup.name, state, backup.since, tid, seconds, backup.reason))
+            rows.append((backup.name, state, since, tid, seconds, reason))
         return rows
 
     def switch(self, name: str, on: bool) -> None:

@@ -96,8 +96,10 @@ class UpstreamLinks(Part):
         self._receiver = receiver
         self._votes = votes
         self._peers: dict[Address, Peer] = {}
-        #: Those on which votes are sent.
-        self._subscribed: dict[Peer, None] = {}
+        #: Those on which votes are sent: how many fetches of votes are in progress.
+        self._subscribed: dict[Peer, int] = {}
+        #: Those of them that are closed when no fetch is in progress.
+        self._closing: dict[Peer, None] = {}
         #: Connections that are not accepted yet.
         self._dialed: dict[Address, Future[Peer]] = {}
 
@@ -145,22 +147,38 @@ class UpstreamLinks(Part):
     def lost(self, peer: Peer) -> None:
         self._peers = {address: p for address, p in self._peers.items() if p is not peer}
         self._subscribed.pop(peer, None)
+        self._closing.pop(peer, None)
 
     def subscribe(self, peer: Peer) -> None:
-        """Note that the peer sends its votes from now on."""
-        self._subscribed[peer] = None
+        """Note a fetch of a vote that begins: the peer sends its votes from now on."""
+        self._subscribed[peer] = self._subscribed.get(peer, 0) + 1
+        self._closing.pop(peer, None)
+
+    def fetched(self, peer: Peer) -> None:
+        """Note the end of such a fetch."""
+        if peer in self._subscribed:
+            self._subscribed[peer] -= 1
+            if peer in self._closing:
+                self._close(peer)
 
     def unsubscribe(self) -> None:
-        """Close the connections on which votes are sent, and drop those that are not confirmed. Fetches
-        begin again on new ones."""
+        """Close the connections on which votes are sent, and drop those that are not confirmed: when what
+        is being fetched is here. Fetches of other rows begin again on new connections."""
         for peer in list(self._subscribed):
-            peer.close()
-            self.lost(peer)
-            self._votes.source_lost(peer)
+            self._close(peer)
+
+    def _close(self, peer: Peer) -> None:
+        if self._subscribed[peer]:
+            self._closing[peer] = None
+            return
+        peer.close()
+        self.lost(peer)
+        self._votes.source_lost(peer)
 
     def operation_stopped(self) -> None:
         self._dialed.clear()
         self._subscribed.clear()
+        self._closing.clear()
         peers, self._peers = self._peers, {}
         for peer in peers.values():
             peer.close()

@@ -37,7 +37,8 @@ from neo.storage.serving.handler import refusal
 
 logger = logging.getLogger("neo.storage")
 
-#: A subscriber that has not stored a transaction after this time is disconnected.
+#: A subscriber that has not stored a transaction after this time is disconnected. The time begins again
+#: when it has read rows for which others had to wait: it may be long until a large transaction is sent.
 STORE_SECONDS = 3.0
 #: A timer may be a little early by the clock that it looks at, which is rounded.
 ROUNDING_SECONDS = 0.001
@@ -52,6 +53,8 @@ OVERHEAD_BYTES = 60
 @dataclass(eq=False, slots=True)
 class _Subscriber:
     partitions: set[int] = field(default_factory=set)
+    #: When it read what others waited for.
+    progress: float = 0.0
     #: What is being sent and stored: when each transaction voted, and what waits for it, by ttid.
     #: Bound: the transactions that are voting.
     pending: dict[bytes, tuple[float, _Push]] = field(default_factory=dict)
@@ -123,7 +126,8 @@ class SyncSource(Part):
 
         refused = None
         try:
-            if not await self._send(peer, ttid, partitions, metadata, stored, goes_on):
+            rows = self._rows(ttid, partitions, metadata, stored)
+            if not await self._send(peer, subscriber, rows, goes_on):
                 return
             await peer.ask(AskStoreVoted(ttid, list(partitions)))
         except ConnectionLost:
@@ -148,7 +152,7 @@ class SyncSource(Part):
             return
         oldest = min(began for began, _ in subscriber.pending.values())
         subscriber.watched = True
-        left = oldest + STORE_SECONDS - self._core.host.monotonic()
+        left = max(oldest, subscriber.progress) + STORE_SECONDS - self._core.host.monotonic()
         self._database.call_later(
             max(ROUNDING_SECONDS, left), lambda: self._look(peer, subscriber)
         )
@@ -156,7 +160,8 @@ class SyncSource(Part):
     def _look(self, peer: Peer, subscriber: _Subscriber) -> None:
         subscriber.watched = False
         limit = self._core.host.monotonic() - STORE_SECONDS
-        if any(began <= limit for began, _ in subscriber.pending.values()):
+        late = any(began <= limit for began, _ in subscriber.pending.values())
+        if late and subscriber.progress <= limit:
             logger.warning("%r did not store a transaction in time: it is disconnected", peer)
             peer.lost("it does not store what it was sent")
         else:
@@ -206,9 +211,8 @@ class SyncSource(Part):
                 await self._core.sleep(FULL_SECONDS)
             metadata, stored, checks = self._backend.prepared_rows(m.ttid)
             found = metadata is not None or stored or checks
-            if found and await self._send(
-                peer, m.ttid, m.partition_list, metadata, stored, goes_on
-            ):
+            rows = self._rows(m.ttid, m.partition_list, metadata, stored)
+            if found and await self._send(peer, subscriber, rows, goes_on):
                 peer.answer(message_id, AnswerFetchVoted(m.ttid))
             else:
                 peer.refuse(
@@ -228,21 +232,22 @@ class SyncSource(Part):
     async def _send(
         self,
         peer: Peer,
-        ttid: bytes,
-        partitions: Collection[int],
-        metadata: TransactionMeta | None,
-        stored: Sequence[Stored],
+        subscriber: _Subscriber,
+        rows: Iterator[tuple[Message, int]],
         goes_on: Callable[[], bool],
     ) -> bool:
         """Send rows in their order, no faster than the peer reads them. Return False if the peer is lost
         or ``goes_on`` became false."""
         buffered = 0
-        for message, size in self._rows(ttid, partitions, metadata, stored):
+        for message, size in rows:
             if buffered > STEP_BYTES or peer.full:
                 buffered = 0
                 await self._core.sleep(0.0)
+                waited = peer.full
                 while peer.full and not peer.closed:
                     await self._core.sleep(FULL_SECONDS)
+                if waited:
+                    subscriber.progress = self._core.host.monotonic()
             if peer.closed or not goes_on():
                 return False
             peer.send(message)

@@ -99,8 +99,11 @@ class VoteFetch:
                 source = await self._connect(m.upstream_name, address)
                 self.votes.forget(m.ttid, set(partitions).intersection(lacking()))
                 self.upstream.subscribe(source)
-                await source.ask(AskFetchVoted(m.ttid, partitions))
-                self.votes.arrived(source, m.ttid, partitions)
+                try:
+                    await source.ask(AskFetchVoted(m.ttid, partitions))
+                    self.votes.arrived(source, m.ttid, partitions)
+                finally:
+                    self.upstream.fetched(source)
         if lack := lacking():
             raise ErrorAnswer(
                 ErrorCode.INCOMPLETE_TRANSACTION, f"rows are missing in partition {lack[0]}"

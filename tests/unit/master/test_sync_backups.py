@@ -167,6 +167,20 @@ def test_a_backup_that_is_too_slow_is_lost() -> None:
     assert finished.done
 
 
+def test_with_the_policy_to_stop_no_lock_is_late_but_operators_are_told() -> None:
+    """Specification 25.16, 25.45: it may be fetching a large transaction, and would begin anew."""
+    world = SyncWorld(policy=SyncPolicy.STOP)
+    backup = world.in_sync()
+    finished = world.finish()
+    for _ in range(int(2 * TIMEOUT / 0.5)):
+        world.host.advance(0.5)
+        backup.ask(AskSyncLease()).result()
+    assert world.state()[1::4] == ("lost", "it has not locked a transaction for 6 seconds")
+    acknowledge(backup)
+    assert finished.done
+    assert world.state()[1] == "sync"
+
+
 def test_an_answer_that_comes_after_the_loss_ends_the_wait() -> None:
     """Specification 25.4: the backup has the transaction."""
     world = SyncWorld()

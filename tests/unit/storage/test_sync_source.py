@@ -309,6 +309,29 @@ def test_a_subscriber_that_does_not_read_gets_no_more(
     assert voted == [AnswerStoreTransaction()]
 
 
+def test_a_subscriber_that_reads_a_large_transaction_slowly_is_not_late(
+    world: World, master: End, client: End
+) -> None:
+    """Specification 25.8: the time to store begins again when it has read what others waited for."""
+    backup = subscriber(world, 0)
+    for oid in (2, 4, 6):
+        assert client.ask(store_request(10, oid, 0, bytes([oid]) * (STEP_BYTES + 1))).locked is None
+    backup.peer.slow()
+    backup.unsent = PEER_BYTES + 1
+    voted = vote_later(client, 10, 2, 4, 6)
+    world.host.advance(STORE_SECONDS - 0.2)
+    backup.unsent = 0
+    backup.peer.drained()
+    for _ in range(5):
+        world.host.advance(FULL_SECONDS)
+    del backup.inbox[:4]
+    world.host.advance(STORE_SECONDS - 0.2)
+    assert not backup.closed and not voted
+    stored(backup, 10, 0)
+    world.settle()
+    assert voted == [AnswerStoreTransaction()]
+
+
 # -- ends ------------------------------------------------------------------------------------------
 
 

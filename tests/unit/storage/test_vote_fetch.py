@@ -261,6 +261,21 @@ def test_a_node_of_a_backup_that_leaves_ends_its_subscriptions(
     assert answered(again, world) == AnswerVoted(p64(30))
 
 
+def test_what_is_being_fetched_arrives_before_the_subscription_ends(
+    world: World, master: End, source: End
+) -> None:
+    """Specification 25.18: a large prepared transaction would never be had."""
+    asked = ask_voted(master, 10, 2, 3, sources=BOTH, mark=MARK)
+    message_id = fetch(source, 10, 0, 1)
+    master.send(NotifyLeft())
+    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
+    send(source, 10, 1, row(10, 3, b"y"))
+    assert not source.closed
+    answer(source, message_id, AnswerFetchVoted(p64(10)))
+    assert answered(asked, world) == AnswerVoted(p64(10))
+    assert source.closed and kept(world, 10) == [p64(2), p64(3)]
+
+
 # -- marks -----------------------------------------------------------------------------------------
 
 
