@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -10,23 +11,28 @@ from tests.support.mariadb import Server, running_server
 from tests.zodb.fleet import Fleet
 
 GetFleet = Callable[..., Fleet]
+#: Every cluster has a synchronous backup (docs/testing.md).
+SYNC = bool(os.environ.get("NEO_ZODB_SYNC"))
 
 
 @pytest.fixture(scope="session")
 def fleets() -> Iterator[GetFleet]:
-    """Return the function from (storages, backend, number, replicas) to the process that runs such
+    """Return the function from (storages, backend, number, replicas, sync) to the process that runs such
     clusters, started on demand."""
-    running: dict[tuple[int, str, int, int], Fleet] = {}
+    running: dict[tuple[int, str, int, int, bool], Fleet] = {}
     servers: list[Server] = []
     with ExitStack() as stack:
 
-        def get(storages: int, backend: str, number: int = 0, replicas: int = 0) -> Fleet:
-            key = storages, backend, number, replicas
+        def get(
+            storages: int, backend: str, number: int = 0, replicas: int = 0, sync: bool = SYNC
+        ) -> Fleet:
+            key = storages, backend, number, replicas, sync
             if key not in running:
                 if backend == "mariadb" and not servers:
                     servers.append(stack.enter_context(running_server()))
                 server = servers[0] if backend == "mariadb" else None
-                running[key] = stack.enter_context(Fleet(storages, backend, server, replicas))
+                fleet = Fleet(storages, backend, server, replicas, sync=sync)
+                running[key] = stack.enter_context(fleet)
             return running[key]
 
         yield get

@@ -4,6 +4,9 @@ and without a replica, and with four and two replicas.
 The tests come unchanged from ``ZODB.tests``; this module only opens storages. Each test runs a second
 time through HexStorage, a wrapper that transforms every record. ``NEO_ZODB_WHOLE=1`` also runs four
 nodes and two replicas in every combination.
+
+Suites of conflicts, undo, packs, threads and recovery run once more on a cluster with a synchronous
+backup; with ``NEO_ZODB_SYNC=1`` every cluster has one.
 """
 
 from __future__ import annotations
@@ -34,24 +37,26 @@ from ZODB.tests import (
 from ZODB.tests.hexstorage import HexStorage
 from ZODB.tests.StorageTestBase import StorageTestBase
 
-from tests.zodb.conftest import GetFleet
+from tests.zodb.conftest import SYNC, GetFleet
 
 WHOLE = bool(os.environ.get("NEO_ZODB_WHOLE"))
 
 
 class Opening(StorageTestBase):
-    """Opens a storage. Subclasses below set ``backend``, ``storages``, ``replicas`` and ``wrap``."""
+    """Opens a storage. Subclasses below set ``backend``, ``storages``, ``replicas``, ``sync`` and
+    ``wrap``."""
 
     backend: str
     storages: int
     replicas: int
+    sync: bool
     wrap = staticmethod(lambda storage: storage)
     use_extension_bytes = True
 
     @pytest.fixture(autouse=True)
     def _fleet(self, fleets: GetFleet) -> None:
         # Before setUp(), which changes the directory for temporary files.
-        self.cluster = fleets(self.storages, self.backend, 0, self.replicas)
+        self.cluster = fleets(self.storages, self.backend, 0, self.replicas, self.sync)
 
     def setUp(self) -> None:
         super().setUp()
@@ -86,12 +91,25 @@ class StorageMixins(
     __test__ = False
 
 
+class SyncMixins(
+    Opening,
+    ConflictResolution.ConflictResolvingStorage,
+    ConflictResolution.ConflictResolvingTransUndoStorage,
+    MTStorage.MTStorage,
+    TransactionalUndoStorage.TransactionalUndoStorage,
+    PackableStorage.PackableUndoStorage,
+):
+    """What is most likely to go wrong with a synchronous backup, which takes three seconds to start."""
+
+    __test__ = False
+
+
 class RecoveryMixin(Opening, RecoveryStorage.RecoveryStorage):
     __test__ = False
 
     @pytest.fixture(autouse=True)
     def _other_fleet(self, fleets: GetFleet) -> None:
-        self.other_cluster = fleets(self.storages, self.backend, 1, self.replicas)
+        self.other_cluster = fleets(self.storages, self.backend, 1, self.replicas, self.sync)
 
     def setUp(self) -> None:
         super().setUp()
@@ -131,6 +149,23 @@ def _shapes(backend: str) -> Iterator[tuple[int, int, bool]]:
             yield 4, 2, hexed
 
 
+def _class(
+    base: type, name: str, backend: str, storages: int, replicas: int, sync: bool, hexed: bool = False
+) -> type[unittest.TestCase]:
+    attributes: dict[str, Any] = {
+        **_tests(base),
+        "__test__": True,
+        "__module__": __name__,
+        "backend": backend,
+        "storages": storages,
+        "replicas": replicas,
+        "sync": sync,
+    }
+    if hexed:
+        attributes["wrap"] = staticmethod(HexStorage)
+    return type(name, (base,), attributes)
+
+
 def _classes() -> dict[str, type[unittest.TestCase]]:
     classes: dict[str, type[unittest.TestCase]] = {}
     for backend in ("sqlite", "mariadb"):
@@ -138,17 +173,11 @@ def _classes() -> dict[str, type[unittest.TestCase]]:
             for base in (StorageMixins, RecoveryMixin, ZODBMixin):
                 name = f"{base.__name__}_{backend}_{storages}"
                 name += f"{('', '_replica', '_replicas')[replicas]}{'_hex' if hexed else ''}"
-                attributes: dict[str, Any] = {
-                    **_tests(base),
-                    "__test__": True,
-                    "__module__": __name__,
-                    "backend": backend,
-                    "storages": storages,
-                    "replicas": replicas,
-                }
-                if hexed:
-                    attributes["wrap"] = staticmethod(HexStorage)
-                classes[name] = type(name, (base,), attributes)
+                classes[name] = _class(base, name, backend, storages, replicas, SYNC, hexed)
+    if not SYNC:
+        for base in (SyncMixins, RecoveryMixin):
+            name = f"{base.__name__}_sync_backup"
+            classes[name] = _class(base, name, "sqlite", 3, 1, True)
     return classes
 
 
