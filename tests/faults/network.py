@@ -20,7 +20,7 @@ HUB = "10.77.0.1"
 #: The hardware address of a station that does not exist: packets to it are lost.
 _NOBODY = "02:00:00:00:00:01"
 #: Debian installs it into a folder that is not in every PATH.
-_IP = shutil.which("ip", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") or "ip"
+IP = shutil.which("ip", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") or "ip"
 #: A namespace is created within milliseconds.
 _DEADLINE_SECONDS = 30
 
@@ -45,7 +45,8 @@ def isolated(command: Sequence[str]) -> list[str]:
     return [*unshare, *command]
 
 
-def _run(*command: str) -> None:
+def run(*command: str) -> None:
+    """Run a command. Raise NetworkError if it fails."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise NetworkError(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -58,14 +59,14 @@ class Machine:
         self.address = f"10.77.0.{number}"
         self._cable = f"cable{number}"
         self._sleeper = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
-        self.prefix = ["nsenter", "--target", str(self._sleeper.pid), "--net"]
+        self.pid = str(self._sleeper.pid)
+        self.prefix = ["nsenter", "--target", self.pid, "--net"]
         self._wait()
-        pid = str(self._sleeper.pid)
-        _run(_IP, "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", pid)
-        _run(_IP, "link", "set", self._cable, "master", "switch", "up")
-        _run(*self.prefix, _IP, "address", "add", f"{self.address}/24", "dev", "eth0")
-        _run(*self.prefix, _IP, "link", "set", "eth0", "up")
-        _run(*self.prefix, _IP, "link", "set", "lo", "up")
+        run(IP, "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", self.pid)
+        run(IP, "link", "set", self._cable, "master", "switch", "up")
+        run(*self.prefix, IP, "address", "add", f"{self.address}/24", "dev", "eth0")
+        run(*self.prefix, IP, "link", "set", "eth0", "up")
+        run(*self.prefix, IP, "link", "set", "lo", "up")
 
     def _wait(self) -> None:
         ours = os.readlink("/proc/self/ns/net")
@@ -77,25 +78,25 @@ class Machine:
 
     def unplug(self) -> None:
         """Cut the machine off from all others, in both directions."""
-        _run(_IP, "link", "set", self._cable, "down")
+        run(IP, "link", "set", self._cable, "down")
 
     def plug(self) -> None:
-        _run(_IP, "link", "set", self._cable, "up")
+        run(IP, "link", "set", self._cable, "up")
 
     def set_mtu(self, size: int) -> None:
         """Set the MTU of the cable: larger packets are lost in both directions."""
-        _run(_IP, "link", "set", self._cable, "mtu", str(size))
-        _run(*self.prefix, _IP, "link", "set", "eth0", "mtu", str(size))
+        run(IP, "link", "set", self._cable, "mtu", str(size))
+        run(*self.prefix, IP, "link", "set", "eth0", "mtu", str(size))
 
     def lose(self, other: Machine) -> None:
         """Lose the packets from this machine to another one; the other direction stays open."""
         where = ["to", other.address, "dev", "eth0"]
-        _run(
-            *self.prefix, _IP, "neighbour", "replace", *where, "lladdr", _NOBODY, "nud", "permanent"
+        run(
+            *self.prefix, IP, "neighbour", "replace", *where, "lladdr", _NOBODY, "nud", "permanent"
         )
 
     def find(self, other: Machine) -> None:
-        _run(*self.prefix, _IP, "neighbour", "del", other.address, "dev", "eth0")
+        run(*self.prefix, IP, "neighbour", "del", other.address, "dev", "eth0")
 
     def close(self) -> None:
         self._sleeper.kill()
@@ -107,10 +108,10 @@ class Network:
     off."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        _run(_IP, "link", "set", "lo", "up")
-        _run(_IP, "link", "add", "switch", "type", "bridge")
-        _run(_IP, "address", "add", f"{HUB}/24", "dev", "switch")
-        _run(_IP, "link", "set", "switch", "up")
+        run(IP, "link", "set", "lo", "up")
+        run(IP, "link", "add", "switch", "type", "bridge")
+        run(IP, "address", "add", f"{HUB}/24", "dev", "switch")
+        run(IP, "link", "set", "switch", "up")
         self.machines = {name: Machine(number) for number, name in enumerate(names, 2)}
 
     def close(self) -> None:
