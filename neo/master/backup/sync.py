@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -68,8 +69,13 @@ LEASE_INTERVAL = 0.5
 LEASE_SECONDS = 2.0
 #: The upstream cluster waits so long for the first lease (specification 25.13).
 JOIN_SECONDS = 1.0
-#: Pause before the backup joins again (specification 25.18).
+#: What was heard of in this time need not be complete to join: it is complete soon when the upstream
+#: cluster waits. Under load a backup that follows by orders is never nearer (specification 25.61).
+NEAR_SECONDS = 2.0
+#: Pause before the backup joins again (specification 25.18). It doubles when the backup joined in vain,
+#: because commits waited for it.
 RETRY_SECONDS = 1.0
+RETRY_SECONDS_MAX = 8.0
 #: Locks are held back for so long while a cell becomes readable (specification 25.41). Then they go on
 #: for twice the time, even if the cell never comes to its end.
 HOLD_SECONDS = 1.0
@@ -153,7 +159,9 @@ class Synchronous:
         self._taken = ZERO_TID
         #: The last transaction that had been heard of at the last tick.
         self._seen = ZERO_TID
-        self._join_again = 0.0
+        #: The same of the last ticks, the oldest first.
+        self._heard: deque[bytes] = deque([ZERO_TID], int(NEAR_SECONDS / TICK_SECONDS))
+        self._join_again, self._retry = 0.0, RETRY_SECONDS
         #: Until when the backup was in sync; None if it never was.
         self._until: float | None = None
         #: Since when it is in sync, or is not (specification 25.47); and why it is not.
@@ -204,6 +212,8 @@ class Synchronous:
     def followed(self, peer: Peer, source: Source) -> None:
         """Join when the backup is near the end of the upstream cluster, which is followed from now on."""
         self._source, self._seen = source, self._cells.last
+        self._heard.clear()
+        self._heard.append(self._seen)
         self._explain("it is not near the end of the upstream cluster yet")
         if source.synchronous:
             self._tick(peer, source)
@@ -253,6 +263,7 @@ class Synchronous:
         if self._cells.joining():
             self._marks.ask()
         self._seen = self._cells.last
+        self._heard.append(self._seen)
         self._core.call_later(TICK_SECONDS, lambda: self._tick(peer, source))
 
     # -- join and leave ------------------------------------------------------------------------------
@@ -264,7 +275,7 @@ class Synchronous:
         if unable := self._unable():
             self._explain(f"{format_nids(unable)} must be updated to take part")
             return False
-        return self._cells.complete >= self._seen
+        return self._cells.complete >= self._heard[0]
 
     def _unable(self) -> list[int]:
         """Return the nodes with readable cells that do not know synchronous backups."""
@@ -301,7 +312,9 @@ class Synchronous:
         if member is None:
             return
         now = self._now()
-        self._join_again = now + RETRY_SECONDS
+        self._join_again = now + self._retry
+        if member.tid is not None and not member.leased:
+            self._retry = min(2 * self._retry, RETRY_SECONDS_MAX)
         if member.leased:
             self._until = min(now, member.limit)
             self._since, self._reason = self._core.host.time(), reason
@@ -344,6 +357,7 @@ class Synchronous:
             return
         if not member.leased:
             member.leased, self._since = True, self._core.host.time()
+            self._retry = RETRY_SECONDS
             logger.info("this backup is in sync with its upstream cluster")
         member.limit = asked + LEASE_SECONDS
 

@@ -9,7 +9,9 @@ from neo.master.backup.sync import (
     JOIN_SECONDS,
     LEASE_INTERVAL,
     LEASE_SECONDS,
+    NEAR_SECONDS,
     RETRY_SECONDS,
+    RETRY_SECONDS_MAX,
     TICK_SECONDS,
 )
 from neo.protocol.enums import ErrorCode
@@ -81,6 +83,40 @@ def test_does_not_join_while_it_is_behind(world: SyncWorld) -> None:
     complete(20, storage)
     world.host.advance(TICK_SECONDS)
     assert upstream.has(AskJoinSync)
+
+
+def test_joins_though_it_follows_by_orders_a_moment_later_all_the_time(world: SyncWorld) -> None:
+    """Specification 25.61: under load it never comes nearer."""
+    upstream, (storage,) = world.backingup(last=8)
+    number = 8
+    while not upstream.has(AskJoinSync):
+        number += 8
+        assert number < 160, "it never joins"
+        upstream.send(InvalidateObjects(tid(number), [tid(1)]))
+        # What was heard of a second ago is complete.
+        done = number - 8 * int(1 / TICK_SECONDS)
+        if done > 0:
+            for partition in range(4):
+                storage.send(NotifyReplicationDone(partition, tid(done)))
+            complete(done, storage)
+        world.host.advance(TICK_SECONDS)
+    assert number > 8 * NEAR_SECONDS / TICK_SECONDS / 2
+
+
+def test_waits_longer_each_time_that_it_joined_in_vain(world: SyncWorld) -> None:
+    """Specification 25.61: commits wait for it each time."""
+    upstream, _ = world.backingup()
+    pauses: list[float] = []
+    for _ in range(5):
+        begin = world.host.monotonic()
+        while not upstream.has(AskJoinSync):
+            world.host.advance(TICK_SECONDS)
+            assert world.host.monotonic() - begin < 2 * RETRY_SECONDS_MAX
+        pauses.append(world.host.monotonic() - begin)
+        upstream.answer(upstream.take(AskJoinSync), AnswerJoinSync(tid(16), []))
+        while world.state == "joining":
+            world.host.advance(TICK_SECONDS)
+    assert pauses[1:] == [1.0, 2.0, 4.0, 8.0]
 
 
 def test_prepares_at_once_and_locks_when_all_cells_are_complete(world: SyncWorld) -> None:
