@@ -39,7 +39,7 @@ def main() -> int:
     if arguments.canaries:
         return hunt_all(arguments.jobs)
     if arguments.coverage:
-        return cover(arguments.seeds or SEEDS, arguments.seconds or 10.0, arguments.jobs)
+        return cover(arguments.seeds or SEEDS, options_of(arguments), arguments.jobs)
     options = options_of(arguments)
     seeds = arguments.seeds
     if seeds is None:

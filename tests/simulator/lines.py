@@ -6,7 +6,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.simulator.run import Options
 
 #: Percentage of the lines of each role that simulation must reach.
 LEAST = 90
@@ -44,18 +49,18 @@ exclude_also =
 """
 
 
-def cover(seeds: range, seconds: float, jobs: int) -> int:
+def cover(seeds: range, options: Options, jobs: int) -> int:
     """Run the seeds and print a report of each role. Return exit code 0 if all seeds pass and reach
     enough lines of every role."""
     with tempfile.TemporaryDirectory(prefix="neo-sim-") as folder:
         settings = Path(folder) / "settings"
         settings.write_text(_SETTINGS.format(concurrency=_concurrency()))
-        shares = [seeds[start::jobs] for start in range(min(jobs, len(seeds)))]
+        shares = _shares(seeds, jobs)
         processes = [
             subprocess.Popen(
                 _coverage(
                     settings, "run", f"--data-file={folder}/data.{i}", f"--include={_included()}",
-                    "-m", "tests.simulator.lines", f"{seconds:g}", *map(str, share),
+                    "-m", "tests.simulator.lines", *_arguments(share, options),
                 ),
                 env={**os.environ, "PYTHONHASHSEED": "0"},
             )
@@ -66,6 +71,13 @@ def cover(seeds: range, seconds: float, jobs: int) -> int:
         subprocess.run(_coverage(settings, "combine", "--quiet", data, folder), check=True)
         poor = [role for role in ROLES if not _report(settings, data, role)]
         return int(bool(failed or poor))
+
+
+def _shares(seeds: range, jobs: int) -> list[range]:
+    """Return ranges of about the same length, none of which is empty."""
+    count = min(jobs, len(seeds))
+    ends = [len(seeds) * index // count for index in range(count + 1)]
+    return [seeds[start:end] for start, end in pairwise(ends)]
 
 
 def _report(settings: Path, data: str, role: str) -> bool:
@@ -92,14 +104,19 @@ def _concurrency() -> str:
     return "greenlet,thread" if "greenlet" in sys.modules else "thread"
 
 
-def _run(seconds: float, seeds: list[int]) -> int:
-    """Run the seeds. This is the process that runs under coverage."""
-    from tests.simulator.run import Options
+def _arguments(seeds: range, options: Options) -> list[str]:
+    return ["--seeds", f"{seeds.start}:{seeds.stop}", *options.arguments().split()]
+
+
+def _run() -> int:
+    """Run the seeds of the command line. This is the process that runs under coverage."""
+    from tests.simulator.command_line import options_of, parser
     from tests.simulator.trial import attempt
 
-    failed = 0
-    for seed in seeds:
-        trial = attempt(seed, Options(seconds=seconds), twice=False)
+    arguments = parser(__doc__).parse_args()
+    options, failed = options_of(arguments), 0
+    for seed in arguments.seeds:
+        trial = attempt(seed, options, twice=False)
         if trial.result is None:
             print(f"seed {seed} failed after {trial.describe()}")
             failed += 1
@@ -107,4 +124,4 @@ def _run(seconds: float, seeds: list[int]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_run(float(sys.argv[1]), list(map(int, sys.argv[2:]))))
+    sys.exit(_run())
