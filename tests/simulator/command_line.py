@@ -12,10 +12,8 @@ from dataclasses import replace
 
 from tests.simulator.canaries import CANARIES
 from tests.simulator.disk import DISKS
-from tests.simulator.faults import KINDS
-from tests.simulator.master_faults import MASTER_KINDS
 from tests.simulator.run import Options
-from tests.simulator.shrink import KNOB_NAMES, SITES
+from tests.simulator.shrink import FAULTS, KNOB_NAMES, SITES
 from tests.simulator.workloads import WORKLOADS
 
 
@@ -29,8 +27,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     add("--seeds", type=_seeds, help="FIRST:END, or one seed; default 0:100, or the canary's own")
     add("--seconds", type=float, help="virtual time with faults, 10 by default")
     add("--workloads", type=_names(WORKLOADS), help=f"names, of {','.join(WORKLOADS)}")
-    kinds = [*KINDS, *MASTER_KINDS]
-    add("--faults", type=_names([*kinds, "none"]), help=f"kinds, of {','.join(kinds)}; or none")
+    add("--faults", type=_names([*FAULTS, "none"]), help=f"kinds, of {','.join(FAULTS)}; or none")
     add("--sites", type=_names([*SITES, "none"]), help="fault sites that may fire; or none")
     add("--knobs", type=_names([*KNOB_NAMES, "none"]), help="knobs that may be turned; or none")
     add("--disk", choices=sorted(DISKS), help="default: chosen by the seed")

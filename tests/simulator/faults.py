@@ -76,7 +76,7 @@ class Faults:
             chosen += [name for name, chance in LATER.items() if later.random() < chance]
         # Without "none" and the kinds for several masters.
         self._kinds = [name for name in (chosen if names is None else names) if name in KINDS]
-        #: Whether no node or link fails: what is slow is then slow only because clients stand still.
+        #: Whether none of these faults makes a node or a link fail.
         self.calm = set(self._kinds) <= {STAND_STILL, INTERRUPTED}
         self._between = self._random.uniform(*BETWEEN_SECONDS)
         self._active = False

@@ -71,7 +71,7 @@ class Interrupts:
         lost = lost or isinstance(error, (OutcomeUnknownError, UnavailableError))
         # Visitors close their storage while they commit.
         lost = lost and "the storage is closed" not in str(error)
-        if lost and self.begun and run.faults.calm and not run.sites.fired:
+        if lost and self.begun and run.calm and not run.sites.fired:
             run.world.fail(Violation(f"an interrupt of another thread failed a call: {error}"))
 
     def wait_heard(self) -> None:

@@ -39,6 +39,7 @@ from tests.simulator.operator import MOST_REPLICAS, Operator
 from tests.simulator.oracles import judge
 from tests.simulator.process import Process
 from tests.simulator.replicas import check_packed, check_replicas
+from tests.simulator.site_faults import SiteFaults
 from tests.simulator.standing import Standing
 from tests.simulator.table_watch import check_tables, watched_tables
 from tests.simulator.workloads import LATER, WORKLOADS
@@ -182,6 +183,7 @@ class Run:
         self.broken_promises = BrokenPromises(self.clusters, Random(f"promises {seed}"))
         self.faults = Faults(self, options.faults)
         self.master_faults = MasterFaults(self, options.faults)
+        self.site_faults = SiteFaults(self, options.faults)
 
     def _choose_workloads(self) -> list[Workload]:
         random = self.world.random
@@ -207,6 +209,7 @@ class Run:
                 watched_administration(self.history),
                 watched_comparisons(self.world, lambda: self.old_disks.begun),
                 simulated_zodb(self.cluster.threads),
+                self.site_faults.watching(),
             ):
                 self._execute()
         finally:
@@ -219,7 +222,10 @@ class Run:
             self.history.acknowledged,
             len(self.history.attempts),
             len(self.history.reads),
-            self.faults.injected | self.master_faults.injected | self.sites.fired,
+            self.faults.injected
+            | self.master_faults.injected
+            | self.site_faults.injected
+            | self.sites.fired,
         )
 
     def _execute(self) -> None:
@@ -237,10 +243,11 @@ class Run:
         if self.backup is not None and not stops:
             with self._thinking(PROGRESS_THINK_SECONDS):
                 self.backup.start()
-        if self.faults.calm:
+        if self.calm:
             self.standing.watch()
         self.faults.start()
         self.master_faults.start()
+        self.site_faults.start()
         self.sites.start()
         world.run(self.options.seconds, EVENTS * len(self.clusters) * len(self.masters))
         self.faults.stop()
@@ -248,6 +255,7 @@ class Run:
         self.interrupts.stop()
         self.cloning.stop()
         self.master_faults.stop()
+        self.site_faults.stop()
         self.sites.stop()
         if self.backup is not None:
             self.backup.stop()
@@ -264,6 +272,11 @@ class Run:
             self.world.run(QUIET_SECONDS)
             self.backup.judge()
             self.backup.take_over()
+
+    @property
+    def calm(self) -> bool:
+        """Return whether no node or link fails: what is slow is slow only because clients stand still."""
+        return self.faults.calm and not self.site_faults.kinds
 
     @property
     def clusters(self) -> list[Cluster]:

@@ -20,6 +20,7 @@ from tests.simulator.faults import KINDS
 from tests.simulator.knobs import KNOBS, LATER_KNOBS
 from tests.simulator.master_faults import MASTER_KINDS
 from tests.simulator.run import Options
+from tests.simulator.site_faults import SITE_KINDS
 from tests.simulator.trial import Trial, attempt
 from tests.simulator.workloads import WORKLOADS
 
@@ -35,7 +36,7 @@ NONE = ("none",)
 #: Parts of a message that differ between two failures of one kind: ids and numbers.
 _VARYING = re.compile(r"\b[0-9a-f]{16}\b|\d+")
 SITES = tuple(site.name for site in FaultSite)
-FAULTS = (*KINDS, *MASTER_KINDS)
+FAULTS = (*KINDS, *MASTER_KINDS, *SITE_KINDS)
 KNOB_NAMES = tuple(knob.name for knob in (*KNOBS, *LATER_KNOBS))
 
 
