@@ -28,6 +28,8 @@ LASTING_SECONDS = (0.05, 8.0)
 DISTANCE_SECONDS = (0.01, 2.5)
 #: Longest time between a message and the end of the processes for which it was watched.
 AMBUSH_SECONDS = 0.004
+#: Longest time until a master starts again of whose end the backup has not heard.
+UNHEARD_SECONDS = 0.5
 #: Interval at which the operator switches a backup on again, at the end.
 LOOK_SECONDS = 1.0
 
@@ -99,9 +101,11 @@ class SiteFaults:
         one, other = ([process.host for process in _servers(cluster)] for cluster in clusters)
         return list(product(one, other))
 
-    def _cut(self) -> None:
+    def _cut_sites(self) -> None:
+        self._cut(both=self._random.random() < 0.6)
+
+    def _cut(self, both: bool) -> None:
         network, pairs = self._run.cluster.network, self._pairs()
-        both = self._random.random() < 0.6
         self._world.log("network", f"the sites are cut off{'' if both else ', in one direction'}")
         for one, other in pairs:
             network.cut(one, other)
@@ -139,6 +143,16 @@ class SiteFaults:
                 self._kill([other.master])
 
         self._later(kill_other, "kill the other master")
+
+    def _kill_unheard(self) -> None:
+        """Kill the primary master upstream while the backup cannot hear of it, for a shorter time than a
+        lease lasts."""
+        master = self._run.cluster.master
+        self._cut(both=True)
+        if master.alive:
+            master.kill()
+            seconds = self._random.random() * UNHEARD_SECONDS
+            self._world.call_later(seconds, master.revive, f"start {master.name}")
 
     def _lay_ambush(self) -> None:
         """Kill processes of one cluster soon after a message of a commit, a join or a lease."""
@@ -185,9 +199,10 @@ AMBUSH, SWITCH = "ambush", "switch-sync"
 SYNC_ONLY = (AMBUSH, SWITCH)
 
 SITE_KINDS: dict[str, Callable[[SiteFaults], None]] = {
-    "cut-sites": SiteFaults._cut,
+    "cut-sites": SiteFaults._cut_sites,
     "slow-sites": SiteFaults._slow,
     "kill-masters": SiteFaults._kill_masters,
+    "kill-unheard": SiteFaults._kill_unheard,
     AMBUSH: SiteFaults._lay_ambush,
     SWITCH: SiteFaults._switch,
 }
