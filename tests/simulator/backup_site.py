@@ -13,7 +13,8 @@ Its readers contribute to the oracles of the history. The backup has its own, to
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,8 @@ from tests.simulator.disk import SimDisk
 from tests.simulator.operator import Operator
 from tests.simulator.recorded import Recorded
 from tests.simulator.replicas import cell_rows, check_replicas, node_rows
-from tests.simulator.sync_watch import LOSS_CHANCE, SyncWatch
+from tests.simulator.sync_loss import Loss
+from tests.simulator.sync_watch import SyncWatch
 from tests.simulator.workloads.base import EXPECTED
 from tests.simulator.world import Violation, World
 
@@ -43,7 +45,9 @@ LOOK_SECONDS = 0.2
 BETWEEN_SECONDS = 3.0
 STORAGES_MAX = 3
 READ_PAUSE_SECONDS = 0.3
-#: Part of the synchronous backups without which the upstream cluster does not commit.
+#: Part of the synchronous backups whose upstream cluster is lost at the end, and of those without which
+#: the upstream cluster does not commit.
+LOSS_CHANCE = 0.6
 STOP_CHANCE = 0.25
 #: Number of transactions that are written to the backup after it has taken over.
 TRANSACTIONS = 5
@@ -101,14 +105,16 @@ class BackupSite:
         self.cluster.scrub_seconds = run.cluster.scrub_seconds
         run.cluster.backups.append(self.cluster.site.cluster)
         self._sync: SyncWatch | None = None
+        self._loss: Loss | None = None
         if sync:
             choices = Random(f"synchronous {world.seed}")
-            self._sync = SyncWatch(self.cluster, run.cluster, run.history, choices)
+            self._sync = SyncWatch(self.cluster, run.cluster, run.history)
             self.cluster.sync = True
             run.cluster.sync_backups.append(self.cluster.site.cluster)
             if choices.random() < STOP_CHANCE:
                 run.cluster.sync_policy = SyncPolicy.STOP
-            self._loses_upstream = choices.random() < LOSS_CHANCE
+            if choices.random() < LOSS_CHANCE:
+                self._loss = Loss(self.cluster, run.cluster, self._sync, choices)
         self.operator = Operator(self.cluster, random, run.history, rewindable=False)
         #: The greatest tid that any reader saw.
         self.shown = ZERO_TID
@@ -116,6 +122,15 @@ class BackupSite:
         self._reader: ClientProcess | None = None
         self._active = False
         self._leaving = self._entering = self._over = False
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside the block, check the promises of a synchronous backup at each commit."""
+        if self._sync is None:
+            yield
+        else:
+            with self._sync.watching():
+                yield
 
     def start(self) -> None:
         """Make the new cluster a backup."""
@@ -291,9 +306,9 @@ class BackupSite:
         self._over = True
         if self._sync is not None:
             self._sync.wait(world)
-            if self._loses_upstream:
-                self._survive(self._sync)
-                return
+        if self._loss is not None:
+            self._survive(self._loss)
+            return
         self._world.log("world", "the backup takes over")
         self._order(self.operator, ClusterState.STOPPING_BACKUP, self.cluster)
         self._write()
@@ -311,9 +326,9 @@ class BackupSite:
         self._order(run.operator, ClusterState.STOPPING_BACKUP, run.cluster)
         self._compare("after all", self._rows(run.cluster), self._rows(self.cluster), None)
 
-    def _survive(self, sync: SyncWatch) -> None:
+    def _survive(self, loss: Loss) -> None:
         """Lose the upstream cluster, and make the backup a cluster of its own."""
-        written = sync.lose_upstream(self._world)
+        loss.happen(self._world)
         self._order(self.operator, ClusterState.STOPPING_BACKUP, self.cluster)
         self._world.run(LOOK_SECONDS)
         objects: dict[bytes, set[bytes]] = {}
@@ -322,7 +337,7 @@ class BackupSite:
                 if row[0] == "obj":
                     tid = row[1].to_bytes(8, "big")
                     objects.setdefault(tid, set()).add(bytes.fromhex(row[2]))
-        sync.judge_loss(written, objects)
+        loss.judge(objects)
         self._write()
 
     def _order(self, operator: Operator, state: ClusterState, cluster: Cluster) -> None:

@@ -9,7 +9,7 @@ is compared with the tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -210,6 +210,7 @@ class Run:
                 watched_comparisons(self.world, lambda: self.old_disks.begun),
                 simulated_zodb(self.cluster.threads),
                 self.site_faults.watching(),
+                nullcontext() if self.backup is None else self.backup.watching(),
             ):
                 self._execute()
         finally:

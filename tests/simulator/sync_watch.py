@@ -1,65 +1,131 @@
-"""What a synchronous backup promises, and the loss of its upstream cluster (specification 25).
+"""What a synchronous backup promises (specification 25).
 
-* While the backup is in sync it has every transaction that a client was told to be committed, and
-  keeps these whatever fails afterwards: when it leaves backup mode they are there.
+* While the backup is in sync, the upstream cluster acknowledges nothing that the backup does not have
+  durably; with the policy to stop it acknowledges nothing without the backup at all.
+* What the backup had then it keeps, whatever fails afterwards: when it leaves backup mode it is there.
+* Readers of the backup see nothing before it can be seen upstream.
+* While the backup is in sync it keeps what is prepared upstream.
 * When nothing fails any more the backup joins, and stays in sync.
-* At the end of some runs the whole upstream cluster loses power while clients write and the backup is
-  in sync. Processes of the backup may fail, too. Then it takes over: nothing that was acknowledged is
-  missing, and each transaction is there as a whole or not at all.
+
+The loss of the upstream cluster is a part of its own (:mod:`tests.simulator.sync_loss`).
 """
 
 from __future__ import annotations
 
-from random import Random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from ZODB.Connection import TransactionMetaData
-
+from neo.master.backup.following import Backup
+from neo.master.backup.sync import Synchronous
+from neo.master.commit.coordinator import Coordinator
+from neo.master.commit.transactions import State, Transaction
+from neo.master.settings import SyncPolicy
+from neo.node.peer import Peer
+from neo.protocol.enums import ClusterState
 from neo.protocol.ids import ZERO_TID
-from tests.simulator.clients import ClientProcess
 from tests.simulator.cluster import HEAL_SECONDS, Cluster
 from tests.simulator.history import History
-from tests.simulator.workloads.base import EXPECTED
+from tests.simulator.planting import plant
 from tests.simulator.world import Violation, World
-
-#: Part of the runs with a synchronous backup that end with the loss of the upstream cluster.
-LOSS_CHANCE = 0.6
-#: Part of these in which processes of the backup are killed, too.
-BOTH_CHANCE = 0.5
-#: Longest time until the loss, and until a process that was killed starts again.
-LOSS_SECONDS = 2.0
-RESTART_SECONDS = 3.0
-#: Clients that write until the loss, and the objects in each of their transactions.
-WRITERS = 3
-OBJECTS = 4
-
-#: Oids of the transactions that were acknowledged, by tid; and of those that were not.
-Written = tuple[dict[bytes, list[bytes]], list[list[bytes]]]
 
 
 class SyncWatch:
     """``backup`` is a synchronous backup of ``upstream``."""
 
-    def __init__(
-        self, backup: Cluster, upstream: Cluster, history: History, random: Random
-    ) -> None:
+    def __init__(self, backup: Cluster, upstream: Cluster, history: History) -> None:
         self._backup = backup
         self._upstream = upstream
         self._history = history
-        self._random = random
         #: The greatest tid that the backup must have from now on.
         self.promised = ZERO_TID
 
     @property
+    def synchronous(self) -> Synchronous | None:
+        """Return what the primary master of the backup knows about this, if it is in backup mode."""
+        master = self._backup.master_core
+        return None if master is None else master.backup.synchronous
+
+    @property
     def in_sync(self) -> bool:
         """Return whether the backup says so."""
-        master = self._backup.master_core
-        synchronous = None if master is None else master.backup.synchronous
+        synchronous = self.synchronous
         return synchronous is not None and synchronous.in_sync
 
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside the block, fail the world when the upstream cluster acknowledges a transaction too
+        early, or the backup shows it too early."""
+        finish = Coordinator._finish
+
+        def watched(coordinator: Coordinator, transaction: Transaction[Peer]) -> None:
+            master = self._upstream.master_core
+            if master is not None and master.coordinator is coordinator:
+                assert transaction.tid is not None
+                self._acknowledged(coordinator, transaction.tid)
+            finish(coordinator, transaction)
+
+        show = Backup._show
+
+        def watched_show(backup: Backup, before: bytes) -> None:
+            master = self._backup.master_core
+            if master is not None and master.backup.current is backup:
+                self._shown(backup.cells.tid)
+            show(backup, before)
+
+        with plant([(Coordinator, "_finish", watched), (Backup, "_show", watched_show)]):
+            yield
+
+    def _acknowledged(self, coordinator: Coordinator, tid: bytes) -> None:
+        synchronous, world = self.synchronous, self._backup.world
+        if synchronous is None:
+            return
+        if synchronous.in_sync:
+            if synchronous.complete < tid:
+                world.fail(
+                    Violation(
+                        f"{tid.hex()} is acknowledged, and the backup, which is in sync, is complete up"
+                        f" to {synchronous.complete.hex()}"
+                    )
+                )
+        elif self._upstream.sync_policy is SyncPolicy.STOP and synchronous.last < tid:
+            # A backup that was switched off is not waited for when its last lease is over.
+            if not any(row[1] in ("off", "async") for row in coordinator.backups.rows()):
+                world.fail(Violation(f"{tid.hex()} is acknowledged without a backup"))
+
+    def _shown(self, tid: bytes) -> None:
+        upstream = self._upstream.master_core
+        if upstream is None or upstream.cluster.state is not ClusterState.RUNNING:
+            return
+        if tid > upstream.cluster.last_tid:
+            last = upstream.cluster.last_tid.hex()
+            self._backup.world.fail(
+                Violation(f"the backup shows {tid.hex()}, and the upstream cluster {last} only")
+            )
+
     def look(self) -> None:
-        """Note what the backup promises now. Call at any time, the more often the better."""
-        if self.in_sync:
-            self.promised = max(self.promised, self._history.acknowledged_tid)
+        """Check what the backup promises now, and note it. Call at any time, the more often the better.
+        Raise Violation."""
+        synchronous = self.synchronous
+        if synchronous is None:
+            return
+        synchronous.validate()
+        if not synchronous.in_sync:
+            return
+        self.promised = max(self.promised, self._history.acknowledged_tid)
+        if synchronous.complete < self.promised:
+            raise Violation(
+                f"the backup is in sync, and complete up to {synchronous.complete.hex()}, but"
+                f" {self.promised.hex()} was acknowledged"
+            )
+        upstream = self._upstream.master_core
+        if upstream is not None:
+            for transaction in upstream.coordinator.transactions.all():
+                ttid = transaction.ttid
+                if transaction.state is State.PREPARED and not synchronous.keeps(ttid):
+                    raise Violation(
+                        f"the backup is in sync, and transaction {ttid.hex()}, which is prepared"
+                        " upstream, is not prepared in it"
+                    )
 
     def judge(self, tid: bytes) -> None:
         """Raise Violation if a backup that was left at ``tid`` lacks what it promised."""
@@ -72,76 +138,3 @@ class SyncWatch:
     def wait(self, world: World) -> None:
         """Run until the backup is in sync."""
         world.run_until(lambda: self.in_sync, HEAL_SECONDS, "the backup is in sync")
-
-    # -- the loss of the upstream cluster ----------------------------------------------------------
-
-    def lose_upstream(self, world: World) -> Written:
-        """Kill the whole upstream cluster, for ever, at a moment in which clients write and the backup
-        is in sync. Return what they wrote."""
-        acknowledged: dict[bytes, list[bytes]] = {}
-        unknown: list[list[bytes]] = []
-        process = self._upstream.client()
-        for _ in range(WRITERS):
-            process.spawn(lambda: self._write(process, acknowledged, unknown), "writer")
-        world.run_until(lambda: len(acknowledged) > 1, HEAL_SECONDS, "clients write")
-        world.run(self._random.random() * LOSS_SECONDS)
-        self.wait(world)
-        told = dict(acknowledged)
-        world.log("world", "the upstream cluster is lost")
-        upstream = self._upstream
-        for server in dict.fromkeys([*upstream.masters.all, *upstream.servers]):
-            server.held = True
-            server.kill()
-        process.kill()
-        if self._random.random() < BOTH_CHANCE:
-            self._fail(world)
-        return told, unknown
-
-    def _write(
-        self,
-        process: ClientProcess,
-        acknowledged: dict[bytes, list[bytes]],
-        unknown: list[list[bytes]],
-    ) -> None:
-        storage = self._upstream.storage(process)
-        while True:
-            transaction = TransactionMetaData(description="before the loss")
-            try:
-                storage.tpc_begin(transaction)
-                oids = [storage.new_oid() for _ in range(OBJECTS)]
-                for oid in oids:
-                    storage.store(oid, ZERO_TID, b"before the loss", "", transaction)
-                storage.tpc_vote(transaction)
-                unknown.append(oids)
-                tid = storage.tpc_finish(transaction)
-            except EXPECTED:
-                storage.tpc_abort(transaction)
-            else:
-                unknown.remove(oids)
-                acknowledged[tid] = oids
-
-    def _fail(self, world: World) -> None:
-        """Kill some processes of the backup, which start again."""
-        servers = self._backup.servers
-        for server in self._random.sample(servers, self._random.randint(1, len(servers))):
-            server.kill()
-            world.call_later(
-                self._random.random() * RESTART_SECONDS, server.revive, f"{server.name} revival"
-            )
-
-    def judge_loss(self, written: Written, objects: dict[bytes, set[bytes]]) -> None:
-        """Raise Violation if something acknowledged is missing, or a transaction is there in part.
-        ``objects``: the oids in the tables of the backup, by tid."""
-        acknowledged, unknown = written
-        for tid, oids in acknowledged.items():
-            if missing := set(oids) - objects.get(tid, set()):
-                raise Violation(
-                    f"the backup lacks {len(missing)} objects of transaction {tid.hex()}, which was"
-                    " acknowledged before the upstream cluster was lost"
-                )
-        every = set().union(*objects.values())
-        for oids in unknown:
-            if (found := every.intersection(oids)) and len(found) < len(oids):
-                raise Violation(
-                    f"the backup has {len(found)} of {len(oids)} objects of a transaction"
-                )
