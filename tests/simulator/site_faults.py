@@ -26,6 +26,8 @@ BETWEEN_SECONDS = (0.3, 4.0)
 LASTING_SECONDS = (0.05, 8.0)
 #: Range of the latency between two sites: a round trip may take longer than the time-out of a lock.
 DISTANCE_SECONDS = (0.01, 2.5)
+#: Range of the time for which a storage node of the backup stands still.
+PAUSED_SECONDS = (2.0, 6.0)
 #: Longest time between a message and the end of the processes for which it was watched.
 AMBUSH_SECONDS = 0.004
 #: Longest time until a master starts again of whose end the backup has not heard.
@@ -154,6 +156,13 @@ class SiteFaults:
             seconds = self._random.random() * UNHEARD_SECONDS
             self._world.call_later(seconds, master.revive, f"start {master.name}")
 
+    def _pause_backup(self) -> None:
+        """Stop a storage node of the backup, for about the time-out of a lock. Its master has a lease."""
+        process = self._random.choice(self._run.clusters[1].storages)
+        process.pause()
+        seconds = self._random.uniform(*PAUSED_SECONDS)
+        self._world.call_later(seconds, process.resume, f"resume {process.name}")
+
     def _lay_ambush(self) -> None:
         """Kill processes of one cluster soon after a message of a commit, a join or a lease."""
         cluster = self._random.choice(self._run.clusters)
@@ -203,6 +212,7 @@ SITE_KINDS: dict[str, Callable[[SiteFaults], None]] = {
     "slow-sites": SiteFaults._slow,
     "kill-masters": SiteFaults._kill_masters,
     "kill-unheard": SiteFaults._kill_unheard,
+    "pause-backup": SiteFaults._pause_backup,
     AMBUSH: SiteFaults._lay_ambush,
     SWITCH: SiteFaults._switch,
 }

@@ -54,10 +54,11 @@ DISTANCE_SECONDS = 0.5
 LOSS_SECONDS = 2.0
 RESTART_SECONDS = 3.0
 #: Clients that write until the loss, the objects in each of their transactions, and the longest pause
-#: between two of them: the backup must be able to catch up.
+#: between two of them, while the backup is in sync and while it is not: it must be able to catch up.
 WRITERS = 3
 OBJECTS = 4
-PAUSE_SECONDS = 0.2
+PAUSE_SECONDS = 0.05
+CATCH_UP_SECONDS = 3.0
 #: Part of the transactions that are prepared, of these which are decided, and the others at most.
 PREPARED_CHANCE = 0.3
 DECIDED_CHANCE = 0.6
@@ -169,7 +170,8 @@ class Loss:
             if tid is not None:
                 self._written.unknown.remove(oids)
                 self._written.acknowledged[tid] = process.world.now, oids
-            current.sleep(self._random.random() * PAUSE_SECONDS * process.world.slowness)
+            longest = PAUSE_SECONDS if self._watch.in_sync else CATCH_UP_SECONDS
+            current.sleep(self._random.random() * longest * process.world.slowness)
 
     def _prepares(self) -> bool:
         few = len(self._written.prepared) < UNDECIDED_MAX
