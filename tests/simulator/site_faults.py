@@ -125,6 +125,15 @@ class SiteFaults:
             network.slow(other, one, seconds)
         self._later(network.heal, "heal network")
 
+    def _reset(self) -> None:
+        """Reset connections between the sites, whose processes all live on."""
+        pairs = {frozenset(pair) for pair in self._pairs()}
+        chance = self._random.choice((0.3, 1.0))
+        self._world.log("network", "connections between the sites are reset")
+        for end in self._run.cluster.network.connections:
+            if {end.host, end.other.host} in pairs and self._random.random() < chance:
+                end.sever()
+
     # -- processes ---------------------------------------------------------------------------------
 
     def _kill(self, processes: Sequence[Process]) -> None:
@@ -210,6 +219,7 @@ SYNC_ONLY = (AMBUSH, SWITCH)
 SITE_KINDS: dict[str, Callable[[SiteFaults], None]] = {
     "cut-sites": SiteFaults._cut_sites,
     "slow-sites": SiteFaults._slow,
+    "reset-sites": SiteFaults._reset,
     "kill-masters": SiteFaults._kill_masters,
     "kill-unheard": SiteFaults._kill_unheard,
     "pause-backup": SiteFaults._pause_backup,

@@ -3,6 +3,7 @@
 * While the backup is in sync, the upstream cluster acknowledges nothing that the backup does not have
   durably; with the policy to stop it acknowledges nothing without the backup at all.
 * What the backup had then it keeps, whatever fails afterwards: when it leaves backup mode it is there.
+* The backup locks nothing before all nodes upstream have locked it.
 * Readers of the backup see nothing before it can be seen upstream.
 * While the backup is in sync it keeps what is prepared upstream.
 * When nothing fails any more the backup joins, and stays in sync.
@@ -16,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from neo.master.backup.following import Backup
+from neo.master.backup.locking import Locking
+from neo.master.backup.pipeline import BackupTransaction
 from neo.master.backup.sync import Synchronous
 from neo.master.commit.coordinator import Coordinator
 from neo.master.commit.transactions import State, Transaction
@@ -54,7 +57,7 @@ class SyncWatch:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Inside the block, fail the world when the upstream cluster acknowledges a transaction too
-        early, or the backup shows it too early."""
+        early, or the backup locks or shows it too early."""
         finish = Coordinator._finish
 
         def watched(coordinator: Coordinator, transaction: Transaction[Peer]) -> None:
@@ -72,8 +75,26 @@ class SyncWatch:
                 self._shown(backup.cells.tid)
             show(backup, before)
 
-        with plant([(Coordinator, "_finish", watched), (Backup, "_show", watched_show)]):
+        lock = Locking._lock
+
+        def watched_lock(locking: Locking, transaction: BackupTransaction) -> None:
+            self._locks(transaction)
+            lock(locking, transaction)
+
+        patches = [(Backup, "_show", watched_show), (Locking, "_lock", watched_lock)]
+        with plant([(Coordinator, "_finish", watched), *patches]):
             yield
+
+    def _locks(self, transaction: BackupTransaction) -> None:
+        upstream = self._upstream.master_core
+        if upstream is not None:
+            there = upstream.coordinator.transactions.get(transaction.ttid)
+            if there is not None and there.waiting:
+                self._backup.world.fail(
+                    Violation(
+                        f"the backup locks {transaction.tid.hex()} before all nodes upstream have"
+                    )
+                )
 
     def _acknowledged(self, coordinator: Coordinator, tid: bytes) -> None:
         synchronous, world = self.synchronous, self._backup.world
