@@ -24,6 +24,7 @@ from tests.simulator.canaries import (
     replication,
     scrub,
     storage,
+    sync,
 )
 from tests.simulator.planting import Canary, plant
 
@@ -31,7 +32,7 @@ CANARIES: dict[str, Canary] = {
     canary.name: canary
     for module in (
         *(master, storage, client, replication, operation, backup, maintenance, election),
-        *(old_disks, mark, scrub, locks, interrupts, prepared),
+        *(old_disks, mark, scrub, locks, interrupts, prepared, sync),
     )
     for canary in module.CANARIES
 }
