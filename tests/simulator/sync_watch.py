@@ -24,7 +24,7 @@ from neo.master.commit.coordinator import Coordinator
 from neo.master.commit.transactions import State, Transaction
 from neo.master.settings import SyncPolicy
 from neo.node.peer import Peer
-from neo.protocol.enums import ClusterState
+from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.ids import ZERO_TID
 from tests.simulator.cluster import HEAL_SECONDS, Cluster
 from tests.simulator.history import History
@@ -62,7 +62,11 @@ class SyncWatch:
 
         def watched(coordinator: Coordinator, transaction: Transaction[Peer]) -> None:
             master = self._upstream.master_core
-            if master is not None and master.coordinator is coordinator:
+            if (
+                master is not None
+                and master.coordinator is coordinator
+                and list(master.cluster.of_type(NodeType.CLIENT))  # else nobody is told
+            ):
                 assert transaction.tid is not None
                 self._acknowledged(coordinator, transaction.tid)
             finish(coordinator, transaction)
