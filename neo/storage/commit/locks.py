@@ -470,6 +470,10 @@ class Locks:
             if t.ttid not in self.prepared
         )
 
+    def undone(self, concerned: Callable[[bytes], bool]) -> bool:
+        """Return whether a locked transaction undoes changes of concerned objects."""
+        return any(t.undoes(concerned, False) for t in self._readers.locked)
+
     def __len__(self) -> int:
         """Return the number of transactions in progress, without those that wait for a coordinator."""
         return len(self._transactions) - len(self._writes.prepared)

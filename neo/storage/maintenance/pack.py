@@ -25,6 +25,7 @@ A step takes a few milliseconds, after which clients are served.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
@@ -105,18 +106,27 @@ class Packer(Part):
             return False
         return self.cells.backup.has(partition, p64(wanted))
 
+    def coming(self, partition: int) -> bool:
+        """Return whether a readable cell will soon be packed. It may be long while a transaction that
+        undoes something is locked: if it waits for a synchronous backup that needs rows of this cell to
+        join (specification 25.16), these are fetched as they are, and packed there."""
+        return self.pending(partition) and not self.locks.undone(self._concerns(partition))
+
     def state(self, partition: int) -> bytes:
         """Return the tid at which a readable cell is packed, or will be before rows up to that tid are
         fetched or compared."""
-        tid: bytes = p64(self.wanted() if self.pending(partition) else self.packed(partition))
+        tid: bytes = p64(self.wanted() if self.coming(partition) else self.packed(partition))
         return tid
+
+    def _concerns(self, partition: int) -> Callable[[bytes], bool]:
+        return lambda oid: self.cells.partitions.partition(oid) == partition
 
     def as_packed(self, partition: int, oid: bytes, record: Record) -> Record:
         """Return a record as it will be after the pack. A replica may be packed already: there the
         revision that an undo goes back to is gone, and its data could not be found."""
         tid = self.wanted()
         serial = record.data_serial
-        if serial is None or u64(serial) > tid or not self.pending(partition):
+        if serial is None or u64(serial) > tid or not self.coming(partition):
             return record
         try:
             value = self.database.backend.packed_value(oid, record.serial, p64(tid))
@@ -194,7 +204,7 @@ class Packer(Part):
         pace, tid = self.background, self.wanted()
         oid: bytes | None = self._start_oid(partition)
         while oid is not None:
-            while self.locks.undoing(lambda oid: self.cells.partitions.partition(oid) == partition):
+            while self.locks.undoing(self._concerns(partition)):
                 # The undo refers to a revision that the pack may delete.
                 await pace.sleep(LOOK_SECONDS)
             if not self.pending(partition) or self.wanted() != tid:

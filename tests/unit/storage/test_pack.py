@@ -16,6 +16,7 @@ from neo.protocol.packets import (
     AnswerPackState,
     AskFetchObjects,
     AskFetchTransactions,
+    AskLockInformation,
     AskPack,
     AskPackState,
     AskStoreObject,
@@ -23,10 +24,12 @@ from neo.protocol.packets import (
     NotifyPartitionChanges,
     NotifyReady,
     NotifyReplicationDone,
+    NotifyUnlockInformation,
     RequestIdentification,
     StartOperation,
     StopOperation,
 )
+from neo.storage.maintenance.pack import LOOK_SECONDS
 from tests.unit.storage.packing import full, returned, rows, state
 from tests.unit.storage.pauses import in_pauses, slow_clock
 from tests.unit.storage.replicas import OTHER, answer, storage_row, take_question
@@ -202,6 +205,33 @@ def test_an_undo_is_sent_as_it_is_when_the_pack_is_done(world: World) -> None:
     sent = [peer.take(AddObject) for _ in range(2)]
     assert [(m.tid, m.data_serial) for m in sent] == [(p64(30), None), (p64(34), p64(30))]
     assert not packing
+
+
+def test_rows_are_sent_unpacked_while_the_pack_waits_for_a_locked_undo(world: World) -> None:
+    """Specification 12.10, 25.16: the undo may wait for the synchronous backup that asks for them."""
+    master = world.operate()
+    full(world, master, 0)
+    client = world.client(master)
+    serial = world.backend.last_serial(p64(0))
+    assert serial is not None
+    request = AskStoreObject(p64(0), serial, 0, ZERO_HASH, b"", p64(12), p64(28))
+    assert client.ask(request).locked is None
+    vote(client, 28, 0)
+    peer = knowing(world, master, None)
+    before = rows(world, 0)
+    packing = master.ask_later(AskPack(p64(16)))
+    assert refused(fetch(peer, 0, 16))[0] == ErrorCode.REPLICATION_ERROR.value
+    assert peer.ask(AskPackState(0)) == AnswerPackState(p64(16))
+    master.ask(AskLockInformation(p64(28), p64(30)))
+    assert peer.ask(AskPackState(0)) == AnswerPackState(ZERO_TID)
+    answer = peer.ask(AskFetchObjects(0, 10, ZERO_TID, p64(24), ZERO_OID, {}))
+    assert isinstance(answer, AnswerFetchObjects)
+    assert rows(world, 0) == before and not packing
+    master.send(NotifyUnlockInformation(p64(28)))
+    world.settle()
+    world.host.advance(LOOK_SECONDS)
+    world.wait(lambda: bool(packing), "the pack does not end")
+    assert peer.ask(AskPackState(0)) == AnswerPackState(p64(16))
 
 
 def test_a_source_is_not_packed_before_others_can_see_it(
