@@ -112,9 +112,11 @@ class ServeGuest(StorageHandler):
 
     @on(AskCheckTIDRange, AskCheckSerialRange)
     def check(self, peer: Peer, message_id: int, m: AskCheckTIDRange | AskCheckSerialRange) -> None:
-        """Compute a digest when nothing is locked: locked transactions may be in its range."""
+        """Compute a digest when no transaction in its range is locked. Later ones may wait for a
+        synchronous backup that compares, and needs this connection to lock them (specification 25.16).
+        """
         self.digests.check_comparable(m.partition)
-        self._run(peer, message_id, lambda: self._digest(peer, message_id, m))
+        self._run(peer, message_id, lambda: self._digest(peer, message_id, m), m.max_tid)
 
     async def _digest(
         self, peer: Peer, message_id: int, m: AskCheckTIDRange | AskCheckSerialRange

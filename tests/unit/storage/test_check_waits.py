@@ -41,3 +41,21 @@ def test_a_digest_waits_for_transactions_that_are_locked(
     master.send(NotifyUnlockInformation(p64(10)))
     world.wait(lambda: bool(answers), "the digest does not come")
     assert answers[0].count == 1
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        AskCheckTIDRange(0, 9, ZERO_TID, p64(11)),
+        AskCheckSerialRange(0, 9, ZERO_TID, p64(11), ZERO_OID),
+    ],
+)
+def test_a_digest_does_not_wait_for_what_is_later_than_its_range(
+    world: World, master: End, question: Request[Any]
+) -> None:
+    """Specification 11.6, 25.16: that may wait for the synchronous backup that compares."""
+    client = world.client(master)
+    assert store(client, 10, 0) is None
+    vote(client, 10, 0)
+    master.ask(AskLockInformation(p64(10), p64(12)))
+    assert storage(world, master, 2).ask(question).count == 0
