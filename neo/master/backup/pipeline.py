@@ -134,10 +134,11 @@ class Pipeline:
     @property
     def locking(self) -> bool:
         """Whether a transaction is between its lock and its unlock."""
-        return any(t.stage is Stage.LOCKING for t in self._first())
+        first = self._first()
+        return first is not None and first.stage is Stage.LOCKING
 
-    def _first(self) -> Iterable[BackupTransaction]:
-        return list(self._queue.values())[:1]
+    def _first(self) -> BackupTransaction | None:
+        return next(iter(self._queue.values()), None)
 
     def preparing(self) -> list[BackupTransaction]:
         """Return the transactions that no node was asked to lock, the earliest first."""
@@ -176,10 +177,10 @@ class Pipeline:
 
     def pop_locked(self) -> BackupTransaction | None:
         """Remove and return the first transaction if all its nodes have locked it."""
-        for transaction in self._first():
-            if transaction.stage is Stage.LOCKING and not transaction.locking:
-                return self._queue.pop(transaction.ttid)
-        return None
+        first = self._first()
+        if first is None or first.stage is not Stage.LOCKING or first.locking:
+            return None
+        return self._queue.pop(first.ttid)
 
     # -- losses ------------------------------------------------------------------------------------
 
