@@ -8,8 +8,8 @@ Theory of operation
        ▲                                        │                                               │
        └────── refused, too late, lost, a transaction cannot be prepared, the lease is over ────┘
 
-Outside, the backup follows by orders, as any backup does. When all that it has heard of is complete it
-joins: from then on the upstream master asks it to lock every transaction, and counts on it as long as it
+Outside, the backup follows by orders, as any backup does. When it is near the end of the upstream
+cluster it joins: from then on the upstream master asks it to lock every transaction, and counts on it as long as it
 holds a lease. :mod:`neo.master.backup.locking` has the transactions.
 
 Rules:
@@ -37,6 +37,7 @@ from neo.master.backup.pipeline import BackupTransaction
 from neo.master.backup.readers import Readers
 from neo.master.backup.rows import RowRequests
 from neo.master.cluster import Cluster
+from neo.master.commit.sync_backups import JOIN_SECONDS, LEASE_SECONDS
 from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Future
@@ -61,14 +62,10 @@ from neo.protocol.packets import (
 
 logger = logging.getLogger("neo.master")
 
-#: Interval of the check whether the backup can join, or a cell can. What was heard of since the last
-#: check need not be complete.
+#: Interval of the check whether the backup can join, or a cell can.
 TICK_SECONDS = 0.25
-#: Interval of AskSyncLease, and the length of a lease (specification 25.14).
+#: Interval of AskSyncLease (specification 25.14).
 LEASE_INTERVAL = 0.5
-LEASE_SECONDS = 2.0
-#: The upstream cluster waits so long for the first lease (specification 25.13).
-JOIN_SECONDS = 1.0
 #: What was heard of in this time need not be complete to join: it is complete soon when the upstream
 #: cluster waits. Under load a backup that follows by orders is never nearer (specification 25.61).
 NEAR_SECONDS = 2.0
@@ -157,9 +154,7 @@ class Synchronous:
         self._last = ZERO_TID
         #: The same, of those that were not announced before: their cells have nothing to fetch.
         self._taken = ZERO_TID
-        #: The last transaction that had been heard of at the last tick.
-        self._seen = ZERO_TID
-        #: The same of the last ticks, the oldest first.
+        #: The last transaction that had been heard of at each of the last ticks, the oldest first.
         self._heard: deque[bytes] = deque([ZERO_TID], int(NEAR_SECONDS / TICK_SECONDS))
         self._join_again, self._retry = 0.0, RETRY_SECONDS
         #: Until when the backup was in sync; None if it never was.
@@ -211,9 +206,9 @@ class Synchronous:
 
     def followed(self, peer: Peer, source: Source) -> None:
         """Join when the backup is near the end of the upstream cluster, which is followed from now on."""
-        self._source, self._seen = source, self._cells.last
+        self._source = source
         self._heard.clear()
-        self._heard.append(self._seen)
+        self._heard.append(self._cells.last)
         self._explain("it is not near the end of the upstream cluster yet")
         if source.synchronous:
             self._tick(peer, source)
@@ -262,8 +257,7 @@ class Synchronous:
             self._hold(self._member, now)
         if self._cells.joining():
             self._marks.ask()
-        self._seen = self._cells.last
-        self._heard.append(self._seen)
+        self._heard.append(self._cells.last)
         self._core.call_later(TICK_SECONDS, lambda: self._tick(peer, source))
 
     # -- join and leave ------------------------------------------------------------------------------
@@ -499,7 +493,7 @@ class Synchronous:
         """Hold back locks for cells that are near the end."""
         if member.asked is None or now < member.hold_again:
             return
-        near = [place for place, cell in self._cells.joining().items() if cell.tid >= self._seen]
+        near = [place for place, cell in self._cells.joining().items() if cell.tid >= self._heard[-1]]
         if near:
             member.held, member.held_until = near, now + HOLD_SECONDS
             member.hold_again = now + 3 * HOLD_SECONDS

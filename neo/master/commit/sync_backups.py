@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from neo.master.cluster import Cluster
 from neo.master.commit.transactions import State, Transaction, Transactions
 from neo.master.denial import denied
+from neo.master.election.lease import DRIFT
 from neo.master.settings import MasterSettings, SyncPolicy
 from neo.node.core import Core
 from neo.node.peer import Peer
@@ -47,9 +48,9 @@ from neo.protocol.packets import (
 logger = logging.getLogger("neo.master")
 
 #: Length of a lease for the backup, and the longest time that it may hold one by the clock of this
-#: master: the rates of two clocks differ by less than a twentieth (specification 25.15).
+#: master (specification 25.15).
 LEASE_SECONDS = 2.0
-LEASE_OVER_SECONDS = LEASE_SECONDS * 1.05
+LEASE_OVER_SECONDS = LEASE_SECONDS * (1 + DRIFT)
 #: A backup that joined must have everything, and ask for its first lease, in this time.
 JOIN_SECONDS = 1.0
 #: Timers are set a little later than needed: the clock that they look at is rounded.

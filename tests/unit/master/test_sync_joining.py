@@ -6,14 +6,13 @@ import pytest
 
 from neo.master.backup.sync import (
     HOLD_SECONDS,
-    JOIN_SECONDS,
     LEASE_INTERVAL,
-    LEASE_SECONDS,
     NEAR_SECONDS,
     RETRY_SECONDS,
     RETRY_SECONDS_MAX,
     TICK_SECONDS,
 )
+from neo.master.commit.sync_backups import JOIN_SECONDS, LEASE_SECONDS
 from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import (
     FEATURES,
