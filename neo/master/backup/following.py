@@ -81,7 +81,7 @@ class Known(NamedTuple):
     new: bool
     #: (partition, nid) of cells about which their nodes are still to be asked.
     unknown: Collection[tuple[int, int]]
-    #: What storage nodes keep prepared.
+    #: The marks that storage nodes keep.
     marks: Collection[SyncMark] = ()
 
 

@@ -1,4 +1,4 @@
-"""What storage nodes of a synchronous backup are asked, for each transaction that it is to lock
+"""Requests to the storage nodes of a synchronous backup, for each transaction that it is to lock
 (specification 25.10, 25.20).
 
 The order is that of :mod:`neo.master.backup.pipeline`. AskLockBackup is answered when all readable cells

@@ -1,5 +1,5 @@
-"""What is prepared upstream, which a synchronous backup keeps (specification 25.26, 25.27, 25.50 to
-25.58).
+"""Transactions that are prepared upstream, and kept in a synchronous backup (specification 25.26, 25.27,
+25.50 to 25.58).
 
 Theory of operation
 -------------------
@@ -100,7 +100,7 @@ class Marks:
         self._remember = remember
         self._kept: dict[bytes, _Kept] = {}
         self._by_oid: dict[bytes, bytes] = {}
-        #: Those that are not asked, have a pending question, or have ended.
+        #: Transactions that are not asked, have a pending question, or have ended.
         self._open: dict[bytes, None] = {}
         self._stopped = False
         for mark in known:

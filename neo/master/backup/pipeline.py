@@ -41,7 +41,7 @@ class Rows:
     partitions: frozenset[int]
     #: (partition, nid) of the cells whose nodes were asked for the rows.
     cells: set[tuple[int, int]] = field(default_factory=set)
-    #: Those of them whose nodes have not answered.
+    #: The cells of these whose nodes have not answered.
     pending: set[tuple[int, int]] = field(default_factory=set)
 
     @property

@@ -66,7 +66,7 @@ logger = logging.getLogger("neo.master")
 TICK_SECONDS = 0.25
 #: Interval of AskSyncLease (specification 25.14).
 LEASE_INTERVAL = 0.5
-#: What was heard of in this time need not be complete to join: it is complete soon when the upstream
+#: Transactions of this time need not be complete to join: they are complete soon when the upstream
 #: cluster waits. Under load a backup that follows by orders is never nearer (specification 25.61).
 NEAR_SECONDS = 2.0
 #: Pause before the backup joins again (specification 25.18). It doubles when the backup joined in vain,
@@ -92,7 +92,7 @@ class Source(Protocol):
 
 
 class Giver(Protocol):
-    """What orders storage nodes to complete their cells."""
+    """Orders storage nodes to complete their cells."""
 
     def give(self) -> None:
         """Send orders for all cells that are not complete."""

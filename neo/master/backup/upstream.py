@@ -85,7 +85,7 @@ class Locks(Protocol):
 class Upstream(Handler):
     """One connection. ``nodes`` and ``partitions``: those of the upstream cluster."""
 
-    #: What this master announces.
+    #: The features that this master announces.
     announced: tuple[str, ...] = (FEATURE_PACK,)
     #: The upstream master announced ``sync``.
     synchronous = False
