@@ -9,8 +9,8 @@ Theory of operation
        └────── refused, too late, lost, a transaction cannot be prepared, the lease is over ────┘
 
 Outside, the backup follows by orders, as any backup does. When it is near the end of the upstream
-cluster it joins: from then on the upstream master asks it to lock every transaction, and counts on it as long as it
-holds a lease. :mod:`neo.master.backup.locking` has the transactions.
+cluster it joins: from then on the upstream master asks it to lock every transaction, and counts on it as
+long as it holds a lease. :mod:`neo.master.backup.locking` has the transactions.
 
 Rules:
 
