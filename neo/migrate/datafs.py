@@ -6,9 +6,10 @@ reads all headers once when it is opened. Bytes that belong to no credible trans
 The file may belong to an application that is still writing. A transaction that is being written when
 the file is opened is not copied. A pack replaces the file; the old one stays open here.
 
-A FileStorage has no checksums. So three kinds of damage cannot be detected:
+A FileStorage has no checksums. So four kinds of damage cannot be detected:
 
 * changed bytes inside the data of a record, or inside user, description or extension of a transaction;
+* a pointer from an undo to earlier data that became zero: the record says then that the object is deleted;
 * without index: another oid of an object that has one revision only;
 * without index: a file that was cut exactly between two transactions.
 """

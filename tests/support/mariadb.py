@@ -81,7 +81,7 @@ class Server:
 
     def install(self) -> None:
         """Create the system tables, which takes some seconds."""
-        subprocess.run(
+        done = subprocess.run(
             [
                 _program("mariadb-install-db", "mysql_install_db"),
                 "--no-defaults",
@@ -91,11 +91,15 @@ class Server:
                 "--skip-test-db",
                 "--innodb-log-file-size=32M",
             ],
-            check=True,
+            check=False,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             timeout=DEADLINE,
         )
+        if done.returncode:
+            output = done.stdout.decode(errors="replace")
+            raise RuntimeError(f"MariaDB could not be installed:\n{output[-4000:]}")
 
     def start(self, *options: str) -> None:
         """Start and wait until it accepts connections. ``options`` are for this run only."""

@@ -202,8 +202,8 @@ def is_seen(whole: list[Whole], done: Damaged, indexed: bool) -> bool:
 
     It cannot be seen inside data, texts, marks of packed transactions, or oids that nothing else names.
     Without an index, a cut between two transactions cannot be seen. Pointers to previous revisions are
-    not copied: those that are zero afterwards are not seen. A pointer to the undoing of a creation means
-    the same when it is zero.
+    not copied: those that are zero afterwards are not seen. A record whose pointer to data becomes zero
+    says that the object does not exist, as that of a deleted object does.
     """
     if done.kind.startswith("index"):
         return False
@@ -222,7 +222,8 @@ def is_seen(whole: list[Whole], done: Damaged, indexed: bool) -> bool:
             begin = row.position + DATA_HDR_LEN
             if not row.back and row.data is not None:
                 silent.update(range(begin, begin + len(row.data)))
-            if done.kind == "zeros" and row.back and row.data is None:
+            pointer = {begin + n for n, byte in enumerate(p64(row.back)) if byte}
+            if done.kind == "zeros" and row.back and pointer <= done.changed:
                 silent.update(range(begin, begin + 8))
             if not indexed and not row.previous and row.position not in pointed:
                 silent.update(range(row.position, row.position + 8))

@@ -183,6 +183,23 @@ def test_a_pointer_to_the_undoing_of_a_creation_means_the_same_when_it_is_zero(
     check_report(sample, path, done, False, capsys)
 
 
+def test_an_undo_whose_pointer_is_zero_is_copied_as_a_deletion(
+    sample: Sample, tmp_path: Path, capsys: Capture
+) -> None:
+    """The same bytes are those of a deleted object: nothing tells one from the other."""
+    each, row = next(
+        (each, row) for each in sample.whole for row in each.rows if row.back and row.data is not None
+    )
+    path = sample.copy(tmp_path / "Data.fs", indexed=False)
+    data = bytearray(sample.data)
+    start = row.position + DATA_HDR_LEN
+    changed = frozenset(start + n for n in range(8) if data[start + n])
+    data[start : start + 8] = bytes(8)
+    path.write_bytes(data)
+    assert readable(path)[each.tid][1][row.oid] is None
+    check_report(sample, path, Damaged("zeros", start, start + 8, changed), False, capsys)
+
+
 def row_at(each: Whole, position: int) -> damage.Row:
     return next(row for row in each.rows if row.position == position)
 
