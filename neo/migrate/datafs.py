@@ -9,7 +9,7 @@ the file is opened is not copied. A pack replaces the file; the old one stays op
 A FileStorage has no checksums. So four kinds of damage cannot be detected:
 
 * changed bytes inside the data of a record, or inside user, description or extension of a transaction;
-* a pointer from an undo to earlier data that became zero: the record says then that the object is deleted;
+* a pointer from an undo to earlier data that became zero: the record then reads as that of a deletion;
 * without index: another oid of an object that has one revision only;
 * without index: a file that was cut exactly between two transactions.
 """
