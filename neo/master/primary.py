@@ -45,7 +45,7 @@ from neo.topology.nodes import Node
 
 logger = logging.getLogger("neo.master")
 
-#: Clients that do not end their transactions are disconnected this long after a stop was asked.
+#: The cluster ends this long after a stop was asked, whatever clients and synchronous backups do.
 STOP_SECONDS = 10.0
 
 
@@ -213,15 +213,8 @@ class PrimaryMaster(Core):
             return
         self._stop_phase()
         self.cluster.change_state(Event.STOP)
-        self.call_later(STOP_SECONDS, self._drop_clients)
+        self.call_later(STOP_SECONDS, self._shut_down)
         self.check_stopped()
-
-    def _drop_clients(self) -> None:
-        for client in self.cluster.of_type(NodeType.CLIENT):
-            logger.warning("%r did not end its transactions", client)
-            self.cluster.disconnect(client)
-            self.coordinator.client_lost(client)
-        self.coordinator.backups.give_up()
 
     def check_stopped(self) -> None:
         """End STOPPING if no transaction is left but those that are prepared."""
@@ -230,6 +223,8 @@ class PrimaryMaster(Core):
 
     def _shut_down(self) -> None:
         """Tell each storage node to stop, and end this process (specification 4.34)."""
+        if not self.coordinator.idle():
+            logger.warning("transactions did not end before the stop: the next start decides on them")
         if count := len(self.coordinator.prepared):
             logger.warning("%s prepared transactions remain for the next start", count)
         for peer in self.cluster.storages():

@@ -351,12 +351,6 @@ class SyncBackups:
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def give_up(self) -> None:
-        """Wait for no backup any more: the cluster stops, and no client is left that could be told."""
-        for backup in self._backups.values():
-            backup.on, backup.over, backup.peer = False, self._core.host.monotonic(), None
-            self._release(backup)
-
     def clear(self) -> None:
         """Forget the backups that have joined: the operation stops, and clients are disconnected. Leases
         go on."""

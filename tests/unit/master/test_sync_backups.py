@@ -218,12 +218,35 @@ def test_with_the_policy_to_stop_commits_wait_until_the_backup_has_joined_again(
 
 
 def test_with_the_policy_to_stop_a_cluster_can_be_stopped() -> None:
-    """Specification 25.16: no client is left that could be told."""
+    """Specification 4.33, 25.62: the next start decides about what waits for the backup."""
     world = SyncWorld(policy=SyncPolicy.STOP)
     finished = world.finish()
     world.admin().ask(SetClusterState(ClusterState.STOPPING)).result()
     world.host.advance(1000.0)
     assert world.master.stopped and not finished.done
+    assert not world.node.has(NotifyUnlockInformation), "the backup lacks it"
+
+
+def test_while_the_cluster_stops_nothing_is_committed_without_the_backup() -> None:
+    """Specification 25.4, 25.62: the backup holds a lease until the end."""
+    world = SyncWorld(policy=SyncPolicy.STOP)
+    backup = world.in_sync()
+    finished = world.finish()
+    world.admin().ask(SetClusterState(ClusterState.STOPPING)).result()
+    while not world.master.stopped:
+        backup.ask(AskSyncLease()).result()
+        world.host.advance(LEASE_SECONDS / 4)
+    assert not finished.done and not world.node.has(NotifyUnlockInformation)
+
+
+def test_while_the_cluster_stops_commits_end_when_the_backup_has_them() -> None:
+    """Specification 4.33, 25.62."""
+    world = SyncWorld()
+    backup = world.in_sync()
+    finished = world.finish()
+    world.admin().ask(SetClusterState(ClusterState.STOPPING)).result()
+    acknowledge(backup)
+    assert finished.done and world.master.stopped
 
 
 def test_a_backup_that_follows_again_says_what_it_has() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from neo.master.commit.sync_backups import LEASE_OVER_SECONDS
 from neo.master.settings import SyncPolicy
 from neo.node.task import Future
-from neo.protocol.enums import ErrorCode, NodeType
+from neo.protocol.enums import ClusterState, ErrorCode, NodeType
 from neo.protocol.packets import (
     FEATURE_SYNC,
     FEATURES,
@@ -20,7 +20,9 @@ from neo.protocol.packets import (
     AskSyncLease,
     Error,
     NotifyAborted,
+    NotifyUnlockInformation,
     RequestIdentification,
+    SetClusterState,
 )
 from tests.support.remote import Remote
 from tests.unit.master.committing import begin, lock, oid_of
@@ -93,6 +95,23 @@ def test_without_its_backup_a_transaction_is_prepared_when_the_lease_is_over() -
     assert not answer.done
     world.host.advance(LEASE_OVER_SECONDS + 0.01)
     assert answer.done
+
+
+def test_nobody_is_told_of_a_decision_that_the_backup_lacks_when_the_cluster_stops() -> None:
+    """Specification 25.4, 25.62: the admin node is connected until the end."""
+    world = BackedWorld(SyncPolicy.STOP)
+    backup = world.in_sync()
+    prepared_answer = world.ask()[1]
+    keep(backup)
+    assert prepared_answer.done
+    admin = world.admin()
+    decision = decide(admin, True)
+    lock(world.storages[0])
+    assert backup.has(AskLockBackup)
+    admin.ask(SetClusterState(ClusterState.STOPPING)).result()
+    world.host.advance(1000.0)
+    assert world.master.stopped and not decision.done
+    assert not world.storages[0].has(NotifyUnlockInformation)
 
 
 def test_a_backup_that_cannot_keep_a_prepared_transaction_is_lost() -> None:
