@@ -182,9 +182,9 @@ class Synchronous:
         seconds = None if until is None else max(self._now() - until, 0.0)
         if self.in_sync:
             state = _SYNC
-        elif member is not None and not member.leased:
+        elif member is not None and member.tid is not None and not member.leased:
             state = _JOINING
-        elif member is not None or (seconds is not None and seconds < LEASE_SECONDS):
+        elif (member is not None and member.leased) or (seconds is not None and seconds < LEASE_SECONDS):
             state = _LOST
         reason = "" if state == _SYNC else self._reason
         return (self._name, state, self._since, self._cells.complete, seconds, reason)
@@ -282,6 +282,7 @@ class Synchronous:
 
     def _join(self, peer: Peer) -> None:
         member = self._member = _Membership(peer)
+        self._explain("it asked to join, and the upstream cluster has not answered yet")
         peer.ask(AskJoinSync()).then(lambda answer: self._join_answered(member, answer))
 
     def _join_answered(self, member: _Membership, future: Future[AnswerJoinSync]) -> None:
@@ -296,6 +297,7 @@ class Synchronous:
             return
         member.tid = max(answer.tid, self._cells.last)
         member.limit = self._now() + JOIN_SECONDS
+        self._explain("it has just joined")
         self._marks.join(member.tid, answer.prepared_list)
         self.evaluate()
 
