@@ -365,7 +365,9 @@ class Comparison:
                     logger.info("%s is asked again: %s", self._name(nid), e)
                     await self._background.sleep(pause)
             return await self._ask_other(nid, request)
-        unlocked: Future[None] = Future()
-        self._checker.locks.when_unlocked(lambda: unlocked.resolve(None))
-        await unlocked
+        if isinstance(request, AskCheckTIDRange | AskCheckSerialRange):
+            # Later ones may be locked for long: they may wait for a synchronous backup (rule 11.6).
+            unlocked: Future[None] = Future()
+            self._checker.locks.when_unlocked(lambda: unlocked.resolve(None), request.max_tid)
+            await unlocked
         return await self._checker.digests.answer(request)
