@@ -33,7 +33,8 @@ class CorruptedError(NEOStorageError):
 
 
 class UnavailableError(NEOStorageError, TransientError):
-    """The cluster, or all replicas of an object, did not answer during ``wait-timeout``."""
+    """The cluster, or all replicas of an object, did not answer during ``wait-timeout``; or what is read
+    was being committed all that time."""
 
 
 class TransactionLostError(NEOStorageError, TransientError):

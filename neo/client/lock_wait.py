@@ -16,7 +16,7 @@ from ZODB.POSException import ConflictError, ReadConflictError
 from neo.client.connections import LOST, Connections
 from neo.client.participants import Asked, Kind
 from neo.client.storages import StorageConnections
-from neo.net.channel import Ticket
+from neo.net.channel import DeadlinePassed, Ticket
 from neo.net.sockets import format_address
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
@@ -50,7 +50,7 @@ class LockWait:
             asked.channel.wait(ticket, deadline)
         except (ConnectionLost, ErrorAnswer):
             pass  # the caller handles the ticket's result
-        except TimeoutError:
+        except DeadlinePassed:
             assert asked.oid is not None
             self._examine(ticket, asked, asked.oid)
 

@@ -15,9 +15,10 @@ from neo.client.connections import LOST, NOT_HERE, Connections
 from neo.client.errors import CorruptedError
 from neo.client.invalidations import Invalidations
 from neo.client.master import MasterConnection, View
+from neo.client.read_wait import wait_longer
 from neo.client.records import sound
 from neo.client.storages import StorageConnections
-from neo.net.channel import Channel, Ticket
+from neo.net.channel import Channel, DeadlinePassed, Ticket
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
@@ -34,7 +35,8 @@ OTHER_BYTES = 1000
 #: Estimated memory of an oid in a list.
 OID_BYTES = 50
 
-Question = tuple[Channel, Ticket[A]] | None
+#: The node that was asked, and the request.
+Question = tuple[int, Channel, Ticket[A]] | None
 
 
 class Replicas:
@@ -48,6 +50,7 @@ class Replicas:
         invalidations: Invalidations,
     ) -> None:
         self._connections = connections
+        self._timeout = connections.settings.wait_timeout
         self._master = master
         self._storages = storages
         self._invalidations = invalidations
@@ -82,7 +85,11 @@ class Replicas:
             except (*LOST, ErrorAnswer):
                 return self._read_patiently(partition, message)
             try:
-                answer = channel.call(message)
+                ticket: Ticket[A] = Ticket()
+                try:
+                    answer = channel.call(message, ticket, self._timeout)
+                except DeadlinePassed:
+                    answer = self._wait_longer(nid, channel, message, ticket)
                 if not isinstance(answer, AnswerObject) or sound(answer):
                     return answer
             except (ConnectionLost, ErrorAnswer) as e:
@@ -104,16 +111,16 @@ class Replicas:
         except (*LOST, ErrorAnswer):
             return None  # collect() tries again
         try:
-            return channel, channel.ask(message)
+            return nid, channel, channel.ask(message)
         except ConnectionLost:
             return None
 
     def collect(self, partition: int, message: Request[A], question: Question[A]) -> A:
         """Return the answer to a question of ask(). Raise the errors of read()."""
         if question is not None:
-            channel, ticket = question
+            nid, channel, ticket = question
             try:
-                answer = channel.wait(ticket)
+                answer = self._wait(nid, channel, message, ticket)
                 if not isinstance(answer, AnswerObject) or sound(answer):
                     return answer
             except (ConnectionLost, ErrorAnswer) as e:
@@ -122,6 +129,26 @@ class Replicas:
                 channel.forget(ticket)
                 raise
         return self._read_patiently(partition, message)
+
+    def _call(self, nid: int, channel: Channel, message: Request[A]) -> A:
+        """Return the answer to a read. Raise the errors of ask() and wait_longer()."""
+        ticket: Ticket[A] = Ticket()
+        try:
+            return channel.call(message, ticket, self._timeout)
+        except DeadlinePassed:
+            return self._wait_longer(nid, channel, message, ticket)
+
+    def _wait(self, nid: int, channel: Channel, message: Request[A], ticket: Ticket[A]) -> A:
+        """Return the answer to a read. Raise the errors of wait_longer()."""
+        try:
+            return channel.wait(ticket, self._connections.host.now() + self._timeout)
+        except DeadlinePassed:
+            return self._wait_longer(nid, channel, message, ticket)
+
+    def _wait_longer(
+        self, nid: int, channel: Channel, message: Request[A], ticket: Ticket[A]
+    ) -> A:
+        return wait_longer(self._connections, self._storages, nid, channel, message, ticket)
 
     def _refused(self, error: ConnectionLost | ErrorAnswer) -> None:
         """Prepare to ask another node. Raise the error if no other node would answer otherwise."""
@@ -144,7 +171,7 @@ class Replicas:
             if nids:
                 nid = self._connections.host.choose(nids)
                 try:
-                    answer = self._storages.channel(nid).call(message)
+                    answer = self._call(nid, self._storages.channel(nid), message)
                     if not isinstance(answer, AnswerObject) or sound(answer):
                         return answer
                     reason = f"the answer of {format_nid(nid)} does not match its checksum"
@@ -216,7 +243,7 @@ class Replicas:
 def forget(question: Question[Any]) -> None:
     """Discard the answer to a question."""
     if question is not None:
-        channel, ticket = question
+        _, channel, ticket = question
         channel.forget(ticket)
 
 

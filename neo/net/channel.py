@@ -63,6 +63,11 @@ Result = TypeVar("Result")
 LOOK_SECONDS = 0.25
 
 
+class DeadlinePassed(TimeoutError):
+    """The answer has not come in time. The ticket can be waited for again. No other code raises it: a
+    TimeoutError may come from outside."""
+
+
 class Handler(Protocol):
     """Handles the messages that are no answers. Called by the leading thread."""
 
@@ -145,6 +150,8 @@ class Channel:
         # Used by the leader.
         self._inbox = Inbox(self._connection)
         self._heard = 0.0
+        # When the leader looked at the clock last.
+        self._now = 0.0
         self._pinged = False
         # The watcher's ticket, which is never done.
         self._watching: Ticket[Any] = Ticket()
@@ -196,14 +203,21 @@ class Channel:
         if broken is not None:
             self.close(broken)
 
-    def call(self, message: Request[A]) -> A:
-        """Send a request and return its answer. Raise the errors of ask() and wait()."""
-        ticket: Ticket[A] = Ticket()
+    def call(
+        self,
+        message: Request[A],
+        ticket: Ticket[A] | None = None,
+        seconds: float | None = None,
+    ) -> A:
+        """Send a request and return its answer. Raise the errors of ask() and wait(); DeadlinePassed
+        after ``seconds`` or a little later: then the caller may wait() for the ticket again."""
+        if ticket is None:
+            ticket = Ticket()
         ticket.presence = presence = self._presence()
         with presence:
             try:
                 self.ask(message, ticket)
-                self._wait(ticket, None)
+                self._wait(ticket, None, seconds)
             except BaseException:
                 self.forget(ticket)
                 raise
@@ -221,8 +235,8 @@ class Channel:
     # -- waiting ---------------------------------------------------------------------------------
 
     def wait(self, ticket: Ticket[A], deadline: float | None = None) -> A:
-        """Return the answer. Raise ErrorAnswer, ConnectionLost; TimeoutError at ``deadline`` or a little
-        later: then the caller may wait for the ticket again."""
+        """Return the answer. Raise ErrorAnswer, ConnectionLost; DeadlinePassed at ``deadline`` or a
+        little later: then the caller may wait for the ticket again."""
         assert not ticket.exclusive
         if not ticket.done:
             ticket.presence = presence = self._presence()
@@ -268,9 +282,12 @@ class Channel:
         if leads:
             self._hand_on()
 
-    def _wait(self, ticket: Ticket[Any], deadline: float | None) -> None:
+    def _wait(
+        self, ticket: Ticket[Any], deadline: float | None, seconds: float | None = None
+    ) -> None:
         """Wait until the ticket is done. If it is exclusive, this thread then has the lead, unless the
-        connection is lost."""
+        connection is lost. ``seconds``: from now to the deadline, for which the clock is read only where
+        the wait is a long one, or the leader reads it anyway."""
         while True:
             waker = None
             with self._mutex:
@@ -287,11 +304,13 @@ class Channel:
                     self._followers[ticket] = None
             if waker is not None:
                 waker.wait(LOOK_SECONDS)
+                if deadline is None and seconds is not None:
+                    deadline = self._host.now() + seconds
                 if deadline is not None and not ticket.done and self._host.now() > deadline:
-                    raise TimeoutError(f"no answer from {self.name}")
+                    raise DeadlinePassed(f"no answer from {self.name}")
                 continue
             if not ticket.done:
-                next_leader = self._lead(ticket, deadline)
+                next_leader = self._lead(ticket, deadline, seconds)
                 if next_leader is ticket:
                     return
                 self._leave(next_leader)
@@ -331,11 +350,15 @@ class Channel:
         """Whether an interrupted thread left work, of which no event tells."""
         return self._inbox.pending or bool(self._outgoing)
 
-    def _lead(self, ticket: Ticket[Any], deadline: float | None) -> Ticket[Any] | None:
+    def _lead(
+        self, ticket: Ticket[Any], deadline: float | None, seconds: float | None = None
+    ) -> Ticket[Any] | None:
         """Deliver until ``ticket`` is done; for the watcher's ticket, only what has come. Return the
         exclusive ticket whose owner must continue, if there is one. This thread keeps the lead."""
-        self._heard = self._host.now()
+        self._heard = self._now = self._host.now()
         self._pinged = False
+        if deadline is None and seconds is not None:
+            deadline = self._now + seconds
         inbox, watching = self._inbox, ticket is self._watching
         while True:
             if inbox.portions or inbox.current is not None:
@@ -349,8 +372,8 @@ class Channel:
             if ticket.done:
                 return None
             # Checked also while messages for other threads keep coming.
-            if deadline is not None and self._host.now() > deadline:
-                raise TimeoutError(f"no answer from {self.name}")
+            if deadline is not None and self._now > deadline:
+                raise DeadlinePassed(f"no answer from {self.name}")
             if not self._read(not watching):
                 return None
 
@@ -407,7 +430,7 @@ class Channel:
             self.close(_reason(e))
             return True
         if came:
-            self._heard = self._host.now()
+            self._heard = self._now = self._host.now()
             self._pinged = False
             if not portions[-1]:
                 self.close("closed by the peer")
@@ -418,7 +441,8 @@ class Channel:
         return True
 
     def _check_silence(self) -> None:
-        silent = self._host.now() - self._heard
+        self._now = self._host.now()
+        silent = self._now - self._heard
         if self._pinged and silent > 2 * self._patience:
             self.close(f"no answer, not even to Ping, for {silent:.0f} s")
         elif silent > self._patience and not self._pinged:

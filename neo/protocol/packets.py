@@ -1203,7 +1203,7 @@ HolderRow = tuple[Tid, Nid, Address | None, Finite, str]
 
 
 class AnswerLockHolders(Answer):
-    """``waited``: seconds since the request is delayed; nil if none is delayed now."""
+    """``waited``: seconds since the request is delayed, 0 for reads; nil if none is delayed now."""
 
     waited: Finite | None
     holder_list: list[HolderRow]
@@ -1211,7 +1211,7 @@ class AnswerLockHolders(Answer):
 
 @request(EXTENSION | 0x90)
 class AskLockHolders(Request[AnswerLockHolders]):
-    """Which transactions hold what a store, check or rebase of ``ttid`` waits for. C ⇄ S"""
+    """Which transactions delay a store, check or rebase of ``ttid``; if it is zero, a read. C ⇄ S"""
 
     ttid: Tid
     oid: Oid

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from neo.protocol.ids import MAX_TID, ZERO_TID
+from neo.protocol.ids import INVALID_OID, MAX_TID, ZERO_TID
 from neo.storage.backend.api import Check, Stored
 from neo.storage.commit.read_locks import Readers
 from neo.storage.commit.transactions import (
@@ -411,6 +411,13 @@ class Locks:
 
     # -- waits ------------------------------------------------------------------------------------
 
+    def delaying(self, oid: bytes) -> list[Transaction]:
+        """Return the locked transactions for which a read of this object waits, or, with INVALID_OID,
+        reads that may concern any object."""
+        if oid == INVALID_OID:
+            return self._readers.scanned()
+        return [t for t in self._writes.holders.get(oid, ()) if t.delays_reads(oid)]
+
     def blocked(self, ttid: bytes, oid: bytes) -> Blocked | None:
         """Return what a store, check or rebase of this transaction waits for; None if none is delayed."""
         transaction = self._transactions.get(ttid)
@@ -541,8 +548,7 @@ class Locks:
     def read_locked(self, oid: bytes) -> bool:
         """Whether a read of this object must wait for a locked transaction that stored it."""
         for holder in self._writes.holders.get(oid, ()):
-            change = None if holder.tid is None else holder.changes.get(oid)
-            if change is not None and change.stored is not None:
+            if holder.delays_reads(oid):
                 return True
         return False
 

@@ -32,6 +32,11 @@ class Readers:
             self._scans.append(_Scan(found, read))
         return bool(found)
 
+    def scanned(self) -> list[Transaction]:
+        """Return the transactions for which scans wait, in the order of their ttids."""
+        waits_for = {each for scan in self._scans for each in scan.waits_for}
+        return sorted(waits_for, key=lambda each: each.ttid)
+
     def unlocked(self, transaction: Transaction) -> list[Callable[[], None]]:
         """Return the reads that need not wait any more."""
         self.locked.remove(transaction)

@@ -108,6 +108,11 @@ class Transaction:
             return "voted"
         return "waiting" if self.delayed else "storing"
 
+    def delays_reads(self, oid: bytes) -> bool:
+        """Return whether it is locked and stored this object."""
+        change = None if self.tid is None else self.changes.get(oid)
+        return change is not None and change.stored is not None
+
     def stored(self) -> list[Stored]:
         return [change.stored for change in self.changes.values() if change.stored is not None]
 

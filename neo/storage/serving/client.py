@@ -68,6 +68,7 @@ from neo.storage.background import Background
 from neo.storage.cells import Cells
 from neo.storage.commit.locks import Locks
 from neo.storage.commit.transactions import (
+    Blocked,
     CellMode,
     Client,
     Hopeless,
@@ -460,7 +461,11 @@ class ServeClient(StorageHandler):
     @on(AskLockHolders)
     def lock_holders(self, peer: Peer, message_id: int, m: AskLockHolders) -> Message:
         locks = self._locks
-        blocked = locks.blocked(m.ttid, m.oid)
+        if m.ttid == ZERO_TID:
+            delaying = locks.delaying(m.oid)
+            blocked = Blocked(0.0, delaying) if delaying else None
+        else:
+            blocked = locks.blocked(m.ttid, m.oid)
         if blocked is None:
             return AnswerLockHolders(None, [])
         holders: list[HolderRow] = [

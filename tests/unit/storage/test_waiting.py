@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neo.protocol.ids import ZERO_TID, p64
+from neo.protocol.ids import INVALID_OID, ZERO_TID, p64
 from neo.protocol.packets import (
     FEATURE_LOCKS,
     FEATURES,
@@ -12,8 +12,10 @@ from neo.protocol.packets import (
     AskLockHolders,
     AskLockInformation,
     AskLocks,
+    AskObjectHistory,
     AskVoteTransaction,
     NotifyFeatures,
+    NotifyUnlockInformation,
 )
 from tests.unit.storage.lock_node import LockNode, oid, tid
 from tests.unit.storage.requests import store, store_request, vote
@@ -111,6 +113,27 @@ def test_a_client_is_told_who_holds_what_it_waits_for(
     other.send(AbortTransaction(p64(12), []))
     assert answer[0].locked == ZERO_TID
     assert other.ask(AskLockHolders(p64(12), p64(1))) == AnswerLockHolders(None, [])
+
+
+def test_a_client_is_told_what_delays_its_reads(
+    world: World, master: End, client: End, other: End
+) -> None:
+    """Specification 6.29, 8.26."""
+    store(client, 10, 1)
+    vote(client, 10, 1)
+    read = AskLockHolders(ZERO_TID, p64(1))
+    scan = AskLockHolders(ZERO_TID, INVALID_OID)
+    assert other.ask(read) == other.ask(scan) == AnswerLockHolders(None, []), "it is not locked"
+    master.ask(AskLockInformation(p64(10), p64(12)))
+    assert other.ask(scan) == AnswerLockHolders(None, []), "no read waits"
+    history = other.ask_later(AskObjectHistory(p64(1), 0, 9))
+    world.host.advance(3)
+    delayed = AnswerLockHolders(0.0, [(p64(10), C1, ("127.0.0.1", 3000), 3.0, "locked")])
+    assert other.ask(read) == other.ask(scan) == delayed
+    assert other.ask(AskLockHolders(ZERO_TID, p64(3))) == AnswerLockHolders(None, [])
+    master.send(NotifyUnlockInformation(p64(10)))
+    world.wait(lambda: bool(history), "the history does not come")
+    assert other.ask(read) == other.ask(scan) == AnswerLockHolders(None, [])
 
 
 def test_the_address_of_a_holder_whose_connection_is_lost_is_not_known(
