@@ -16,9 +16,16 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Protocol
 
+from neo.protocol.codec import LIMIT_PEER
 from neo.storage.backend.api import BackendRefused, Done
 
 MAX_TID = (1 << 63) - 1
+
+#: Bytes of an oid in a message.
+PACKED_OID_BYTES = 10
+#: Bytes of the metadata of a transaction in a message. The rest of the longest one, AddPrepared, has the
+#: numbers of all partitions.
+METADATA_MAX = LIMIT_PEER - (256 << 10)
 
 _SIGNED = Struct(">q")
 to_bytes = Struct(">Q").pack
@@ -73,7 +80,8 @@ class Dialect:
     def check_metadata(
         self, user: bytes, description: bytes, extension: bytes, oids: Sequence[bytes]
     ) -> None:
-        """Raise BackendRefused if metadata of a transaction is longer than its column."""
+        """Raise BackendRefused if metadata of a transaction is longer than its column, or could not be
+        sent to another node."""
         for what, value in ("user", user), ("description", description), ("extension", extension):
             if len(value) > self.text_max:
                 raise BackendRefused(
@@ -84,6 +92,12 @@ class Dialect:
             raise BackendRefused(
                 f"the transaction has {len(oids)} objects; this backend lists at most"
                 f" {self.oids_max // 8} for one"
+            )
+        total = len(user) + len(description) + len(extension) + len(oids) * PACKED_OID_BYTES
+        if total > METADATA_MAX:
+            raise BackendRefused(
+                f"the metadata of the transaction has {total} bytes, more than {METADATA_MAX}, the most"
+                " that travels between two nodes: shorten its description or extension"
             )
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from hashlib import sha1
 from typing import Any
 from zlib import crc32
 
 import pytest
 
+from neo.protocol.codec import LIMIT_PEER, encode
 from neo.protocol.enums import CellState
+from neo.protocol.ids import XID_MAX
+from neo.protocol.packets import AddPrepared, AddTransaction, AddVoted
 from neo.storage.backend.acknowledged import LogEnd, Position
 from neo.storage.backend.api import BackendRefused, Record, Stored
 from neo.storage.backend.mariadb import engine
+from neo.storage.backend.sql import METADATA_MAX, PACKED_OID_BYTES
 from tests.unit.backend.harness import NP, UP, Harness, p64
 from tests.unit.backend.records import rows
 
@@ -140,6 +145,39 @@ def test_metadata_that_a_column_cannot_keep_is_refused_before_it_is_written(node
             dialect.check_metadata(b"", b"", b"", [b"oid 1234"] * (most + 1))
     limit = {"SQLite": 10**9}.get(node.adapter, 10**9 - 100)
     assert limit - 1000 <= node.opened[-1].engine.value_max <= limit  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("oids", [0, 4096])
+def test_metadata_that_no_message_could_carry_is_refused(node: Harness, oids: int) -> None:
+    """Specification 7.21: AskStoreTransaction is shorter than the messages for other nodes."""
+    dialect = replace(node.ready().engine.dialect, text_max=1 << 29, oids_max=1 << 29)
+    half = METADATA_MAX // 2
+    text = bytes(METADATA_MAX - half - oids * PACKED_OID_BYTES)
+    dialect.check_metadata(b"", bytes(half), text, [p64(1)] * oids)
+    with pytest.raises(BackendRefused, match="the most that travels between two nodes"):
+        dialect.check_metadata(b"u", bytes(half), text, [p64(1)] * oids)
+
+
+def test_metadata_that_is_not_refused_fits_in_all_messages() -> None:
+    """Specification 7.21."""
+    ttid, every, text = p64(1), list(range(32768)), bytes(1000)
+
+    def messages(oids: list[bytes]) -> list[int]:
+        empty = (b"", b"", b"", oids)
+        return [
+            len(encode(1, message))
+            for message in (
+                AddPrepared(ttid, bytes(XID_MAX), 1.5, text, every, empty, []),
+                AddVoted(ttid, 32767, empty),
+                AddTransaction(ttid, b"", b"", b"", True, ttid, oids),
+            )
+        ]
+
+    lengths_of_fields = 4 * 5
+    assert METADATA_MAX + max(messages([])) + lengths_of_fields <= LIMIT_PEER
+    one, two = messages([ttid]), messages([ttid] * 2)
+    more = [after - before for before, after in zip(one, two, strict=True)]
+    assert more == [PACKED_OID_BYTES] * 3
 
 
 def test_a_big_value_of_mariadb_is_cut_in_pieces(
