@@ -223,7 +223,7 @@ class _Collection:
             for start in range(0, len(written), 100):
                 for answer in self._reader.read(written[start : start + 100]):
                     self._mention(mentioned, answer)
-        self._mark(mentioned)
+        self._mark(sorted(mentioned))
 
     def _mention(self, mentioned: set[bytes], answer: AnswerObject | None) -> None:
         data = None if answer is None else data_of(answer)
@@ -248,7 +248,7 @@ class _Collection:
                         elif revision.error is not None:
                             for answer in self._reader.read([(oid, p64(revision.tid))]):
                                 self._mention(mentioned, answer)
-                    self._mark(mentioned)
+                    self._mark(sorted(mentioned))
         except ErrorAnswer as e:
             if e.code is not ErrorCode.TID_NOT_FOUND:
                 raise refused("pack: later transactions", e) from None

@@ -14,12 +14,13 @@ ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 2400
 
 
-def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
+def simulate(*arguments: str, hashes: str = "random") -> subprocess.CompletedProcess[str]:
+    """Run the command. ``hashes``: the seed of the hashes of strings; no run depends on it."""
     command = [sys.executable, "-m", "tests.simulator", *arguments]
     process = subprocess.Popen(
         command,
         cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": "0"},
+        env={**os.environ, "PYTHONHASHSEED": hashes},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

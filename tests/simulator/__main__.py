@@ -10,7 +10,6 @@ python -m tests.simulator --coverage --seeds 0:100  lines of the cores that ran
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections import Counter
@@ -30,10 +29,6 @@ SEEDS = range(100)
 def main() -> int:
     """Return exit code 0 if no seed failed (with --canary: if one did), 1 otherwise, 2 for wrong
     usage."""
-    if os.environ.get("PYTHONHASHSEED") != "0":
-        # Sets of bytes are iterated in the order of their hashes, which must be the same each time.
-        os.environ["PYTHONHASHSEED"] = "0"
-        os.execv(sys.executable, [sys.executable, "-m", "tests.simulator", *sys.argv[1:]])
     command_line = parser(__doc__)
     arguments = command_line.parse_args()
     if arguments.canaries:

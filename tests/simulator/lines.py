@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -62,7 +61,6 @@ def cover(seeds: range, options: Options, jobs: int) -> int:
                     settings, "run", f"--data-file={folder}/data.{i}", f"--include={_included()}",
                     "-m", "tests.simulator.lines", *_arguments(share, options),
                 ),
-                env={**os.environ, "PYTHONHASHSEED": "0"},
             )
             for i, share in enumerate(shares)
         ]  # fmt: skip

@@ -40,7 +40,12 @@ class Readers:
     def unlocked(self, transaction: Transaction) -> list[Callable[[], None]]:
         """Return the reads that need not wait any more."""
         self.locked.remove(transaction)
-        ready = [read for oid in transaction.held for read in self._readers.pop(oid, ())]
+        ready: list[Callable[[], None]] = []
+        if self._readers:
+            # In the order of the stores: that of the set ``held`` depends on the process.
+            for oid in transaction.changes:
+                if oid in transaction.held:
+                    ready += self._readers.pop(oid, ())
         for scan in self._scans[:]:
             scan.waits_for.discard(transaction)
             if not scan.waits_for:

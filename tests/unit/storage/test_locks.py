@@ -275,6 +275,19 @@ def test_reads_wait_from_lock_to_unlock_for_stored_objects_only(node: LockNode) 
     assert reads == ["A", "B", "C", "A"]
 
 
+def test_reads_that_waited_are_answered_in_the_order_of_the_stores(node: LockNode) -> None:
+    """Not in that of the hashes of oids, which differs from process to process."""
+    reads: list[str] = []
+    names = "QWERTYUIOPASDFGHJKLZXCVBNM"
+    node.do(*(f"{name}1" for name in names))
+    node.locks.vote(tid(1), node.client(1), metadata=True)
+    node.locks.lock(tid(1), tid(20))
+    for name in sorted(names):
+        node.locks.when_readable(oid(name), lambda name=name: reads.append(name))
+    node.locks.unlock(tid(1))
+    assert "".join(reads) == names
+
+
 def test_scans_wait_for_the_transactions_locked_at_their_arrival(node: LockNode) -> None:
     """Specification 6.7."""
     reads: list[str] = []
