@@ -30,11 +30,9 @@ from ZODB.utils import z64
 
 from neo.client import Storage
 from neo.protocol.enums import ClusterState
-from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import AskSync, SetClusterState, SetSync
 from neo.simple import Cluster
 from neo.simple.conf import NodeConf
-from neoctl.client import AdminAway
 from tests.bench import clients, floor
 from tests.bench.clients import ClientFailed, Ready
 from tests.bench.records import record
@@ -44,11 +42,11 @@ from tests.bench.sizes import Sizes as FloorSizes
 from tests.bench.workloads import commit, session
 from tests.faults.link import Link
 from tests.faults.network import Machine, Network, isolated
+from tests.support.polling import becomes_true
 
 STORAGES, PARTITIONS = 2, 12
 PLAIN, UPSTREAM, BACKUP = "plain", "upstream", "backup"
 SECONDS_MAX = 60.0
-POLL_SECONDS = 0.02
 CONNECTS = 30
 #: A shorter round trip, in ms, is no unit of time: what computers do takes longer.
 TRIP_MIN = 1.0
@@ -135,16 +133,8 @@ class SiteCluster(Cluster):
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for a condition that asks the admin node. Raise ClientFailed."""
-        end = time.monotonic() + SECONDS_MAX
-        while True:
-            try:
-                if condition():
-                    return
-            except (AdminAway, ErrorAnswer):
-                pass  # not ready
-            if time.monotonic() > end:
-                raise ClientFailed(f"not within {SECONDS_MAX:g} s: {what}")
-            time.sleep(POLL_SECONDS)
+        if not becomes_true(condition, SECONDS_MAX):
+            raise ClientFailed(f"not within {SECONDS_MAX:g} s: {what}")
 
 
 class Sites:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from neo.protocol.enums import ClusterState
-from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import (
     A,
     AskClusterState,
@@ -21,9 +20,9 @@ from neo.protocol.packets import (
     SyncRow,
 )
 from neo.simple.conf import NodeConf
-from neoctl.client import AdminAway
 from tests.faults.machines import MachineCluster
 from tests.faults.network import Machine, Network
+from tests.support.polling import becomes_true
 
 #: The sites differ in their replicas. They need the same number of partitions.
 REPLICAS = {"east": 0, "west": 1}
@@ -31,7 +30,6 @@ STORAGES, PARTITIONS = 2, 6
 #: The least that is allowed, in seconds.
 SYNC_TIMEOUT = 2
 WAIT_SECONDS = 90.0
-POLL_SECONDS = 0.02
 _END = re.compile(r"backup mode ends at transaction ([0-9a-f]{16})")
 
 
@@ -94,17 +92,13 @@ class Site(MachineCluster):
             return admin.ask(message)
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
-        """Wait for a condition. An admin node that is not ready yet is asked again."""
-        deadline = time.monotonic() + seconds
-        while True:
+        """Wait for a condition, while all processes that were started run."""
+
+        def checked() -> bool:
             self.check()
-            try:
-                if condition():
-                    return
-            except (AdminAway, ErrorAnswer):
-                pass  # the master or the admin node does not answer yet
-            assert time.monotonic() < deadline, f"{self.name}: {what}"
-            time.sleep(POLL_SECONDS)
+            return condition()
+
+        assert becomes_true(checked, seconds), f"{self.name}: {what}"
 
     def destroy(self) -> float:
         """Kill all processes at once. Return the time."""
