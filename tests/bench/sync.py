@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,14 +64,19 @@ print(statistics.median(times) * 1e3)
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """``seconds``: of one measurement."""
+    """``seconds``: of one measurement. ``pair``: number of clients that are compared, once when they only
+    commit, and once when they do other work for ``think`` ms after each commit."""
 
     seconds: float = 5.0
     rounds: int = 3
     crowds: tuple[int, ...] = (8, 32, 64)
+    pair: int = 8
+    think: float = 50.0
 
 
-QUICK = Sizes(seconds=0.5, rounds=1, crowds=(4,))
+USUAL = Sizes()
+QUICK = Sizes(seconds=0.5, rounds=1, crowds=(4,), pair=2)
+ONLY_COMMIT, THINK = "only commit", "think"
 
 
 class Way(NamedTuple):
@@ -211,8 +216,10 @@ def latency(cluster: SiteCluster, seconds: float) -> dict[str, float]:
     }
 
 
-def rate(cluster: SiteCluster, count: int, seconds: float) -> float:
-    """Return the commits per second of so many clients, each of which writes an object of its own."""
+def rate(cluster: SiteCluster, count: int, seconds: float, think: float = 0.0) -> float:
+    """Return the commits per second of so many clients, each of which writes an object of its own.
+    ``think``: the seconds that it pauses after each commit; as on a machine of its own, its other work
+    takes no processor from the clusters."""
 
     def work(index: int, ready: Ready) -> float:
         storage = cluster.storage()
@@ -224,6 +231,8 @@ def rate(cluster: SiteCluster, count: int, seconds: float) -> float:
         while not limit.over():
             serial = commit(view, [(oid, serial, record(rng))])
             done += 1
+            if think:
+                time.sleep(think)
         elapsed = time.perf_counter() - begin
         storage.close()
         return done / elapsed
@@ -241,6 +250,9 @@ def measure(sites: Sites, sizes: Sizes, say: Callable[[str], None]) -> Iterator[
                 yield "round trip", way.title, trip
             for name, value in latency(sites.clusters[way.cluster], sizes.seconds).items():
                 yield name, way.title, value
+            for name, think in (ONLY_COMMIT, 0.0), (THINK, sizes.think / 1e3):
+                commits = rate(sites.clusters[way.cluster], sizes.pair, sizes.seconds, think)
+                yield name, way.title, commits
         for count in sizes.crowds:
             for way in _rotated(CROWD_WAYS, number):
                 sites.begin(way)
@@ -313,6 +325,29 @@ def crowd_table(rows: Rows, crowds: tuple[int, ...]) -> list[list[str]]:
     return lines
 
 
+def think_table(rows: Rows, sizes: Sizes) -> list[list[str]]:
+    """Return the lines about the clients that do other work, or none, between commits. The bound is that
+    of :func:`crowd_table`, where other work counts as a part of the commit."""
+    lines = [["", *(way.title for way in WAYS)]]
+    for name, what in (
+        (ONLY_COMMIT, f"{sizes.pair} clients that only commit"),
+        (THINK, f"{sizes.pair} clients that do other work for {sizes.think:g} ms after each commit"),
+    ):
+        found, alone = rows[name], rows[name][WITHOUT.title]
+        lines.append(
+            [f"{what}: commits/s", *(f"{statistics.median(found[way.title]):,.0f}" for way in WAYS)]
+        )
+        ratios, bounds = ["… ratio"], ["… bound with 2 round trips"]
+        for way in WAYS:
+            pairs = zip(found[way.title], alone, strict=True)
+            ratios.append("–" if way is WITHOUT else _spread([a / b for a, b in pairs]))
+            taken = [sizes.pair / value * 1e3 for value in alone]
+            bound = statistics.median(ms / (ms + 2 * way.trip) for ms in taken)
+            bounds.append(f"{bound:.2f}" if way.sync else "–")
+        lines += [ratios, bounds]
+    return lines
+
+
 def _ms(values: list[float]) -> str:
     return f"{statistics.median(values):.2f}"
 
@@ -346,24 +381,33 @@ def inside(folder: Path, sizes: Sizes) -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> int:
     """Run and print the tables."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.sync", description=__doc__)
-    parser.add_argument("--rounds", type=int, help=f"default: {Sizes.rounds}, with --quick 1")
+    parser.add_argument("--rounds", type=int, help=f"default: {USUAL.rounds}, with --quick 1")
+    parser.add_argument(
+        "--think",
+        type=float,
+        default=USUAL.think,
+        metavar="MS",
+        help="other work of clients after each commit, default: %(default)g",
+    )
     parser.add_argument("--quick", action="store_true", help="shows that everything works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables here")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    sizes = QUICK if options.quick else Sizes()
-    sizes = Sizes(sizes.seconds, options.rounds or sizes.rounds, sizes.crowds)
+    sizes = QUICK if options.quick else USUAL
+    sizes = replace(sizes, rounds=options.rounds or sizes.rounds, think=options.think)
     if options.inside is not None:
         options.json.write_text(json.dumps(inside(options.inside, sizes)))
         return 0
     with tempfile.TemporaryDirectory(prefix="neo-bench-") as folder:
         path = Path(folder, "figures.json")
         command = [sys.executable, "-m", "tests.bench.sync", "--inside", folder, "--json", str(path)]
-        command += ["--rounds", str(sizes.rounds), *(["--quick"] if options.quick else [])]
+        command += ["--rounds", str(sizes.rounds), "--think", str(sizes.think)]
+        command += ["--quick"] if options.quick else []
         subprocess.run(isolated(command), check=True)
         found = json.loads(path.read_text())
-    tables = [latency_table(found["rows"]), crowd_table(found["rows"], sizes.crowds)]
+    rows = found["rows"]
+    tables = [latency_table(rows), crowd_table(rows, sizes.crowds), think_table(rows, sizes)]
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
     if options.markdown is not None:

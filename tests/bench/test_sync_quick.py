@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.sync import WAYS, Rows, crowd_table, latency_table, main
+from tests.bench.sync import WAYS, Rows, Sizes, crowd_table, latency_table, main, think_table
 
 
 @pytest.mark.timeout(300)
@@ -21,6 +21,8 @@ def test_every_figure_is_there(tmp_path: Path) -> None:
     for name in ("vote", "finish"):
         assert rows[name][far][0] > max(10, rows[name][alone][0])
     assert rows["4"][alone][0] > rows["4"][far][0] > 0
+    assert rows["only commit"][alone][0] > rows["think"][alone][0] > 0
+    assert list(rows["think"]) == [way.title for way in WAYS]
     assert "| finish: more than without a backup, ms | – |" in tables.read_text()
 
 
@@ -53,3 +55,26 @@ def test_ratios_are_those_of_each_round() -> None:
     }
     line = crowd_table(rows, (8,))[1]
     assert line == ["8", "800", "10.00", "0.25 (0.10 to 0.50)", "1.00 (0.50 to 1.00)", "0.33"]
+
+
+def test_other_work_makes_the_ratio_better() -> None:
+    rates = {
+        "only commit": [800.0, 400.0, 200.0, 200.0, 760.0],
+        "think": [100.0, 100.0, 95.0, 80.0, 100.0],
+    }
+    rows: Rows = {
+        name: {way.title: [value] for way, value in zip(WAYS, values, strict=True)}
+        for name, values in rates.items()
+    }
+    lines = think_table(rows, Sizes())
+    assert lines[1:] == [
+        ["8 clients that only commit: commits/s", "800", "400", "200", "200", "760"],
+        ["… ratio", "–", "0.50", "0.25", "0.25", "0.95"],
+        ["… bound with 2 round trips", "–", "1.00", "0.71", "0.33", "–"],
+        [
+            "8 clients that do other work for 50 ms after each commit: commits/s",
+            *("100", "100", "95", "80", "100"),
+        ],
+        ["… ratio", "–", "1.00", "0.95", "0.80", "1.00"],
+        ["… bound with 2 round trips", "–", "1.00", "0.95", "0.80", "–"],
+    ]
