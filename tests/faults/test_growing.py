@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,27 +13,11 @@ from tests.faults.mixed import check_end, prepare
 from tests.faults.mixed_load import Load
 from tests.faults.rows import check_equal
 from tests.faults.terminal import Terminal, blocks
-from tests.support.ports import free_range
 
 PAGE = Path(__file__).parents[2] / "docs" / "growing.md"
 CLIENTS = 4
 #: Long enough for eight nodes and a master in turn, on a machine that runs other tests, too.
 LIMIT_SECONDS = 400
-
-
-@pytest.fixture
-def port() -> int:
-    """Return the first of ten ports that are free now."""
-    return free_range(10)
-
-
-@pytest.fixture
-def terminal(tmp_path: Path, port: int) -> Iterator[Terminal]:
-    terminal = Terminal(tmp_path, port)
-    try:
-        yield terminal
-    finally:
-        terminal.close()
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)

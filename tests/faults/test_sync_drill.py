@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.faults.terminal import ROOT, Terminal, blocks
-from tests.support.ports import free_range
 
 PAGE = ROOT / "docs" / "operating.md"
 #: About 10 seconds, on a machine that does nothing else.
 LIMIT_SECONDS = 200
-
-
-@pytest.fixture
-def port() -> int:
-    """Return the first of six ports that are free now."""
-    return free_range(6)
-
-
-@pytest.fixture
-def terminal(tmp_path: Path, port: int) -> Iterator[Terminal]:
-    terminal = Terminal(tmp_path, port)
-    try:
-        yield terminal
-    finally:
-        terminal.close()
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)

@@ -45,6 +45,26 @@ def stored(end: End, ttid: int, *partitions: int) -> None:
     answer(end, message_id, AnswerStoreVoted(p64(ttid)))
 
 
+def store_large(client: End, *oids: int) -> None:
+    """Store objects in transaction 10. After each one it is looked whether the subscriber reads."""
+    for oid in oids:
+        assert client.ask(store_request(10, oid, 0, bytes([oid]) * (STEP_BYTES + 1))).locked is None
+
+
+def stop_reading(backup: End) -> None:
+    """Let the subscriber read nothing, so that no more is sent to it."""
+    backup.peer.slow()
+    backup.unsent = PEER_BYTES + 1
+
+
+def read_again(world: World, backup: End) -> None:
+    """Let the subscriber read all, and the rest be sent."""
+    backup.unsent = 0
+    backup.peer.drained()
+    for _ in range(5):
+        world.host.advance(FULL_SECONDS)
+
+
 # -- votes -----------------------------------------------------------------------------------------
 
 
@@ -290,18 +310,13 @@ def test_a_subscriber_that_does_not_read_gets_no_more(
 ) -> None:
     """What is sent and not read is bounded."""
     backup = subscriber(world, 0)
-    for oid in (2, 4, 6):
-        assert client.ask(store_request(10, oid, 0, bytes([oid]) * (STEP_BYTES + 1))).locked is None
-    backup.peer.slow()
-    backup.unsent = PEER_BYTES + 1
+    store_large(client, 2, 4, 6)
+    stop_reading(backup)
     voted = vote_later(client, 10, 2, 4, 6)
     for _ in range(5):
         world.host.advance(FULL_SECONDS)
     assert not backup.inbox
-    backup.unsent = 0
-    backup.peer.drained()
-    for _ in range(5):
-        world.host.advance(FULL_SECONDS)
+    read_again(world, backup)
     assert len(backup.inbox) == 5
     del backup.inbox[:4]
     stored(backup, 10, 0)
@@ -314,16 +329,11 @@ def test_a_subscriber_that_reads_a_large_transaction_slowly_is_not_late(
 ) -> None:
     """Specification 25.8: the time to store begins again when it has read what others waited for."""
     backup = subscriber(world, 0)
-    for oid in (2, 4, 6):
-        assert client.ask(store_request(10, oid, 0, bytes([oid]) * (STEP_BYTES + 1))).locked is None
-    backup.peer.slow()
-    backup.unsent = PEER_BYTES + 1
+    store_large(client, 2, 4, 6)
+    stop_reading(backup)
     voted = vote_later(client, 10, 2, 4, 6)
     world.host.advance(STORE_SECONDS - 0.2)
-    backup.unsent = 0
-    backup.peer.drained()
-    for _ in range(5):
-        world.host.advance(FULL_SECONDS)
+    read_again(world, backup)
     del backup.inbox[:4]
     world.host.advance(STORE_SECONDS - 0.2)
     assert not backup.closed and not voted
@@ -391,8 +401,7 @@ def test_subscribers_do_not_hear_of_what_has_not_voted(
 def test_an_abort_ends_the_rows_that_are_being_sent(world: World, master: End, client: End) -> None:
     """Specification 25.9."""
     backup = subscriber(world, 0)
-    for oid in (2, 4, 6):
-        assert client.ask(store_request(10, oid, 0, bytes([oid]) * (STEP_BYTES + 1))).locked is None
+    store_large(client, 2, 4, 6)
     voted = vote_later(client, 10, 2, 4, 6)
     assert len(messages(backup)) == 2
     master.send(AbortTransaction(p64(10), []))
@@ -409,8 +418,7 @@ def test_an_end_is_not_undone_by_another_vote_under_the_same_ttid(
 ) -> None:
     """A copy imposes a tid again after an abort: rows of both votes must not mix (specification 25.7)."""
     backup = subscriber(world, 0)
-    for oid in (2, 4, 6):
-        assert client.ask(store_request(10, oid, 0, bytes([oid]) * (STEP_BYTES + 1))).locked is None
+    store_large(client, 2, 4, 6)
     vote_later(client, 10, 2, 4, 6)
     assert len(messages(backup)) == 2
     client.send(AbortTransaction(p64(10), []))
@@ -508,8 +516,7 @@ def test_a_fetch_waits_for_rows_that_are_being_stored(
 
 
 def test_a_fetch_ends_with_its_connection(world: World, master: End, client: End) -> None:
-    for oid in (2, 4):
-        assert client.ask(store_request(10, oid, 0, bytes([oid]) * (STEP_BYTES + 1))).locked is None
+    store_large(client, 2, 4)
     vote(client, 10, 2, 4)
     backup = guest(world, FEATURE_SYNC)
     backup.ask_later(AskFetchVoted(p64(10), [0]))
@@ -523,8 +530,7 @@ def test_a_fetch_of_what_ends_meanwhile_is_refused(
     world: World, master: End, client: End, end: str
 ) -> None:
     """Specification 25.11: what is prepared may be rolled back at any time, and its data is deleted."""
-    for oid in (2, 4, 6):
-        assert client.ask(store_request(10, oid, 0, bytes([oid]) * (STEP_BYTES + 1))).locked is None
+    store_large(client, 2, 4, 6)
     vote(client, 10, 2, 4, 6)
     backup = guest(world, FEATURE_SYNC)
     fetched = backup.ask_later(AskFetchVoted(p64(10), [0]))
