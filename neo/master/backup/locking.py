@@ -115,6 +115,7 @@ class Locking:
         if error is not None:
             self._member.leave(error.message)
         else:
+            self._ask_rows(transaction)  # the node may have got another cell meanwhile
             self.evaluate()
 
     # -- locks -------------------------------------------------------------------------------------

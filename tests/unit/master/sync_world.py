@@ -78,13 +78,13 @@ class SyncWorld(BackupWorld):
 class Growing:
     """S2 was lost while the backup was in sync, is back, and has replicated all until then."""
 
-    def __init__(self) -> None:
-        self.world = world = SyncWorld(partitions=1, replicas=1)
+    def __init__(self, partitions: int = 1) -> None:
+        self.world = world = SyncWorld(partitions=partitions, replicas=1)
         self.upstream, (self.one, second) = world.in_sync(2)
         second.lose()
         complete(0, self.one, ptid=2)
         self.two = world.join_storage(2)
-        self.two.ask(AskUnfinishedTransactions([0])).result()
+        self.two.ask(AskUnfinishedTransactions([*range(partitions)])).result()
 
     def commit(self, number: int) -> None:
         """Commit a transaction, which only S1 takes part in."""

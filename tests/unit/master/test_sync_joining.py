@@ -19,6 +19,7 @@ from neo.protocol.packets import (
     AnswerJoinSync,
     AnswerSync,
     AnswerSyncLease,
+    AnswerVoted,
     AskJoinSync,
     AskLastTransaction,
     AskLockInformation,
@@ -430,6 +431,25 @@ def test_a_cell_that_became_readable_takes_part_in_what_is_not_locked() -> None:
     vote(growing.one)
     assert not growing.one.has(AskLockInformation)
     vote(growing.two)
+    assert growing.one.has(AskLockInformation) and growing.two.has(AskLockInformation)
+
+
+def test_a_cell_that_became_readable_while_its_node_was_asked_takes_part() -> None:
+    """Specification 25.3, 25.10: the node is asked again when it has answered for its other cells."""
+    growing = Growing(partitions=2)
+    growing.replicated(4)
+    assert growing.readable
+    growing.world.lock(growing.upstream, 8, 1)
+    first = growing.two.take(AskVoted)
+    assert list(first.source_dict) == [0]
+    growing.two.send(NotifyReplicationDone(1, tid(4)))
+    vote(growing.one)
+    assert not growing.two.has(AskVoted)
+    growing.two.answer(first, AnswerVoted(first.ttid))
+    assert not growing.one.has(AskLockInformation)
+    second = growing.two.take(AskVoted)
+    assert (list(second.source_dict), second.oid_list) == ([1], [tid(1)])
+    growing.two.answer(second, AnswerVoted(second.ttid))
     assert growing.one.has(AskLockInformation) and growing.two.has(AskLockInformation)
 
 
