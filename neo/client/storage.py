@@ -7,6 +7,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ZODB import interfaces
@@ -151,6 +152,8 @@ class NEOStorage(ConflictResolvingStorage):
         self._prepared: dict[int, PreparedTransaction] = {}
         #: Those that were left prepared. The master does not tell this client about their commit by it.
         self._left: deque[PreparedTransaction] = deque(maxlen=LEFT_MAX)
+        #: Those whose abort was interrupted. Bound: one for each thread.
+        self._interrupted: deque[ClientTransaction | PreparedTransaction] = deque()
         self._oid_lock = self._session.host.lock()
         self._oids: list[bytes] = []
         #: The master that allocated these oids, and the first oid of its range.
@@ -387,6 +390,8 @@ class NEOStorage(ConflictResolvingStorage):
     def tpc_begin(self, transaction: Any, tid: bytes | None = None, status: str = " ") -> None:
         """Begin a transaction. ``tid``: of IStorageRestoreable. Does not wait for other transactions."""
         self._check_writable()
+        if self._interrupted:
+            self._abort_again()
         if id(transaction) in self._transactions:
             raise StorageTransactionError("Duplicate tpc_begin calls for same transaction")
         begun = self._session.transaction(transaction, tid, self.tryToResolveConflict)
@@ -468,7 +473,8 @@ class NEOStorage(ConflictResolvingStorage):
                 # Interrupted, and ZODB does not abort again.
                 if self._coordination is not None and isinstance(begun, PreparedTransaction):
                     begun.keep()  # the coordinator may have committed: the resolver knows
-                begun.abort()
+                self._interrupted.append(begun)
+                self._abort_again()
                 raise
             finally:
                 if begun.ended:
@@ -476,6 +482,15 @@ class NEOStorage(ConflictResolvingStorage):
                     prepared = self._prepared.pop(key, None)
                     if prepared is not None and prepared.left:
                         self._left.append(prepared)
+
+    def _abort_again(self) -> None:
+        """Tell the nodes of aborts that were interrupted. A second interrupt leaves them to the next
+        transaction of this storage: their locks would else stay as long as its connections."""
+        while self._interrupted:
+            begun = self._interrupted[0]
+            begun.abort()
+            with suppress(ValueError):  # another thread was faster
+                self._interrupted.remove(begun)
 
     # -- prepared transactions -----------------------------------------------------------------------
 

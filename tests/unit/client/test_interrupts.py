@@ -16,6 +16,7 @@ import pytest
 from ZODB.Connection import TransactionMetaData
 
 from neo.client import NEOStorage
+from neo.client.participants import Participants
 from neo.protocol.ids import p64
 from neo.protocol.packets import AskRebaseTransaction, InvalidateObjects, NotifyDeadlock, Ping, Pong
 from tests.unit.client.boundaries import count, interrupt
@@ -140,6 +141,30 @@ def test_a_transaction(client: Client, step: str) -> None:
                 _told(client, oid, where)
 
     everywhere(client, prepare, check)
+
+
+def test_an_abort_that_is_interrupted_twice_ends_with_the_next_transaction(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its locks would else stay as long as the connections of the client."""
+    transaction = Transaction(client)
+    transaction.begin()
+    transaction.store()
+    abort, left = Participants.abort, [KeyboardInterrupt, KeyboardInterrupt]
+
+    def interrupted(self: Participants, ttid: bytes) -> None:
+        if left:
+            raise left.pop()
+        abort(self, ttid)
+
+    monkeypatch.setattr(Participants, "abort", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        transaction.abort()
+    assert client.cluster.locks()
+    later = Transaction(client)
+    later.begin()
+    later.over()
+    client.check("after the next transaction")
 
 
 def _told(client: Client, oid: bytes, where: str) -> None:
