@@ -22,6 +22,14 @@ from tests.unit.storage.requests import store, vote
 from tests.unit.storage.world import End, World
 
 
+def lock(world: World, master: End) -> None:
+    """Lock a transaction with tid 12, which stores object 0."""
+    client = world.client(master)
+    assert store(client, 10, 0) is None
+    vote(client, 10, 0)
+    master.ask(AskLockInformation(p64(10), p64(12)))
+
+
 @pytest.mark.parametrize(
     "question",
     [
@@ -33,10 +41,7 @@ def test_a_digest_waits_for_transactions_that_are_locked(
     world: World, master: End, question: Request[Any]
 ) -> None:
     """Specification 11.6."""
-    client = world.client(master)
-    assert store(client, 10, 0) is None
-    vote(client, 10, 0)
-    master.ask(AskLockInformation(p64(10), p64(12)))
+    lock(world, master)
     peer = storage(world, master, 2)
     answers = peer.ask_later(question)
     world.settle()
@@ -57,10 +62,7 @@ def test_a_digest_does_not_wait_for_what_is_later_than_its_range(
     world: World, master: End, question: Request[Any]
 ) -> None:
     """Specification 11.6, 25.16: that may wait for the synchronous backup that compares."""
-    client = world.client(master)
-    assert store(client, 10, 0) is None
-    vote(client, 10, 0)
-    master.ask(AskLockInformation(p64(10), p64(12)))
+    lock(world, master)
     assert storage(world, master, 2).ask(question).count == 0
 
 
