@@ -231,7 +231,7 @@ def rate(cluster: SiteCluster, count: int, seconds: float, think: float = 0.0) -
         while not limit.over():
             serial = commit(view, [(oid, serial, record(rng))])
             done += 1
-            if think:
+            if think:  # the application's other work, which takes no processor from the nodes
                 time.sleep(think)
         elapsed = time.perf_counter() - begin
         storage.close()
