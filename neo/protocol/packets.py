@@ -1663,3 +1663,54 @@ class SetSync(Request[Error]):
 class NotifyLeft(Message):
     """The upstream cluster does not wait for this backup any more: end the subscriptions. Master of a
     backup → S"""
+
+
+#: The messages below are understood: the contents of blobs (specification 26). A storage node announces
+#: it if it has a folder for contents.
+FEATURE_BLOBS = "blobs"
+
+#: BLAKE2b of a content.
+ContentChecksum = Annotated[bytes, Meta(min_length=32, max_length=32)]
+
+
+class AnswerStoreBlob(Answer):
+    """The piece is taken. After the last one: the content is durable."""
+
+    ttid: Tid
+    oid: Oid
+
+
+@request(EXTENSION | 0x80)
+class AskStoreBlob(Request[AnswerStoreBlob]):
+    """A piece of the content of a blob. ``offset``: what was sent before, 0 begins anew. ``checksum``: of
+    all of it, with the last piece. C ⇄ S"""
+
+    ttid: Tid
+    oid: Oid
+    offset: Number
+    data: bytes
+    checksum: ContentChecksum | None
+
+
+class AnswerBlob(Answer):
+    """Fewer bytes than requested: the content ends with them."""
+
+    data: bytes
+
+
+@request(EXTENSION | 0x81)
+class AskBlob(Request[AnswerBlob]):
+    """A piece of a content. ``oid``: the object that has it, to name it in errors. C ⇄ S, S ⇄ S"""
+
+    oid: Oid
+    checksum: ContentChecksum
+    offset: Number
+    length: Count
+
+
+@notification(EXTENSION | 0x82)
+class NotifyBlobDamaged(Message):
+    """What the node sent of this content does not match the checksum. C → S, S → S"""
+
+    oid: Oid
+    checksum: ContentChecksum

@@ -1,0 +1,1 @@
+"""The contents of blobs: files beside the database (specification 26)."""
