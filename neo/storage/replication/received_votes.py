@@ -215,10 +215,13 @@ class ReceivedVotes(Part):
     # -- events ------------------------------------------------------------------------------------
 
     def cells_changed(self, change: CellsChanged) -> None:
-        """Forget the rows of cells that were taken away, or will be erased."""
-        for ttid, vote in self.known.items():
+        """Forget the rows of cells that were taken away, or will be erased. Drop a transaction that has
+        no others: nothing of it belongs to a connection any more (specification 25.63)."""
+        for ttid, vote in list(self.known.items()):
             states = {each: self._cells.state(each) for each in vote.partitions}
             self.forget(ttid, [each for each, state in states.items() if state in _GONE])
+            if not vote.partitions and not vote.confirmed:
+                self.abort(ttid)
         self._look()
 
     def operation_started(self) -> None:

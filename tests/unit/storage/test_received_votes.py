@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from neo.protocol.codec import LIMIT_GUEST
-from neo.protocol.enums import ErrorCode
+from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.ids import p64
 from neo.protocol.packets import (
     AbortTransaction,
@@ -25,6 +25,7 @@ from neo.protocol.packets import (
     AskLockInformation,
     AskRecovery,
     NotifyAborted,
+    NotifyPartitionChanges,
     NotifyReady,
     NotifySynced,
     NotifyUnlockInformation,
@@ -39,7 +40,7 @@ from tests.unit.storage.replicas import OTHER
 from tests.unit.storage.requests import data_of, load
 from tests.unit.storage.syncing import ask_voted, connected, kept, meta, row, send, store_later
 from tests.unit.storage.upstream import SOURCE, backup
-from tests.unit.storage.world import OUT, UP, End, MakeWorld, World, refused
+from tests.unit.storage.world import DISCARDED, OUT, UP, End, MakeWorld, World, refused
 
 
 @pytest.fixture
@@ -271,6 +272,24 @@ def test_what_the_master_did_not_ask_for_is_dropped_with_its_connection(
     assert world.backend.locked_transactions() == {p64(18): None}
     world.settle()
     assert len(world.backend.engine.read("SELECT id FROM data")) == 1
+
+
+@pytest.mark.parametrize("state", [DISCARDED, CellState.CORRUPTED])
+def test_what_is_only_in_cells_that_are_taken_away_is_dropped(
+    world: World, master: End, source: End, state: CellState
+) -> None:
+    """Specification 25.63. What the master asked for is ended by the master."""
+    for ttid, partitions in ((10, [0]), (14, [0, 1]), (18, [0])):
+        for partition in partitions:
+            send(source, ttid, partition, row(ttid, 2 + partition, b"x"), metadata=not partition)
+            store_later(source, ttid, partition)
+    confirm(master, 18, 2)
+    master.send(NotifyPartitionChanges(2, 0, [(0, 1, state), (0, 2, UP)]))
+    assert world.backend.locked_transactions() == {p64(14): None, p64(18): None}
+    source.disconnect()
+    assert world.backend.locked_transactions() == {p64(18): None}
+    master.send(AbortTransaction(p64(18), []))
+    assert world.backend.locked_transactions() == {}
 
 
 def test_what_the_master_asked_for_is_kept(world: World, master: End, source: End) -> None:
