@@ -283,6 +283,10 @@ class Backend(Protocol):
         Raise KeyError(serial) if there is no such revision.
         """
 
+    def packed_undo(self, oid: bytes, value_serial: bytes, tid: bytes) -> bytes | None:
+        """Return the serial whose data an undo to ``value_serial``, which is not committed yet, refers to
+        after a pack at ``tid``; None: its own."""
+
     def history(
         self, oid: bytes, first: int, last: int, since: bytes = ZERO_TID
     ) -> list[tuple[bytes, int]]:

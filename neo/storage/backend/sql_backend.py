@@ -80,6 +80,7 @@ class SQLBackend:
         self.value_at = reads.value_at
         self.undo_serial = reads.undo_serial
         self.packed_value = reads.packed_value
+        self.packed_undo = reads.packed_undo
         self.history = reads.history
         self.oids = reads.oids
         self.distinct_oids = reads.distinct_oids
