@@ -5,10 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from random import Random
-from typing import Protocol
 
 from neo.storage.backend.api import Backend, BackendFailure
-from tests.simulator.disk_check import Rows, check_tables, orphans
+from neo.storage.blobs.disk import ContentDisk
+from tests.simulator.content_disk import SimContentDisk
+from tests.simulator.content_volume import ContentVolume
+from tests.simulator.disk_check import Rows, check_tables, contents, orphans
+from tests.simulator.disk_host import DiskHost
 from tests.simulator.world import Event, Violation, World
 
 OnFailure = Callable[[BackendFailure], None]
@@ -21,12 +24,6 @@ FULL_WRITE_CHANCE = 0.2
 READ_FAILS_CHANCE = 0.05
 #: Part of the disks that have deduplication.
 DEDUP_CHANCE = 0.2
-
-
-class DiskHost(Protocol):
-    """The part of a process's host that a disk uses."""
-
-    def from_thread(self, callback: Callable[..., None], *args: object) -> object: ...
 
 
 class Sync:
@@ -77,8 +74,11 @@ class SimDisk(ABC):
         self.syncs: list[Sync] = []
         self.dedup = world.chance(DEDUP_CHANCE) if dedup is None else dedup
         self._orphans: set[int] = set()
+        #: The folder of contents of this machine.
+        self.contents = ContentVolume(world, name, self)
 
     def heal(self) -> None:
+        self.contents.heal()
         self.full = self.failing = self.unreadable = False
         if self.slow:
             self.slow = 0.0
@@ -120,8 +120,14 @@ class SimDisk(ABC):
         ``failed`` runs on the loop's thread when a sync fails; by default that ends the world."""
         backend = self.make_backend(host, self.world.fail if failed is None else failed)
         backend.open()
-        self._orphans = orphans(self.tables())
+        rows = self.tables()
+        self._orphans = orphans(rows)
+        self.contents.check_durable(contents(rows))
         return backend
+
+    def open_contents(self, host: DiskHost) -> ContentDisk:
+        """Return the folder of contents for a new process, which opens it."""
+        return SimContentDisk(self.contents, host)
 
     @abstractmethod
     def make_backend(
@@ -129,22 +135,33 @@ class SimDisk(ABC):
     ) -> Backend:
         """Return a backend that is not open yet. ``dedup`` overrides the one of this disk."""
 
-    @abstractmethod
     def copy(self, name: str) -> SimDisk:
         """Return another disk with the same content. No process may use this disk at this moment."""
+        copied = self.copy_database(name)
+        copied.contents = self.contents.copy(name, copied)
+        return copied
+
+    @abstractmethod
+    def copy_database(self, name: str) -> SimDisk:
+        """Return another disk with the same database."""
 
     @abstractmethod
     def snapshot(self) -> Callable[[], None]:
-        """Return a function that restores the durable content of now. Call it when no process uses the
+        """Return a function that restores the durable database of now. Call it when no process uses the
         disk."""
 
     @abstractmethod
     def lose(self, first: int, last: int) -> None:
         """Lose the transactions from one tid to another. No process may use the disk at this moment."""
 
-    @abstractmethod
     def crash(self) -> None:
         """End the process and cut the power: lose what was not synced."""
+        self.contents.crash()
+        self.crash_database()
+
+    @abstractmethod
+    def crash_database(self) -> None:
+        """Lose what was not synced of the database."""
 
     @abstractmethod
     def tables(self) -> Rows:

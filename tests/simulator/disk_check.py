@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from hashlib import sha1
 from typing import Any
 
-from neo.protocol.blobs import content_of
+from neo.protocol.blobs import MAGIC, REFERENCE_BYTES, content_of
 from neo.protocol.enums import CellState
 from tests.simulator.world import Violation
 
@@ -24,6 +24,15 @@ def orphans(tables: Rows) -> set[int]:
     """Return the ids of data to which no row refers."""
     ids = {row[0] for row in tables["data"]}
     return ids.difference(row[3] for table in ("obj", "tobj") for row in tables[table])
+
+
+def contents(tables: Rows) -> set[str]:
+    """Return the names of the contents to which committed and voted records refer."""
+    if not any(row[3][-REFERENCE_BYTES:].startswith(MAGIC) for row in tables["data"]):
+        return set()
+    used = {row[3] for table in ("obj", "tobj") for row in tables[table]}
+    found = (content_of(row[3]) for row in tables["data"] if row[0] in used and not row[2])
+    return {content.checksum.hex() for content in found if content is not None}
 
 
 def check_tables(

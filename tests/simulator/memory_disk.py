@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from neo.storage.backend.api import BackendFailure
-from tests.simulator.disk_base import DiskHost, OnFailure, SimDisk, Sync
+from tests.simulator.disk_base import OnFailure, SimDisk, Sync
 from tests.simulator.disk_check import Rows
+from tests.simulator.disk_host import DiskHost
 from tests.simulator.memory import MemoryBackend
 from tests.simulator.memory_tables import NAMES, Changes, Image, apply, empty_image
 from tests.simulator.world import World
@@ -77,7 +78,7 @@ class MemoryDisk(SimDisk):
 
     # -- for the world ----------------------------------------------------------------------------
 
-    def crash(self) -> None:
+    def crash_database(self) -> None:
         if self._sync is not None and self._commit is not None:
             self._sync.cancel()
             self._keep_perhaps(self._commit[0], "crash")
@@ -86,7 +87,7 @@ class MemoryDisk(SimDisk):
             self._owner.abandon()
             self._owner = None
 
-    def copy(self, name: str) -> MemoryDisk:
+    def copy_database(self, name: str) -> MemoryDisk:
         assert self._owner is None, self.name
         copied = MemoryDisk(self.world, name, self._lag, self.dedup)
         copied.image = self._image()

@@ -29,8 +29,9 @@ from typing import NamedTuple
 from neo.storage.backend.api import Backend, BackendFailure, WentBack
 from neo.storage.backend.sql_backend import SQLBackend
 from tests.simulator.broken_promises import Promises
-from tests.simulator.disk_base import DiskHost, OnFailure, SimDisk
+from tests.simulator.disk_base import OnFailure, SimDisk
 from tests.simulator.disk_check import Rows
+from tests.simulator.disk_host import DiskHost
 from tests.simulator.sqlite_backend import SimSQLite, read_rows
 from tests.simulator.world import World
 
@@ -140,7 +141,7 @@ class SQLiteDisk(SimDisk):
         self._durable = self.read()
         self.promises.synced(self.read)
 
-    def copy(self, name: str) -> SQLiteDisk:
+    def copy_database(self, name: str) -> SQLiteDisk:
         assert self.engine is None, self.name
         self.promises.restore()
         copied = SQLiteDisk(self.world, name, dedup=self.dedup)
@@ -170,7 +171,7 @@ class SQLiteDisk(SimDisk):
 
     # -- the end of processes --------------------------------------------------------------------
 
-    def crash(self) -> None:
+    def crash_database(self) -> None:
         files = self.read()
         if self.engine is not None:
             self.engine.abandon()

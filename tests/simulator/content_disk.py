@@ -1,0 +1,298 @@
+"""A simulated :class:`~neo.storage.blobs.disk.ContentDisk`: the folder of contents of one process."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from errno import EINVAL, EIO, ENOENT
+
+from neo.protocol.blobs import Content
+from neo.storage.backend.api import BackendFailure
+from neo.storage.blobs.disk import BUCKETS, ContentMismatch, Done
+from tests.simulator.content_volume import (
+    CALL_SECONDS,
+    SYNC_SECONDS,
+    ContentVolume,
+    File,
+    checksum_of,
+)
+from tests.simulator.disk_host import DiskHost
+from tests.simulator.world import Event
+
+#: Bytes that are free on a disk that is not full.
+FREE_BYTES = 1 << 40
+
+#: A step of a call, after which the next one begins. It returns nothing while more steps follow.
+Step = Callable[[], None]
+
+
+class _Call:
+    """A call: it takes effect step by step, a while after each other, when the earlier calls for the
+    same part and content have ended."""
+
+    def __init__(self, keys: tuple[str, ...], steps: list[tuple[float, Step]], done: Done) -> None:
+        self.keys = keys
+        self.steps = deque(steps)
+        self.done = done
+        self.event: Event | None = None
+
+
+class SimContentDisk:
+    """The folder of a machine, as one process sees it."""
+
+    def __init__(self, volume: ContentVolume, host: DiskHost) -> None:
+        self._volume = volume
+        self._host = host
+        self._queues: dict[str, deque[_Call]] = {}
+        self._closed = False
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def open(self, identity: str | None, reset: bool = False) -> str:
+        volume = self._volume
+        if volume.owner is not None:
+            raise BackendFailure(f"{volume.name}: another process uses this folder of contents")
+        if volume.health.failing or volume.health.full:
+            raise BackendFailure(f"{volume.name}: the folder of contents cannot be used")
+        if not reset:
+            self._check_identity(identity)
+        volume.owner = self
+        if reset:
+            self._erase()
+        if volume.identity is None:
+            volume.identity = volume.random.randbytes(16).hex()
+        volume.opened()
+        return volume.identity
+
+    def _check_identity(self, identity: str | None) -> None:
+        """Raise BackendFailure if folder and database do not belong together. A crash may have left a
+        new folder without a database that knows it."""
+        volume = self._volume
+        if identity is None and not volume.contents.now:
+            return
+        if volume.identity != identity:
+            what = "is empty" if volume.identity is None else "belongs to another database"
+            raise BackendFailure(f"{volume.name}: the folder of contents {what}")
+
+    def _erase(self) -> None:
+        volume = self._volume
+        volume.identity = None
+        volume.faulty.clear()
+        for names in (volume.contents, volume.parts):
+            names.now.clear()
+            names.durable.clear()
+
+    def close(self) -> None:
+        """Let the calls that have begun take effect, without callbacks."""
+        if self._closed:
+            return
+        begun = [call for queue in self._queues.values() for call in queue if call.event]
+        self.abandon()
+        for call in dict.fromkeys(begun):
+            try:
+                for _, step in call.steps:
+                    step()
+            except (OSError, ContentMismatch):
+                continue
+
+    def abandon(self) -> None:
+        """End without any effect: the process was killed, or it closes."""
+        self._closed = True
+        for queue in self._queues.values():
+            for call in queue:
+                if call.event is not None:
+                    call.event.cancel()
+        self._queues.clear()
+        if self._volume.owner is self:
+            self._volume.owner = None
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    def _call(self, keys: tuple[str, ...], done: Done, *steps: tuple[float, Step]) -> None:
+        """Begin a call when those before it for the same keys have ended."""
+        if self._closed:
+            return
+        call = _Call(keys, list(steps), done)
+        for key in keys:
+            self._queues.setdefault(key, deque()).append(call)
+        self._begin(call)
+
+    def _begin(self, call: _Call) -> None:
+        if call.event is None and all(self._queues[key][0] is call for key in call.keys):
+            self._plan(call)
+
+    def _plan(self, call: _Call) -> None:
+        volume = self._volume
+        seconds = volume.seconds(call.steps[0][0])
+        name = f"{volume.name} {call.keys[0][:12]}"
+        call.event = volume.world.call_later(seconds, lambda: self._step(call), name)
+
+    def _step(self, call: _Call) -> None:
+        _, step = call.steps.popleft()
+        try:
+            step()
+        except (OSError, ContentMismatch) as e:
+            self._end(call, e)
+        else:
+            if call.steps:
+                self._plan(call)
+            else:
+                self._end(call, None)
+
+    def _end(self, call: _Call, error: Exception | None) -> None:
+        for key in call.keys:
+            queue = self._queues[key]
+            queue.popleft()
+            if not queue:
+                del self._queues[key]
+        self._host.from_thread(self._callback, call.done, error)
+        for key in call.keys:
+            if key in self._queues:
+                self._begin(self._queues[key][0])
+
+    def _callback(self, done: Done, error: Exception | None) -> None:
+        if not self._closed:
+            done(error)
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    def append(self, part: str, offset: int, data: bytes, done: Done) -> None:
+        def write() -> None:
+            volume = self._volume
+            file = File() if not offset else volume.parts.now.get(part)
+            if file is None:
+                raise volume.error(ENOENT, f"part {part} does not exist")
+            if len(file.data) != offset:
+                raise volume.error(EINVAL, f"part {part} has {len(file.data)} bytes, not {offset}")
+            error = volume.write_error()
+            volume.parts.now[part] = file
+            file.data += data if error is None else data[: volume.random.randrange(len(data) + 1)]
+            if error is not None:
+                raise error
+
+        self._call((part,), done, (CALL_SECONDS, write))
+
+    def resume(self, part: str, done: Callable[[int | Exception], None]) -> None:
+        found: list[int] = []
+
+        def look() -> None:
+            if (error := self._volume.read_error()) is not None:
+                raise error
+            file = self._volume.parts.now.get(part)
+            found.append(0 if file is None else len(file.data))
+
+        def ended(error: Exception | None) -> None:
+            done(found[0] if error is None else error)
+
+        self._call((part,), ended, (CALL_SECONDS, look))
+
+    def keep(self, part: str, content: Content, done: Done) -> None:
+        """A part is compared and synced, gets its name, and then the folder is synced."""
+        volume, name = self._volume, content.checksum.hex()
+
+        def sync() -> None:
+            file = volume.parts.now.get(part)
+            if file is None:
+                raise volume.error(ENOENT, f"part {part} does not exist")
+            if len(file.data) != content.size or checksum_of(file.data) != name:
+                self._delete(part)
+                raise ContentMismatch(f"part {part} is not content {content}")
+            if volume.health.failing:
+                file.tainted = True
+                raise volume.error(EIO, "a sync failed")
+            if (error := volume.write_error()) is not None:
+                raise error
+            file.sync()
+
+        def rename() -> None:
+            volume.contents.now[name] = volume.parts.now.pop(part)
+            volume.parts.sync(part)
+
+        def sync_folder() -> None:
+            if volume.health.failing:
+                raise volume.error(EIO, "a sync of the folder failed")
+            volume.contents.sync(name)
+            if volume.contents.durable[name].durable == volume.contents.durable[name].data:
+                volume.faulty.discard(name)
+
+        self._call(
+            (part, name),
+            done,
+            (SYNC_SECONDS, sync),
+            (CALL_SECONDS, rename),
+            (SYNC_SECONDS, sync_folder),
+        )
+
+    def drop(self, part: str) -> None:
+        self._call((part,), _ignore, (CALL_SECONDS, lambda: self._delete(part)))
+
+    def _delete(self, part: str) -> None:
+        self._volume.parts.now.pop(part, None)
+
+    # -- contents ----------------------------------------------------------------------------------
+
+    def read(
+        self, checksum: bytes, offset: int, length: int, done: Callable[[bytes | Exception], None]
+    ) -> None:
+        found: list[bytes] = []
+
+        def read() -> None:
+            file = self._file(checksum.hex())
+            found.append(file.data[offset : offset + length])
+
+        def ended(error: Exception | None) -> None:
+            done(found[0] if error is None else error)
+
+        self._call((checksum.hex(),), ended, (CALL_SECONDS, read))
+
+    def _file(self, name: str) -> File:
+        volume = self._volume
+        if (error := volume.read_error()) is not None:
+            raise error
+        if name not in volume.contents.now:
+            raise FileNotFoundError(ENOENT, f"no such content: {name} [{volume.name}]")
+        return volume.contents.now[name]
+
+    def verify(self, content: Content, done: Done) -> None:
+        name = content.checksum.hex()
+
+        def compare() -> None:
+            data = self._file(name).data
+            if len(data) != content.size or checksum_of(data) != name:
+                raise ContentMismatch(f"content {content}: its file is damaged")
+
+        self._call((name,), done, (CALL_SECONDS, compare))
+
+    def remove(self, checksum: bytes, done: Done) -> None:
+        volume, name = self._volume, checksum.hex()
+
+        def remove() -> None:
+            if volume.health.failing and volume.random.random() < 0.5:
+                volume.left.add(name)
+                raise volume.error(EIO, f"content {name} cannot be deleted")
+            volume.contents.now.pop(name, None)
+            volume.faulty.discard(name)
+
+        self._call((name,), done, (CALL_SECONDS, remove))
+
+    def names(self, bucket: int, done: Callable[[list[bytes] | Exception], None]) -> None:
+        assert 0 <= bucket < BUCKETS, bucket
+        found: list[bytes] = []
+
+        def look() -> None:
+            if (error := self._volume.read_error()) is not None:
+                raise error
+            names = (bytes.fromhex(name) for name in sorted(self._volume.contents.now))
+            found.extend(name for name in names if name[0] == bucket)
+
+        def ended(error: Exception | None) -> None:
+            done(found if error is None else error)
+
+        self._call((f"bucket {bucket}",), ended, (CALL_SECONDS, look))
+
+    def free(self) -> int:
+        return 0 if self._volume.health.full else FREE_BYTES
+
+
+def _ignore(error: Exception | None) -> None:
+    """Do nothing: nobody waits for the end of the call."""

@@ -1,0 +1,12 @@
+"""What disks of simulated machines need of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class DiskHost(Protocol):
+    """The part of a process's host that a disk uses."""
+
+    def from_thread(self, callback: Callable[..., None], *args: object) -> object: ...
