@@ -73,8 +73,8 @@ class Order(Enum):
 
 
 class Revision(NamedTuple):
-    """A revision. ``size``: bytes of the record as stored; if data was requested, uncompressed and without
-    a reference to a content. ``error``: why the requested data is missing."""
+    """A revision. ``size``: bytes of the record as stored; if data was requested, uncompressed and
+    without a reference to a content. ``error``: why the requested data is missing."""
 
     oid: int
     tid: int
