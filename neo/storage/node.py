@@ -41,6 +41,8 @@ from neo.protocol.packets import (
 )
 from neo.storage.backend.api import Backend, BackendFailure, DatabaseGone
 from neo.storage.background import Background
+from neo.storage.blobs.disk import ContentDisk
+from neo.storage.blobs.parts import BlobParts
 from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.commit.participant import Participant
@@ -100,10 +102,12 @@ class StorageNode(Core):
         settings: NodeSettings,
         masters: MasterCandidates,
         backend: Backend,
+        disk: ContentDisk | None = None,
         remember: Callable[[list[Address]], None] = lambda masters: None,
     ) -> None:
-        """``backend`` is open; this core closes it. ``remember`` stores the addresses of known masters.
-        Raises ValueError if the database is of another cluster."""
+        """``backend`` and ``disk`` are open; this core closes them. ``disk``: None if this node keeps no
+        contents of blobs. ``remember`` stores the addresses of known masters. Raises ValueError if the
+        database is of another cluster."""
         super().__init__(host)
         self.host: StorageHost = host
         self.settings = settings
@@ -118,6 +122,7 @@ class StorageNode(Core):
         self.locks = locks = self.participant.locks
         self.prepared = PreparedTransactions(database, cluster, cells, self.participant)
         self.background = background = Background(self, database, locks)
+        self.blobs = blobs = BlobParts(database, disk, background)
         self.links = links = Links(self, cluster, self._storage_handler)
         self.packer = packer = Packer(host, database, cells, locks, background)
         self.eraser = Eraser(database, cells, background, settings.drop_partitions)
@@ -136,19 +141,17 @@ class StorageNode(Core):
         serving = database, cells, locks, background, links, downstream, packer, digests
         self._serve_guest = ServeGuest(*serving, sync_source)
         self._serve_storage = ServeStorage(*serving, sync_source, receiver, prepared_fetch)
-        clients = Clients()
-        self._identification = Identification(
-            *(database, cluster, self._service(clients, sync_source), links, downstream),
-            lambda: self._serve_guest,
-        )
+        clients, guest = Clients(), lambda: self._serve_guest
+        served = database, cluster, self._service(clients, sync_source), links, downstream
+        self._identification = Identification(*served, guest)
         self._serve_master = self._master_handler(remember)
         #: In the order in which they are told of events. Connections of clients end before their
         #: transactions, so that these send no answers. The operation starts by dropping votes that are
         #: left, and with the locks of prepared transactions, before any job reads the tables. Requests
         #: for identification are evaluated again last, when nothing is left of the operation.
         self.parts: tuple[Part, ...] = (
-            *(clients, self.participant, self.prepared, background, links, sync_source, votes),
-            *(upstream, downstream),
+            *(clients, self.participant, self.prepared, *blobs.all, background, links),
+            *(sync_source, votes, upstream, downstream),
             *(self.backup, self.replicator, packer, self.eraser, self.checker),
             self._identification,
         )
@@ -156,7 +159,10 @@ class StorageNode(Core):
     def _service(self, clients: Clients, sync: SyncSource) -> Service:
         sizes = Sizes(self.host, self.database.backend, self.cells)
         parts = self.database, self.cells, self.locks, self.background
-        return Service(self.host, *parts, clients, self.packer, sizes, sync)
+        return Service(
+            *(self.host, *parts, clients, self.packer, sizes, sync),
+            *(self.blobs.contents, self.blobs.uploads),
+        )
 
     def _master_handler(self, remember: Callable[[list[Address]], None]) -> ServeMaster:
         return ServeMaster(
@@ -295,6 +301,7 @@ class StorageNode(Core):
         self._close_backend()
         try:
             self.database.backend.open(reset=True)
+            self.blobs.erase()
         except BackendFailure as e:
             logger.critical("the database of this dropped node could not be erased: %s", e)
         self._close_backend()
@@ -328,6 +335,7 @@ class StorageNode(Core):
         self.flush()
 
     def _close_backend(self) -> None:
+        self.blobs.close()
         try:
             self.database.backend.close()
         except BackendFailure as e:

@@ -13,6 +13,7 @@ from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
+    FEATURE_BLOBS,
     FEATURE_LOCKS,
     FEATURE_MAINTENANCE,
     FEATURE_OIDS,
@@ -179,7 +180,10 @@ class Identification(StorageHandler, Part):
         peer.handler = ServeClient(self.service, Client(node.nid, next(_connections)))
         self.service.clients.add(peer)
         if FEATURES in request.extra:
-            peer.send(NotifyFeatures([FEATURE_OIDS, FEATURE_PAGES, FEATURE_LOCKS, FEATURE_SIZE]))
+            features = [FEATURE_OIDS, FEATURE_PAGES, FEATURE_LOCKS, FEATURE_SIZE]
+            if self.service.contents.enabled:
+                features.append(FEATURE_BLOBS)
+            peer.send(NotifyFeatures(features))
 
     def _link(self, peer: Peer, request: RequestIdentification, node: Node) -> None:
         node.features = _features(request)
