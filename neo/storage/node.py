@@ -27,6 +27,7 @@ from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     BLANK,
+    FEATURE_BLOBS,
     FEATURE_LOCKS,
     FEATURE_MAINTENANCE,
     FEATURE_OIDS,
@@ -82,6 +83,16 @@ ANNOUNCED = [
 ]
 
 
+def _announced(disk: ContentDisk | None) -> tuple[list[str], list[str]]:
+    """Return the features for storage nodes of the own cluster, and for those of backups and of an
+    upstream cluster."""
+    blobs = [] if disk is None else [FEATURE_BLOBS]
+    return (
+        [FEATURE_MAINTENANCE, FEATURE_PREPARED, *blobs],
+        [FEATURE_MAINTENANCE, FEATURE_SYNC, *blobs],
+    )
+
+
 @dataclass(frozen=True)
 class NodeSettings:
     """``address``: where this node listens. ``devpath``: where it is, from the widest place to the disk.
@@ -122,14 +133,16 @@ class StorageNode(Core):
         self.locks = locks = self.participant.locks
         self.prepared = PreparedTransactions(database, cluster, cells, self.participant)
         self.background = background = Background(self, database, locks)
-        self.blobs = blobs = BlobParts(database, disk, background)
-        self.links = links = Links(self, cluster, self._storage_handler)
+        to_storages, to_backups = _announced(disk)
+        self.links = links = Links(self, cluster, self._storage_handler, to_storages)
+        self.blobs = blobs = BlobParts(database, disk, background, cluster, cells, links)
         self.packer = packer = Packer(host, database, cells, locks, background)
         self.eraser = Eraser(database, cells, background, settings.drop_partitions)
-        receiver = Receiver(database, cells, locks, background)
-        prepared_fetch = PreparedFetch(database, cells, self.participant)
-        self.votes = votes = ReceivedVotes(database, cells, locks)
-        upstream, downstream = UpstreamLinks(self, cluster, receiver, votes), DownstreamLinks()
+        receiver = Receiver(database, cells, locks, background, blobs.fetch)
+        prepared_fetch = PreparedFetch(database, cells, self.participant, blobs.fetch)
+        self.votes = votes = ReceivedVotes(database, cells, locks, background, blobs.fetch)
+        downstream = DownstreamLinks(to_backups)
+        upstream = UpstreamLinks(self, cluster, receiver, votes, to_backups)
         self.vote_fetch = VoteFetch(database, cells, background, upstream, votes)
         where, how = (database, cluster, cells), (background, links)
         self.replicator = Replicator(host, *where, locks, *how, receiver, packer, prepared_fetch)
@@ -138,21 +151,27 @@ class StorageNode(Core):
         checked = cluster, cells, locks, background, links, upstream
         self.checker = Checker(*checked, digests, receiver, packer)
 
-        serving = database, cells, locks, background, links, downstream, packer, digests
-        self._serve_guest = ServeGuest(*serving, sync_source)
-        self._serve_storage = ServeStorage(*serving, sync_source, receiver, prepared_fetch)
-        clients, guest = Clients(), lambda: self._serve_guest
-        served = database, cluster, self._service(clients, sync_source), links, downstream
-        self._identification = Identification(*served, guest)
+        shared = database, cells, locks, background, links, downstream, packer, digests
+        serving = *shared, blobs.contents, sync_source
+        self._serve_guest = ServeGuest(*serving)
+        self._serve_storage = ServeStorage(*serving, receiver, prepared_fetch)
+        served = database, cluster, self._service(clients := Clients(), sync_source), links, downstream
+        self._identification = Identification(*served, lambda: self._serve_guest)
         self._serve_master = self._master_handler(remember)
-        #: In the order in which they are told of events. Connections of clients end before their
-        #: transactions, so that these send no answers. The operation starts by dropping votes that are
-        #: left, and with the locks of prepared transactions, before any job reads the tables. Requests
-        #: for identification are evaluated again last, when nothing is left of the operation.
-        self.parts: tuple[Part, ...] = (
-            *(clients, self.participant, self.prepared, *blobs.all, background, links),
-            *(sync_source, votes, upstream, downstream),
-            *(self.backup, self.replicator, packer, self.eraser, self.checker),
+        self.parts = self._order(clients, sync_source, upstream, downstream)
+
+    def _order(self, clients: Clients, *connected: Part) -> tuple[Part, ...]:
+        """Return the parts in the order in which they are told of events.
+
+        Connections of clients end before their transactions, so that these send no answers. The
+        operation starts by dropping votes that are left, and with the locks of prepared transactions,
+        before any job reads the tables. Requests for identification are evaluated again last, when nothing
+        is left of the operation.
+        """
+        return (
+            *(clients, self.participant, self.prepared, *self.blobs.all),
+            *(self.background, self.links, self.votes, *connected),
+            *(self.backup, self.replicator, self.packer, self.eraser, self.checker),
             self._identification,
         )
 

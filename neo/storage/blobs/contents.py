@@ -86,6 +86,8 @@ class Contents(Part):
             self._rows.stored(database.guard(self._now_bound))
         #: Called when too many contents were freed to remember them.
         self.sweep: Callable[[], None] = lambda: None
+        #: Called when a content was lost.
+        self.on_lost: Callable[[], None] = lambda: None
 
     def _now_bound(self) -> None:
         self._bound = True
@@ -126,6 +128,7 @@ class Contents(Part):
         to it need it from elsewhere. ``oid``: an object that has it."""
         if len(self.lost) < LOST_MAX:
             self.lost[content.checksum] = content, oid
+            self.on_lost()
 
     # -- holders -----------------------------------------------------------------------------------
 

@@ -15,12 +15,9 @@ from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     FEATURE_BLOBS,
     FEATURE_LOCKS,
-    FEATURE_MAINTENANCE,
     FEATURE_OIDS,
     FEATURE_PAGES,
-    FEATURE_PREPARED,
     FEATURE_SIZE,
-    FEATURE_SYNC,
     FEATURES,
     AcceptIdentification,
     NotifyFeatures,
@@ -165,7 +162,7 @@ class Identification(StorageHandler, Part):
             node.features = _features(request)
             if FEATURES in request.extra:
                 # Before the acceptance, after which it fetches at once.
-                peer.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_SYNC]))
+                peer.send(NotifyFeatures(self.downstream.announced))
             peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, None, None))
             peer.node = node
             peer.handler = self.serve()
@@ -188,7 +185,7 @@ class Identification(StorageHandler, Part):
     def _link(self, peer: Peer, request: RequestIdentification, node: Node) -> None:
         node.features = _features(request)
         if FEATURES in request.extra:
-            peer.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_PREPARED]))
+            peer.send(NotifyFeatures(self.links.announced))
         self.links.established(peer, node)
 
 
