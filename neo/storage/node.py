@@ -165,8 +165,8 @@ class StorageNode(Core):
 
         Connections of clients end before their transactions, so that these send no answers. The
         operation starts by dropping votes that are left, and with the locks of prepared transactions,
-        before any job reads the tables. Requests for identification are evaluated again last, when nothing
-        is left of the operation.
+        before any job reads the tables. Requests for identification are evaluated again last, when
+        nothing is left of the operation.
         """
         return (
             *(clients, self.participant, self.prepared, *self.blobs.all),
