@@ -8,6 +8,7 @@ from random import Random
 
 from neo.storage.backend.api import Backend, BackendFailure
 from neo.storage.blobs.disk import ContentDisk
+from tests.simulator.content_check import check_contents
 from tests.simulator.content_disk import SimContentDisk
 from tests.simulator.content_volume import ContentVolume
 from tests.simulator.disk_check import Rows, check_tables, contents, orphans
@@ -179,6 +180,8 @@ class SimDisk(ABC):
         held = self.references() if quiet else {}
         if held:
             raise Violation(f"{self.name}: data is held for no transaction: {sorted(held)[:5]}")
+        if quiet:
+            check_contents(self.tables(), self.contents)
 
     def check_pruned(self) -> None:
         """Raise Violation for any data without a reference, after the node has deleted orphans."""
