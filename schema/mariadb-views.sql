@@ -116,3 +116,15 @@ CREATE OR REPLACE VIEW show_decided AS SELECT
   CASE WHEN tid IS NULL THEN 'rolled back' ELSE 'committed' END AS outcome,
   TIMESTAMP'1970-01-01 00:00:00.000' + INTERVAL time * 1000000 MICROSECOND AS decided
   FROM decided ORDER BY decided.time;
+
+CREATE OR REPLACE VIEW show_content AS SELECT
+  `partition`,
+  LOWER(LPAD(CONVERT(HEX(oid) USING ascii), 16, '0')) AS oid,
+  LOWER(LPAD(CONVERT(HEX(tid) USING ascii), 16, '0')) AS tid,
+  CONCAT_WS(' ', CONCAT_WS('-', LPAD((tid >> 32) DIV 535680 + 1900, 4, '0'),
+    LPAD((tid >> 32) DIV 44640 MOD 12 + 1, 2, '0'), LPAD((tid >> 32) DIV 1440 MOD 31 + 1, 2, '0')),
+    CONCAT_WS(':', LPAD((tid >> 32) DIV 60 MOD 24, 2, '0'), LPAD((tid >> 32) MOD 60, 2, '0'),
+    LPAD(TRUNCATE((tid & 4294967295) * 60 / 4294967296, 3), 6, '0'))) AS committed,
+  size,
+  LOWER(CONVERT(HEX(checksum) USING ascii)) AS checksum
+  FROM content JOIN obj ON obj.data_id = content.data_id;

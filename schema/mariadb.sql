@@ -106,3 +106,11 @@ CREATE TABLE IF NOT EXISTS decided (
   tid BIGINT UNSIGNED NULL,
   time DOUBLE NOT NULL
 );
+
+-- Contents of blobs (specification 26): the values of data that refer to one, by its BLAKE2b checksum.
+CREATE TABLE IF NOT EXISTS content (
+  data_id BIGINT UNSIGNED NOT NULL PRIMARY KEY,
+  checksum BINARY(32) NOT NULL,
+  size BIGINT UNSIGNED NOT NULL,
+  KEY (checksum)
+);

@@ -104,3 +104,14 @@ CREATE VIEW IF NOT EXISTS show_decided AS SELECT
   CASE WHEN tid IS NULL THEN 'rolled back' ELSE 'committed' END AS outcome,
   strftime('%Y-%m-%d %H:%M:%f', time, 'unixepoch') AS decided
   FROM decided ORDER BY time;
+
+CREATE VIEW IF NOT EXISTS show_content AS SELECT
+  `partition`,
+  printf('%016x', oid) AS oid,
+  printf('%016x', tid) AS tid,
+  printf('%04d-%02d-%02d %02d:%02d:%06.3f', (tid >> 32) / 535680 + 1900,
+    (tid >> 32) / 44640 % 12 + 1, (tid >> 32) / 1440 % 31 + 1, (tid >> 32) / 60 % 24,
+    (tid >> 32) % 60, (tid & 4294967295) * 60.0 / 4294967296) AS committed,
+  size,
+  LOWER(HEX(checksum)) AS checksum
+  FROM content JOIN obj ON obj.data_id = content.data_id;

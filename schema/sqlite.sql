@@ -98,3 +98,11 @@ CREATE TABLE IF NOT EXISTS decided (
   tid INTEGER,
   time REAL NOT NULL
 ) WITHOUT ROWID;
+
+-- Contents of blobs (specification 26): the values of data that refer to one, by its BLAKE2b checksum.
+CREATE TABLE IF NOT EXISTS content (
+  data_id INTEGER PRIMARY KEY,
+  checksum BLOB NOT NULL,
+  size INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS _content_i1 ON content (checksum);

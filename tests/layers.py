@@ -49,6 +49,7 @@ HOSTS = (
     "neo.simple",
     "neo.spark.report",
     "neo.storage.backend",
+    "neo.storage.blobs.folder",
     "neo.transactor.client",
     "neo.transactor.daemon",
     "neo.transactor.disk",

@@ -21,6 +21,7 @@ from neo.client.errors import CorruptedError
 from neo.client.history import BATCH, batches, tids_ascending, transaction_information
 from neo.client.records import inflate
 from neo.client.replicas import WINDOW, Question, Replicas, forget
+from neo.protocol.blobs import without_content
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_TID, add64, p64, u64
@@ -72,8 +73,8 @@ class Order(Enum):
 
 
 class Revision(NamedTuple):
-    """A revision. ``size``: bytes of the record, uncompressed if data was requested. ``error``: why the
-    requested data is missing."""
+    """A revision. ``size``: bytes of the record as stored; if data was requested, uncompressed and
+    without a reference to a content. ``error``: why the requested data is missing."""
 
     oid: int
     tid: int
@@ -349,14 +350,17 @@ def _data_size(revision: Revision) -> int:
 
 
 def _value(compression: int, data: bytes, limit: int) -> tuple[int, bytes | None, str | None]:
-    """Return (size, value, error) of a record, uncompressed; without the value if it is too large."""
-    size = len(data)
-    value: bytes | None = data
+    """Return (size, value, error) of a record as the application stored it: uncompressed, without the
+    reference to a content; without the value if it is too large."""
+    value: bytes | None
     if compression:
         try:
             size, value = inflate(data, limit)
         except zlib.error as e:
-            return size, None, f"cannot be decompressed: {e}"
+            return len(data), None, f"cannot be decompressed: {e}"
+    else:
+        value = without_content(data)
+        size = len(value)
     if size > limit:
         return size, None, f"the record of {size} bytes is larger than {limit}"
     return size, value, None

@@ -6,7 +6,6 @@ No class of the application is imported: only the class name of a record is read
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from heapq import heappush, heapreplace
 from typing import Any, NamedTuple
@@ -14,23 +13,6 @@ from typing import Any, NamedTuple
 from persistent.TimeStamp import TimeStamp
 from ZODB.POSException import POSKeyError
 from ZODB.utils import get_pickle_metadata, load_current, z64
-
-
-class Counted:
-    """A source storage that reports each transaction that it yields."""
-
-    def __init__(self, source: Any, progress: Callable[[int], None]) -> None:
-        self._source = source
-        self._progress = progress
-
-    def iterator(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[Any]:
-        """Yield the transactions of the source; count from 1."""
-        for number, record in enumerate(self._source.iterator(start, stop), 1):
-            yield record
-            self._progress(number)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
 
 
 def has_copy(storage: Any, source: Any) -> bool:

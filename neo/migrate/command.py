@@ -15,9 +15,10 @@ from typing import Any
 from rich.console import Console
 from ZODB.POSException import POSError
 
+from neo.migrate.blobs import Blobs, Policy, check_folders, takes_blobs
 from neo.migrate.comparing import Difference, compare
-from neo.migrate.console import Bar, checking, report_source, run
-from neo.migrate.copying import copied_records, copy_from, starting_point
+from neo.migrate.console import Bar, Sums, checking, report_source, run
+from neo.migrate.copying import Copied, copy_from, foresee, starting_point
 from neo.migrate.errors import MigrateError
 from neo.migrate.listing import last_tid, transactions, whole
 from neo.migrate.opening import open_destination, open_source
@@ -50,11 +51,35 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--salvage",
         action="store_true",
-        help="of a damaged FileStorage, copy what can be read on both sides of the damage, list what is "
-        "lost, and exit with 1",
+        help="of a damaged FileStorage, copy what can be read on both sides of the damage, and blobs "
+        "whose content is missing without it; list what is lost, and exit with 1",
+    )
+    folders = parser.add_argument_group(
+        "blobs", "NEO needs none of these; a section or a URI names the folder of its storage itself."
+    )
+    folders.add_argument(
+        "--blobs",
+        type=Path,
+        metavar="DIR",
+        help="folder of blobs of a FileStorage SOURCE given by its path",
+    )
+    folders.add_argument(
+        "--blobs-to",
+        type=Path,
+        metavar="DIR",
+        help="folder for blobs of a FileStorage DESTINATION given by its path",
+    )
+    folders.add_argument(
+        "--no-blobs",
+        action="store_true",
+        help="copy the records of blobs and none of their contents, which are then lost in the copy; "
+        "list them, and exit with 1",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if options.no_blobs and (options.blobs or options.blobs_to):
+        parser.error("--no-blobs copies no contents: leave out --blobs and --blobs-to")
+    return options
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,78 +91,113 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _migrate(options: argparse.Namespace, console: Console, warned: Warned) -> int:
+    check_folders(options.blobs, options.blobs_to)
+    if options.no_blobs:
+        print(
+            "neomigrate: --no-blobs: the contents of blobs are NOT copied; applications that open a blob "
+            "of the copy will fail",
+            file=sys.stderr,
+        )
     with checking(console) as report:
-        source = open_source(options.source, options.config, options.salvage, report)
+        source = open_source(
+            options.source, options.config, options.salvage, report, options.blobs
+        )
     with closing(source):
         # A FileStorage truncates the last transaction of an interrupted copy, which is copied again.
         with warned.uncounted():
-            destination = open_destination(options.destination, options.config, options.dry_run)
+            destination = open_destination(
+                options.destination, options.config, options.dry_run, options.blobs_to
+            )
         code = _copy_and_compare(options, source, destination, console)
         return max(code, report_source(source, "neomigrate"))
+
+
+def _policy(options: argparse.Namespace) -> Policy:
+    if options.no_blobs:
+        return Policy.OMIT
+    return Policy.SALVAGE if options.salvage else Policy.REFUSE
 
 
 def _copy_and_compare(
     options: argparse.Namespace, source: Any, destination: Any | None, console: Console
 ) -> int:
+    blobs = Blobs(_policy(options))
+    # A dry run opens no folder for blobs that is not there yet.
+    refused_by = None if options.blobs_to else f"storage {options.destination!r}"
     if destination is None:
-        return _foresee(source, starting_point(source, None), console)
+        return _foresee(source, refused_by, starting_point(source, None), blobs, console)
     with closing(destination):
         if options.dry_run and options.verify:
-            return _verify(source, destination, console)
-        start = starting_point(source, destination)
+            return _verify(source, destination, blobs.policy, console)
+        start = starting_point(source, destination, blobs.policy)
         if options.dry_run:
-            return _foresee(source, start, console)
-        _copy(source, destination, start, console)
-        return _verify(source, destination, console) if options.verify else 0
+            refused_by = None if takes_blobs(destination) else refused_by
+            return _foresee(source, refused_by, start, blobs, console)
+        code = _copy(source, destination, start, blobs, console)
+        if options.verify:
+            code = max(code, _verify(source, destination, blobs.policy, console))
+        return code
 
 
 # -- copy, dry run, verification -----------------------------------------------------------------
 
 
-def _copy(source: Any, destination: Any, start: bytes | None, console: Console) -> None:
+def _copy(
+    source: Any, destination: Any, start: bytes | None, blobs: Blobs, console: Console
+) -> int:
     if start is None:
         print("The destination has every transaction of the source already.")
-        return
+        return 0
     if start != ZERO_TID:
         print(f"Going on at transaction 0x{start.hex()}; what is before was copied already.")
-    count = records = size = 0
-    with _progress(console, "copying", source, start) as show:
-        with closing(copy_from(start, source, destination)) as steps:
+    sums = Sums(blobs)
+    with _progress(console, "copying", source, start, sums, blobs) as show:
+        with closing(copy_from(start, source, destination, blobs)) as steps:
             for copied in steps:
-                count += 1
-                records += copied.records
-                size += copied.size
-                show(copied.tid, count, size)
-    print(f"Copied {count:,} transactions, {records:,} records, {size:,} bytes.")
+                sums.add(copied)
+                show(copied.tid)
+    print(f"Copied {sums}.")
+    return _report_lost(blobs)
 
 
-def _foresee(source: Any, start: bytes | None, console: Console) -> int:
-    count = records = size = 0
+def _foresee(
+    source: Any, refused_by: str | None, start: bytes | None, blobs: Blobs, console: Console
+) -> int:
+    """Say what would be copied. ``refused_by``: the name of the destination if it takes no blobs."""
+    sums = Sums(blobs)
     if start is not None:
-        with _progress(console, "reading", source, start) as show:
+        with _progress(console, "reading", source, start, sums, blobs) as show:
             for transaction in whole(source, start):
-                count += 1
-                for record in copied_records(transaction):
-                    records += 1
-                    size += len(record.data or b"")
-                show(transaction.tid, count, size)
-    print(f"Would copy {count:,} transactions, {records:,} records, {size:,} bytes.")
-    return 0
+                sums.add(foresee(transaction, source, refused_by, blobs))
+                show(transaction.tid)
+    print(f"Would copy {sums}.")
+    return _report_lost(blobs)
 
 
-def _verify(source: Any, destination: Any, console: Console) -> int:
+def _report_lost(blobs: Blobs) -> int:
+    """Print the blobs whose contents are not in the copy; return the exit code."""
+    for line in blobs.lines():
+        print(f"neomigrate: {line}", file=sys.stderr)
+    return 1 if blobs.lost else 0
+
+
+def _verify(source: Any, destination: Any, policy: Policy, console: Console) -> int:
     shown: list[Difference] = []
-    count = 0
-    with _progress(console, "verifying", source, ZERO_TID) as show:
-        with closing(compare(source, destination)) as steps:
+    blobs = Blobs(policy)
+    sums = Sums(blobs)
+    with _progress(console, "verifying", source, ZERO_TID, sums, blobs) as show:
+        with closing(compare(source, destination, blobs)) as steps:
             for tid, found in steps:
-                count += 1
-                show(tid, count, 0)
+                sums.add(Copied(tid, 0, 0))
+                show(tid)
                 shown += found[: SHOWN_DIFFERENCES - len(shown)]
                 if len(shown) == SHOWN_DIFFERENCES:
                     break
     if not shown:
-        print(f"Verified {count:,} transactions: source and destination are equal.")
+        what = f"{sums.transactions:,} transactions"
+        what += f" and the contents of {blobs.count:,} blobs" if blobs.count else ""
+        but = ", except contents of blobs" if policy is Policy.OMIT else ""
+        print(f"Verified {what}: source and destination are equal{but}.")
         return 0
     for difference in shown:
         print(f"neomigrate: different: {difference}", file=sys.stderr)
@@ -146,11 +206,24 @@ def _verify(source: Any, destination: Any, console: Console) -> int:
 
 @contextmanager
 def _progress(
-    console: Console, what: str, source: Any, start: bytes
-) -> Iterator[Callable[[bytes, int, int], None]]:
-    """Show progress by the times of transactions, because their number is unknown."""
+    console: Console, what: str, source: Any, start: bytes, sums: Sums, blobs: Blobs
+) -> Iterator[Callable[[bytes], None]]:
+    """Show progress by the times of transactions, because their number is unknown, and the sums.
+
+    Yield a function to call after each transaction.
+    """
     with closing(transactions(source, start)) as found:
         first = next((transaction.tid for transaction in found), start)
     begin, end = time_from_tid(first), time_from_tid(max(last_tid(source), first))
+    place = 0.0
     with Bar(console, what, "transactions", end - begin) as bar:
-        yield lambda tid, count, size: bar.update(time_from_tid(tid) - begin, count, size)
+
+        def show(tid: bytes | None = None) -> None:
+            nonlocal place
+            if tid is not None:
+                place = time_from_tid(tid) - begin
+            bar.update(place, sums.transactions, sums.total, blobs.count)
+
+        # A transaction may have many contents, and each of them be large.
+        blobs.report = show
+        yield show

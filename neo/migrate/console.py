@@ -10,6 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from neo.migrate.blobs import Blobs
+from neo.migrate.copying import Copied
 from neo.migrate.datafs import DataFile, listed
 from neo.migrate.watching import Warned, watched
 
@@ -55,6 +57,30 @@ def report_source(source: Any, program: str) -> int:
     return 1 if source.gaps or source.problems else 0
 
 
+class Sums:
+    """What was copied, or would be. ``blobs``: counts contents."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+        self.transactions = self.records = self.size = 0
+
+    def add(self, copied: Copied) -> None:
+        self.transactions += 1
+        self.records += copied.records
+        self.size += copied.size
+
+    @property
+    def total(self) -> int:
+        """Return the bytes of records and contents."""
+        return self.size + self._blobs.size
+
+    def __str__(self) -> str:
+        text = f"{self.transactions:,} transactions, {self.records:,} records, {self.size:,} bytes"
+        if not self._blobs.count:
+            return text
+        return f"{text}; {self._blobs.count:,} blobs, {self._blobs.size:,} bytes"
+
+
 class Bar:
     """A progress bar with a count, bytes and rates. ``total``: the last place, in the unit of places."""
 
@@ -81,10 +107,12 @@ class Bar:
             self._progress.update(self._task, completed=self._total)
         self._progress.stop()
 
-    def update(self, place: float, count: int, size: int) -> None:
+    def update(self, place: float, count: int, size: int, blobs: int = 0) -> None:
         seconds = self._progress.tasks[0].elapsed or 1.0
         megabytes = size / MEGABYTE
-        text = f"{count:,} {self._unit}  {megabytes:,.1f} MB"
+        text = f"{count:,} {self._unit}  "
+        text += f"{blobs:,} blobs  " if blobs else ""
+        text += f"{megabytes:,.1f} MB"
         rate = f"{megabytes / seconds:,.1f} MB/s, {count / seconds:,.0f}/s"
         self._progress.update(self._task, completed=place, text=f"{text}  {rate}")
 

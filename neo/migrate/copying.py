@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing
 from typing import Any, NamedTuple
 
-from ZODB.blob import is_blob_record
 from ZODB.interfaces import IStorageIteration, IStorageRestoreable
 
-from neo.migrate.comparing import differences
+from neo.migrate.blobs import Blobs, Policy
+from neo.migrate.comparing import Sides, differences
 from neo.migrate.errors import MigrateError
 from neo.migrate.listing import last_tid, metadata, records, storage_name, tids, transactions, whole
 from neo.protocol.ids import ZERO_TID, add64
 
 
 class Copied(NamedTuple):
-    """A copied transaction. ``size``: bytes of its data."""
+    """A copied transaction. ``size``: bytes of its records."""
 
     tid: bytes
     records: int
     size: int
 
 
-def starting_point(source: Any, destination: Any | None) -> bytes | None:
+def starting_point(
+    source: Any, destination: Any | None, policy: Policy = Policy.REFUSE
+) -> bytes | None:
     """Return the first tid to copy; None if the destination has all. Raise MigrateError.
 
-    The last transaction of the destination must equal that of the source. The destination must also
-    have all earlier transactions of the source, because a later copy cannot insert them.
+    The last transaction of the destination must equal that of the source, with its contents of blobs if
+    the policy copies them. The destination must also have all earlier transactions of the source, because
+    a later copy cannot insert them.
     """
     if not IStorageIteration.providedBy(source):
         raise MigrateError(
@@ -47,12 +50,12 @@ def starting_point(source: Any, destination: Any | None) -> bytes | None:
             f"{storage_name(destination)} has transactions already and does not list them: "
             "choose an empty destination"
         )
-    _check_boundary(source, destination, last)
+    _check_boundary(source, destination, last, policy)
     _check_gaps(source, destination, last)
     return None if last_tid(source) == last else add64(last, 1)
 
 
-def _check_boundary(source: Any, destination: Any, last: bytes) -> None:
+def _check_boundary(source: Any, destination: Any, last: bytes, policy: Policy) -> None:
     with (
         closing(transactions(source, last, last)) as ours,
         closing(transactions(destination, last, last)) as theirs,
@@ -63,7 +66,7 @@ def _check_boundary(source: Any, destination: Any, last: bytes) -> None:
                 f"the destination ends with transaction 0x{last.hex()}, which the source lacks: "
                 "it is another database, or was changed since; choose an empty destination"
             )
-        for difference in differences(mine, copied):
+        for difference in differences(mine, copied, Sides(source, destination, Blobs(policy))):
             raise MigrateError(
                 f"the destination holds another database: {difference}; choose an empty destination"
             )
@@ -94,11 +97,15 @@ def _check_gaps(source: Any, destination: Any, last: bytes) -> None:
         )
 
 
-def copy_from(start: bytes, source: Any, destination: Any) -> Generator[Copied, None, None]:
+def copy_from(
+    start: bytes, source: Any, destination: Any, blobs: Blobs | None = None
+) -> Generator[Copied, None, None]:
     """Copy each transaction from ``start`` on, one per step. Raise MigrateError and ZODB's errors.
 
     An error leaves the destination between two transactions. Close the generator when it is left early.
+    ``blobs``: counts contents, and says what to do without them.
     """
+    blobs = Blobs() if blobs is None else blobs
     for number, transaction in enumerate(whole(source, start)):
         written = metadata(transaction)
         try:
@@ -107,36 +114,45 @@ def copy_from(start: bytes, source: Any, destination: Any) -> Generator[Copied, 
             if number == 0 and last_tid(destination) == transaction.tid:
                 # An earlier copy sent it before it was killed, and it has arrived meanwhile. Storages
                 # refuse it with different errors; an error with another reason is raised again.
-                _check_boundary(source, destination, transaction.tid)
+                _check_boundary(source, destination, transaction.tid, blobs.policy)
                 continue
             raise
         try:
-            records, size = _restore(transaction, destination, written)
+            copied = _restore(transaction, source, destination, written, blobs)
             destination.tpc_vote(written)
         except BaseException:
             destination.tpc_abort(written)
             raise
         destination.tpc_finish(written)
-        yield Copied(transaction.tid, records, size)
+        yield copied
 
 
-def copied_records(transaction: Any) -> Iterator[Any]:
-    """Yield the records of a transaction. Raise MigrateError for a blob, which cannot be copied."""
+def _restore(
+    transaction: Any, source: Any, destination: Any, written: Any, blobs: Blobs
+) -> Copied:
+    count = size = 0
     for record in records(transaction):
-        if is_blob_record(record.data):
-            raise MigrateError(
-                f"object 0x{record.oid.hex()} of transaction 0x{transaction.tid.hex()} is a blob, "
-                "and blobs are not copied: a copy without them would look complete"
-            )
-        yield record
+        blob = blobs.find(source, record)
+        if blob is not None and blob.path is not None:
+            blobs.restore(blob, record, source, destination, written)
+        else:
+            # With a backpointer the destination shares the data, if it has the revision.
+            destination.restore(record.oid, record.tid, record.data, "", record.data_txn, written)
+        count += 1
+        size += len(record.data or b"")
+    return Copied(transaction.tid, count, size)
 
 
-def _restore(transaction: Any, destination: Any, written: Any) -> tuple[int, int]:
-    records = size = 0
-    for record in copied_records(transaction):
-        data = record.data
-        # With a backpointer the destination shares the data, if it has the revision.
-        destination.restore(record.oid, record.tid, data, "", record.data_txn, written)
-        records += 1
-        size += len(data or b"")
-    return records, size
+def foresee(transaction: Any, source: Any, refused_by: str | None, blobs: Blobs) -> Copied:
+    """Count what a copy of a transaction would copy. Raise MigrateError as the copy would.
+
+    ``refused_by``: the name of the destination if it takes no blobs.
+    """
+    count = size = 0
+    for record in records(transaction):
+        blob = blobs.find(source, record)
+        if blob is not None:
+            blobs.foresee(blob, refused_by)
+        count += 1
+        size += len(record.data or b"")
+    return Copied(transaction.tid, count, size)

@@ -24,9 +24,10 @@ from typing import Any, NamedTuple
 
 from ZODB.FileStorage import TransactionRecord, packed_version
 from ZODB.fsIndex import fsIndex
-from ZODB.interfaces import IStorageIteration
-from zope.interface import implementer
+from ZODB.interfaces import IBlobStorage, IStorageIteration
+from zope.interface import alsoProvides, implementer
 
+from neo.migrate.blobs import Folder
 from neo.migrate.errors import MigrateError
 from neo.migrate.records import STATUS_AT, TRANSACTION, UNFINISHED, Damage, Found, Records
 from neo.protocol.ids import ZERO_TID
@@ -77,12 +78,21 @@ class DataFile:
     truncates it when it opens the file for writing.
     """
 
-    def __init__(self, path: str, report: Callable[[int, int], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        report: Callable[[int, int], None] | None = None,
+        blobs: str | None = None,
+    ) -> None:
         """Read all headers. ``report``: called from time to time with position and size in bytes.
+        ``blobs``: the folder of its blobs.
 
-        Raise MigrateError if this is not a FileStorage, and OSError.
+        Raise MigrateError if this is not a FileStorage, or no folder, and OSError.
         """
         self._path = path
+        if blobs is not None:
+            self.loadBlob = Folder(blobs).load
+            alsoProvides(self, IBlobStorage)
         self._file = open(path, "rb")
         self.problems: list[str] = []
         self.unfinished: str | None = None

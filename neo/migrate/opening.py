@@ -11,9 +11,11 @@ from typing import Any
 
 import ZConfig
 from zc.lockfile import LockError
+from ZODB.blob import BlobStorage
 from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage.FileStorage import FileStorageFormatError
 
+from neo.migrate.blobs import check_new_folder, remove_leftovers
 from neo.migrate.datafs import DataFile, listed
 from neo.migrate.errors import MigrateError
 
@@ -43,23 +45,26 @@ def open_source(
     config: Path | None,
     salvage: bool = False,
     report: Callable[[int, int], None] | None = None,
+    blobs: Path | None = None,
 ) -> Any:
     """Open the storage to read. Raise MigrateError, also for a damaged FileStorage unless ``salvage``.
 
     A FileStorage becomes a DataFile, whose headers are read here. ``report`` is called with the
-    position and the size in bytes.
+    position and the size in bytes. ``blobs``: the folder of blobs of a FileStorage given by its path.
     """
     opener = _from_config(text, config) or _from_uri(text)
     if opener is None:
         if not Path(text).is_file():
             why = "it is no file" if Path(text).exists() else "there is no such file"
             raise MigrateError(_unknown(text, config, why))
-        return _read_file(text, text, salvage, report)
+        return _read_file(text, text, salvage, report, str(blobs) if blobs else None)
+    _check_by_path(text, "--blobs", blobs)
     storage = _open(text, opener)
-    if isinstance(storage, FileStorage):
-        path = storage._file_name
+    plain, folder = _without_folder(storage)
+    if isinstance(plain, FileStorage):
+        path = plain._file_name
         storage.close()
-        return _read_file(text, path, salvage, report)
+        return _read_file(text, path, salvage, report, folder)
     try:
         for path in _files_below(storage):
             # A wrapper may transform records, so salvage cannot bypass it.
@@ -70,11 +75,31 @@ def open_source(
     return storage
 
 
+def _check_by_path(text: str, option: str, folder: Path | None) -> None:
+    """Raise MigrateError if a folder of blobs was given for a storage that brings its own."""
+    if folder is not None:
+        raise MigrateError(
+            f"{option} belongs to a FileStorage given by its path, and {text!r} is none: "
+            "name its folder in its section or URI; NEO needs none"
+        )
+
+
+def _without_folder(storage: Any) -> tuple[Any, str | None]:
+    """Return a storage without the wrapper that keeps its blobs, and the folder of its blobs."""
+    if isinstance(storage, BlobStorage):
+        return storage._BlobStorage__storage, storage.fshelper.base_dir
+    return storage, getattr(storage, "blob_dir", None)
+
+
 def _read_file(
-    text: str, path: str, salvage: bool, report: Callable[[int, int], None] | None
+    text: str,
+    path: str,
+    salvage: bool,
+    report: Callable[[int, int], None] | None,
+    blobs: str | None = None,
 ) -> DataFile:
     """Open a DataFile. Raise MigrateError if it is damaged, unless ``salvage``."""
-    found: DataFile = _open(text, lambda: DataFile(path, report))
+    found: DataFile = _open(text, lambda: DataFile(path, report, blobs))
     if found.gaps and not salvage:
         found.close()
         raise MigrateError(
@@ -94,13 +119,17 @@ def _files_below(storage: Any) -> Iterator[str]:
             yield from _files_below(inner)
 
 
-def open_destination(text: str, config: Path | None, dry_run: bool) -> Any | None:
+def open_destination(
+    text: str, config: Path | None, dry_run: bool, blobs: Path | None = None
+) -> Any | None:
     """Open the storage to write; create a new file. Raise MigrateError.
 
-    ``dry_run``: create nothing; return None if there is no storage yet.
+    ``dry_run``: create nothing; return None if there is no storage yet. ``blobs``: the folder for blobs
+    of a FileStorage given by its path.
     """
     opener = _from_config(text, config) or _from_uri(text)
     if opener is not None:
+        _check_by_path(text, "--blobs-to", blobs)
         return _open(text, opener)
     path = Path(text)
     if not path.exists():
@@ -108,13 +137,21 @@ def open_destination(text: str, config: Path | None, dry_run: bool) -> Any | Non
             raise MigrateError(_unknown(text, config, "a new file must be called *.fs"))
         if not path.absolute().parent.is_dir():
             raise MigrateError(f"{text!r} cannot be created: its folder does not exist")
+        if blobs is not None:
+            check_new_folder(blobs)
         if dry_run:
             return None
     elif not dry_run:
         # FileStorage truncates the unfinished transaction of an interrupted copy, but reports it as the
         # last one until it is opened again.
         _open(text, lambda: FileStorage(text)).close()
-    return _open(text, lambda: FileStorage(text, read_only=dry_run))
+    if dry_run:
+        folder = str(blobs) if blobs is not None and blobs.is_dir() else None
+        return _open(text, lambda: FileStorage(text, read_only=True, blob_dir=folder))
+    storage = _open(text, lambda: FileStorage(text, blob_dir=str(blobs) if blobs else None))
+    if blobs is not None:
+        remove_leftovers(storage.temporaryDirectory())
+    return storage
 
 
 def _unknown(text: str, config: Path | None, reason: str) -> str:

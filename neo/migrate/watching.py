@@ -14,6 +14,8 @@ KEPT = 20
 LOGGER = "ZODB"
 #: Warnings about intact databases: their clock was ahead of the local clock.
 _HARMLESS = ("%s Database records %d seconds in the future",)
+#: The old layout of a folder of blobs is read and written as any other.
+_OLD_LAYOUT = "blob directory layout is deprecated"
 #: Warnings about code, not about data.
 _ABOUT_CODE = (
     *(DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning),
@@ -31,7 +33,8 @@ class Warned(logging.Handler):
         self._counts = True
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.add(record.getMessage(), record.msg not in _HARMLESS)
+        message = record.getMessage()
+        self.add(message, record.msg not in _HARMLESS and _OLD_LAYOUT not in message)
 
     def add(self, line: str, counts: bool = True) -> None:
         self.total += 1

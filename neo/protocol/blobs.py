@@ -28,7 +28,9 @@ PIECES_AHEAD: Final = 4
 #: Greatest length of a content: the offset of a file.
 SIZE_MAX: Final = (1 << 63) - 1
 
-_PLACE = slice(-REFERENCE_BYTES, len(MAGIC) - REFERENCE_BYTES)
+#: Where the magic bytes are in a record that refers to a content. Compare them before
+#: :func:`content_of` is called where each call counts.
+PLACE: Final = slice(-REFERENCE_BYTES, len(MAGIC) - REFERENCE_BYTES)
 
 
 class Content(NamedTuple):
@@ -49,7 +51,7 @@ def content_hash() -> blake2b:
 def content_of(record: bytes) -> Content | None:
     """Return the content to which a record refers, None if it does not. The record is not compressed:
     those with a reference never are (specification 26.2)."""
-    if record[_PLACE] != MAGIC:
+    if record[PLACE] != MAGIC:
         return None
     return Content(*_REST.unpack(record[len(MAGIC) - REFERENCE_BYTES :]))
 
@@ -61,4 +63,4 @@ def with_content(record: bytes, content: Content) -> bytes:
 
 def without_content(record: bytes) -> bytes:
     """Return a record without its reference: what the application stored."""
-    return record[:-REFERENCE_BYTES] if record[_PLACE] == MAGIC else record
+    return record[:-REFERENCE_BYTES] if record[PLACE] == MAGIC else record

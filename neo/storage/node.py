@@ -113,7 +113,7 @@ class StorageNode(Core):
         self.database = database = Database(self, backend)
         self.cluster = cluster = Cluster(settings.cluster, settings.address, backend)
         self.cells = cells = Cells(database, cluster)
-        sync_source = SyncSource(self, database, cells)
+        sync_source = SyncSource(self, database, cells, lambda *undo: packer.undo_as_packed(*undo))
         self.participant = Participant(host, database, cluster, cells, sync_source)
         self.locks = locks = self.participant.locks
         self.prepared = PreparedTransactions(database, cluster, cells, self.participant)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from persistent import Persistent
 from ZODB import DB
+from ZODB.blob import Blob
 from ZODB.FileStorage import FileStorage
 from ZODB.MappingStorage import MappingStorage
 
@@ -81,6 +82,23 @@ def test_a_copy_has_the_same_transactions_and_reports_each(source: Any, tmp_path
         ours = [(record.tid, record.description) for record in copy.iterator()]
     assert ours == [(record.tid, record.description) for record in source.iterator()]
     assert "4 of 4 transactions" in out.getvalue()
+
+
+def test_blobs_are_copied_without_their_contents_which_is_said(tmp_path: Path) -> None:
+    with (
+        closing(FileStorage(str(tmp_path / "f.fs"), blob_dir=str(tmp_path / "blobs"))) as storage,
+        closing(DB(storage)) as db,
+        db.transaction() as connection,
+    ):
+        connection.root()["page"] = Blob(b"content")
+    out = io.StringIO()
+    with (
+        closing(FileStorage(str(tmp_path / "f.fs"), read_only=True)) as source,
+        closing(FileStorage(str(tmp_path / "copy.fs"))) as copy,
+    ):
+        scenes.copy_datafs(Show(out), copy, tmp_path / "f.fs", source)
+        assert datafs.has_copy(copy, source)
+    assert "the contents of 1 blobs were left out" in out.getvalue()
 
 
 def test_a_second_copy_leaves_the_first_alone(source: Any, tmp_path: Path) -> None:

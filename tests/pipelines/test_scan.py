@@ -16,6 +16,7 @@ from ZODB.utils import p64, u64, z64
 from neo.client import NEOStorage, scan
 from neo.client.replicas import Feature, Question, Replicas
 from neo.client.scan import Order, Range, Revision, Scanner
+from neo.protocol.blobs import Content, with_content
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from tests.pipelines.sample import Sample
@@ -109,6 +110,15 @@ def test_compressed_values_are_what_they_were_or_an_error(size: int) -> None:
             assert found == (size, value, None)
             assert "cannot be decompressed" in str(scan._value(1, data[:-5], limit)[2])
     assert scan._value(0, value, size) == (size, value, None)
+
+
+def test_readers_get_records_without_references() -> None:
+    """The reference is no part of what the application stored: not of its bytes, size and limit."""
+    record = with_content(b"record", Content(3, bytes(32)))
+    assert scan._value(0, record, 6) == (6, b"record", None)
+    assert scan._value(0, record, 5)[:2] == (6, None)
+    # A compressed record has none, whatever its last bytes look like.
+    assert scan._value(1, zlib.compress(record), 100) == (len(record), record, None)
 
 
 def test_a_page_is_uncompressed_portion_by_portion() -> None:

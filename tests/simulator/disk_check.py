@@ -68,10 +68,20 @@ def _data_problems(tables: Rows) -> Iterator[str]:
         if sha1(value).digest() != checksum:
             yield f"data {data_id:#x} does not match its checksum"
     ids = {row[0] for row in tables["data"]}
+    yield from _content_problems(tables)
     for table in ("obj", "tobj"):
         for _, oid, tid, data_id, _ in tables[table]:
             if data_id is not None and data_id not in ids:
                 yield f"{table} {oid:016x} at {tid:016x}: data {data_id:#x} is missing"
+
+
+def _content_problems(tables: Rows) -> Iterator[str]:
+    rows = {row[0]: row[1:] for row in tables["content"]}
+    for data_id, _, compression, value in tables["data"]:
+        content = None if compression else content_of(value)
+        right = None if content is None else (content.checksum, content.size)
+        if rows.get(data_id) != right:
+            yield f"data {data_id:#x} refers to {right}, and content has {rows.get(data_id)}"
 
 
 def _object_problems(tables: Rows, modulo: int, readable: set[int], packed: int) -> Iterator[str]:

@@ -31,12 +31,11 @@ from neo.storage.backend.api import (
     TransactionMeta,
 )
 from neo.storage.backend.schema import check_version
-from neo.storage.backend.sql import storable, to_int
+from neo.storage.backend.sql import COUNTER_BITS, storable, to_int
 from neo.storage.backend.tables import VERSION_ROW
-from neo.storage.backend.values import COUNTER_BITS
 from tests.simulator.disk_base import OnFailure
+from tests.simulator.memory_blobs import MemoryBlobs
 from tests.simulator.memory_pages import MemoryPages
-from tests.simulator.memory_prepared import MemoryPrepared
 from tests.simulator.memory_tables import (
     DataRow,
     Image,
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from tests.simulator.memory_disk import MemoryDisk
 
 
-class MemoryBackend(MemoryPrepared, MemoryPages):
+class MemoryBackend(MemoryBlobs, MemoryPages):
     """Implementation of :class:`neo.storage.backend.api.Backend`."""
 
     partitions_max = 1 << 15

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from neo.protocol.blobs import Content, content_of
 from neo.protocol.ids import time_from_tid
 from neo.storage.backend.sql import to_bytes
 from tests.simulator.world import Violation
@@ -29,7 +30,7 @@ Changes = dict[str, dict[Any, Any]]
 
 NAMES = (
     *("config", "pt", "trans", "obj", "data", "ttrans", "tobj"),
-    *("prepared", "prepared_check", "decided"),
+    *("prepared", "prepared_check", "decided", "content"),
 )
 
 
@@ -61,6 +62,12 @@ class DataRow(NamedTuple):
     checksum: bytes
     compression: int
     value: bytes
+
+
+class ContentRow(NamedTuple):
+    data_id: int
+    checksum: bytes
+    size: int
 
 
 class PreparedRow(NamedTuple):
@@ -124,7 +131,10 @@ class Tables:
             image["prepared_check"]
         )
         self.decided: Table[bytes, DecidedRow] = Table(image["decided"])  # by xid
+        self.content: Table[int, ContentRow] = Table(image["content"])  # by data id
         self._all: dict[str, Table[Any, Any]] = {name: getattr(self, name) for name in NAMES}
+        #: Data ids of deleted values that referred to a content.
+        self.freed: set[int] = set()
         self.uses: Counter[int] = Counter()
         self.held: Counter[int] = Counter()
         self.serials: dict[int, list[int]] = {}  # ascending, by oid
@@ -184,6 +194,9 @@ class Tables:
         if row.id in self.data:
             raise Violation(f"row {row.id} of 'data' is written twice")
         self.data.put(row.id, row)
+        content = content_of(row.value) if not row.compression else None
+        if content is not None:
+            self.content.put(row.id, ContentRow(row.id, content.checksum, content.size))
         self.same[row.checksum, row.compression] = row.id
 
     def hold(self, data_id: int) -> None:
@@ -219,6 +232,8 @@ class Tables:
         if self.uses.get(data_id) or data_id not in self.data:
             return
         row = self.data.remove(data_id)
+        if data_id in self.content:
+            self.freed.add(data_id)
         if self.same.get((row.checksum, row.compression)) == data_id:
             del self.same[row.checksum, row.compression]
 
@@ -402,3 +417,18 @@ class Tables:
         for tid in tids[start:end]:
             self.trans.remove(tid)
         del tids[start:end]
+
+    # -- contents of blobs -----------------------------------------------------------------------
+
+    def has_content(self, checksum: bytes) -> bool:
+        return any(r.checksum == checksum and r.data_id in self.data for r in self.content.values())
+
+    def contents(self, after: bytes, length: int) -> list[Content]:
+        rows = [row for row in self.content.values() if row.data_id in self.data]
+        found = {row.checksum: row.size for row in rows if row.checksum > after}
+        return [Content(found[checksum], checksum) for checksum in sorted(found)[:length]]
+
+    def forget_contents(self, data_ids: Iterable[int]) -> set[bytes]:
+        """Remove rows of ``content`` whose value is gone; return their checksums."""
+        gone = [i for i in data_ids if i in self.content and i not in self.data]
+        return {self.content.remove(data_id).checksum for data_id in gone}

@@ -14,7 +14,6 @@ import transaction
 import ZEO
 from persistent.mapping import PersistentMapping
 from ZODB import DB
-from ZODB.blob import Blob
 from ZODB.DemoStorage import DemoStorage
 from ZODB.FileStorage import FileStorage
 from ZODB.interfaces import IStorageUndoable
@@ -278,22 +277,6 @@ def test_packed_source_is_copied(source: Path, tmp_path: Path) -> None:
     with closing(DB(FileStorage(str(source)))) as db:
         db.pack()
     assert main([str(source), str(tmp_path / "copy.fs"), "--verify"]) == 0
-
-
-def test_blob_is_refused_instead_of_lost(tmp_path: Path, capsys: Capture) -> None:
-    path, destination = tmp_path / "blobs.fs", tmp_path / "copy.fs"
-    with (
-        closing(DB(FileStorage(str(path), blob_dir=str(tmp_path / "blobs")))) as db,
-        db.transaction() as connection,
-    ):
-        connection.root()["blob"] = Blob(b"content")
-    assert main([str(path), str(destination), "--dry-run"]) == 1
-    assert "is a blob" in capsys.readouterr().err
-    assert main([str(path), str(destination)]) == 1
-    assert "is a blob" in capsys.readouterr().err
-    assert len(tids(destination)) == 1, (
-        "what came before is kept, nothing of the blob's transaction"
-    )
 
 
 def test_sections_of_a_configuration_file(source: Path, tmp_path: Path) -> None:

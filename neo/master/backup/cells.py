@@ -14,7 +14,8 @@ back. What a storage node reports is durable, so
 that a restart does not take it back either.
 
 A cell that was out of date *joins* when it is complete up to some tid: it gets orders like the others,
-holds ``tid`` back until it has reached it, and can then be read.
+holds ``tid`` back until it has reached it, and can then be read. Until then nobody can fetch from it, so
+that it is never the leader.
 
 A synchronous backup gets the rows of a transaction before it is announced: cells that have *unlocked* it
 have nothing to fetch.
@@ -186,13 +187,13 @@ class BackupCells:
 
     # -- orders ------------------------------------------------------------------------------------
 
-    def _leader(self, partition: int) -> int:
-        """Return the node whose cell is ahead; among equal ones always the same, and another one in each
-        partition."""
-        row = self.rows[partition]
-        ahead = max(cell.reached for cell in row.values())
+    def _leader(self, partition: int) -> int | None:
+        """Return the node whose readable cell is ahead; among equal ones always the same, and another one
+        in each partition. None if no cell can be read."""
+        row = {nid: cell for nid, cell in self.rows[partition].items() if not cell.joining}
+        ahead = max((cell.reached for cell in row.values()), default=ZERO_TID)
         nids = sorted(nid for nid, cell in row.items() if cell.reached == ahead)
-        return nids[partition % len(nids)]
+        return nids[partition % len(nids)] if nids else None
 
     def orders(self, partition: int, upstream: Callable[[int], object]) -> list[Order]:
         """Return new orders for the idle cells of a partition, and record them.
@@ -200,7 +201,7 @@ class BackupCells:
         ``upstream``: true if the partition can be fetched from the upstream cluster.
         """
         row, orders = self.rows[partition], []
-        leader = self._leader(partition) if row else None
+        leader = self._leader(partition)
         for nid, cell in sorted(row.items()):
             if cell.order is not None or cell.reached >= self.last:
                 continue
@@ -215,8 +216,7 @@ class BackupCells:
                     continue
                 order = Order(nid, partition, self.last, Where.UPSTREAM)
             else:
-                assert leader is not None
-                if row[leader].tid <= cell.reached:
+                if leader is None or row[leader].tid <= cell.reached:
                     continue
                 order = Order(nid, partition, row[leader].tid, leader)
             cell.order = order

@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from neo.protocol.blobs import Content
 from neo.protocol.enums import CellState
 from neo.protocol.ids import ZERO_TID
 
@@ -171,6 +172,13 @@ class Decided(NamedTuple):
     time: float
 
 
+class Reference(NamedTuple):
+    """A row of ``data`` that refers to a content."""
+
+    data_id: int
+    content: Content
+
+
 class Tail(NamedTuple):
     """The newest rows of a partition: tids, and (tid, oid) of revisions, ascending."""
 
@@ -282,6 +290,10 @@ class Backend(Protocol):
 
         Raise KeyError(serial) if there is no such revision.
         """
+
+    def packed_undo(self, oid: bytes, value_serial: bytes, tid: bytes) -> bytes | None:
+        """Return the serial whose data an undo to ``value_serial``, which is not committed yet, refers to
+        after a pack at ``tid``; None: its own."""
 
     def history(
         self, oid: bytes, first: int, last: int, since: bytes = ZERO_TID
@@ -429,6 +441,33 @@ class Backend(Protocol):
 
     def forget_decided(self, xid: bytes) -> None:
         """Forget an outcome. Idempotent."""
+
+    # -- contents of blobs (specification 26.8) ---------------------------------------------------
+
+    def has_content(self, checksum: bytes) -> bool:
+        """Return whether a row of ``data`` refers to a content. See all earlier writes."""
+
+    def contents(self, after: bytes, length: int) -> list[Content]:
+        """Return contents to which rows of ``data`` refer, each once, with checksums above ``after``,
+        ascending."""
+
+    def references(self, partition: int, after: int, length: int) -> list[Reference]:
+        """Return references of rows of ``data`` of a partition to which ``obj`` or ``tobj`` refers, with
+        ids above ``after``, ascending."""
+
+    def objects_with(self, checksum: bytes, length: int) -> list[Key]:
+        """Return (oid, tid) of revisions that have a content, ascending."""
+
+    def freed_contents(self) -> set[bytes] | None:
+        """Return the checksums of contents from which a row of ``data`` was deleted since the last call:
+        no other may be left. None: too many to remember."""
+
+    def forget_freed(self, min_id: int, length: int) -> int | None:
+        """Delete rows of ``content`` without a row of ``data``, which a crash left, among ``length``.
+        Return the id where the next step begins."""
+
+    def content_totals(self) -> tuple[int, int]:
+        """Return the number of contents, and their bytes."""
 
     # -- replication (specification 10): committed rows of cells that are out of date ---
 

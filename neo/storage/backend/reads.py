@@ -201,6 +201,12 @@ class Reads:
         value_tid = revisions.packed_value(known, to_int(serial), bound(tid))
         return None if value_tid is None else to_bytes(value_tid)
 
+    def packed_undo(self, oid: bytes, value_serial: bytes, tid: bytes) -> bytes | None:
+        self._engine.drain()
+        known = self.revisions_of(to_int(oid))
+        value_tid = revisions.packed_undo(known, to_int(value_serial), bound(tid))
+        return None if value_tid is None else to_bytes(value_tid)
+
     def undo_serial(
         self, oid: bytes, max_tid: bytes, undone_tid: bytes, pending: Stored | None
     ) -> tuple[bytes, bytes | None, bool] | None:

@@ -79,6 +79,13 @@ def packed_value(revisions: Sequence[Revision], serial: int, tid: int) -> int | 
     return values[serial]
 
 
+def packed_undo(revisions: Sequence[Revision], value_tid: int, tid: int) -> int | None:
+    """Return ``value_tid`` that an undo to ``value_tid``, later than all revisions, has after a pack up
+    to ``tid``."""
+    later = Revision(max(tid, *(revision.tid for revision in revisions), 0) + 1, None, value_tid)
+    return packed_value([*revisions, later], later.tid, tid)
+
+
 def undo(revisions: Sequence[Revision], tid: int, packed: bool) -> tuple[Revision, int | None] | None:
     """Return the revision to undo, and the origin of the restored state (None: the object is deleted).
 

@@ -31,16 +31,16 @@ logger = logging.getLogger("neo.storage")
 #: Version of the format, kept in the ``version`` row of ``config``.
 VERSION = 3
 
-#: Tables of a node, in the order in which a reset drops them: the seven of the format, and those of
-#: prepared transactions. MariaDB has ``bigdata`` too.
+#: Tables of a node, in the order in which a reset drops them: the seven of the format, those of
+#: prepared transactions, and that of blobs. MariaDB has ``bigdata`` too.
 TABLES = (
     *("config", "pt", "trans", "obj", "data", "ttrans", "tobj"),
-    *("prepared", "prepared_check", "decided"),
+    *("prepared", "prepared_check", "decided", "content"),
 )
 
 VIEWS = (
     *("show_pt", "show_trans", "show_ttrans", "show_obj", "show_tobj", "show_data"),
-    *("show_prepared", "show_decided"),
+    *("show_prepared", "show_decided", "show_content"),
 )
 
 

@@ -21,6 +21,11 @@ from neo.storage.backend.api import BackendRefused, Done
 
 MAX_TID = (1 << 63) - 1
 
+#: Bits of the counter in a data id, below those of the partition.
+COUNTER_BITS = 48
+#: Ids per ``IN (...)``: few enough for any parser, enough to amortize the cost of a statement.
+IDS_PER_STATEMENT = 500
+
 #: Bytes of an oid in a message.
 PACKED_OID_BYTES = 10
 #: Bytes of the metadata of a transaction in a message. The rest of the longest one, AddPrepared, has the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neo.storage.backend.blobs import BlobTable
 from neo.storage.backend.commits import Commits
 from neo.storage.backend.maintenance import Maintenance
 from neo.storage.backend.pages import Pages
@@ -19,7 +20,8 @@ class SQLBackend:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         tables = self.tables = Tables(engine)
-        values = self.values = Values(engine, tables)
+        blobs = self._blobs = BlobTable(engine)
+        values = self.values = Values(engine, tables, blobs)
         reads = self.reads = Reads(engine, tables, values)
         prepared = self._prepared = PreparedTables(engine, tables)
         commits = self.commits = Commits(engine, tables, values, reads, prepared)
@@ -56,6 +58,7 @@ class SQLBackend:
         self.locked_transactions = commits.locked_transactions
 
         self._offer_prepared(commits, prepared)
+        self._offer_blobs(blobs)
 
         self.objects_ascending = replication.objects_ascending
         self.add_transaction = replication.add_transaction
@@ -80,6 +83,7 @@ class SQLBackend:
         self.value_at = reads.value_at
         self.undo_serial = reads.undo_serial
         self.packed_value = reads.packed_value
+        self.packed_undo = reads.packed_undo
         self.history = reads.history
         self.oids = reads.oids
         self.distinct_oids = reads.distinct_oids
@@ -102,11 +106,21 @@ class SQLBackend:
         self.decided = prepared.decided
         self.forget_decided = prepared.forget_decided
 
+    def _offer_blobs(self, blobs: BlobTable) -> None:
+        self.has_content = blobs.has_content
+        self.contents = blobs.contents
+        self.references = blobs.references
+        self.objects_with = blobs.objects_with
+        self.freed_contents = blobs.freed_contents
+        self.forget_freed = blobs.forget_freed
+        self.content_totals = blobs.content_totals
+
     def open(self, reset: bool = False) -> None:
         self.engine.open(reset)
         try:
             self.tables.load()
             self.values.load()
+            self._blobs.load()
             self.commits.load()
             self._prepared.load()
         except BaseException:

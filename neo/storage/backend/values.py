@@ -11,21 +11,18 @@ from collections import Counter
 from collections.abc import Iterable
 from hashlib import sha1
 
+from neo.protocol.blobs import MAGIC, PLACE
 from neo.storage.backend.api import BackendRefused, RecordDamaged
-from neo.storage.backend.sql import Engine, storable
+from neo.storage.backend.blobs import BlobTable
+from neo.storage.backend.sql import COUNTER_BITS, IDS_PER_STATEMENT, Engine, storable
 from neo.storage.backend.tables import Tables
-
-#: Bits of the counter in a data id, below those of the partition.
-COUNTER_BITS = 48
-
-#: Ids per ``IN (...)``: few enough for any parser, enough to amortize the cost of a statement.
-IDS_PER_STATEMENT = 500
 
 
 class Values:
-    def __init__(self, engine: Engine, tables: Tables) -> None:
+    def __init__(self, engine: Engine, tables: Tables, blobs: BlobTable) -> None:
         self._engine = engine
         self._tables = tables
+        self._blobs = blobs
         self._read = engine.read
         self._insert = engine.insert_value
         self.pending: Counter[int] = Counter()
@@ -53,6 +50,8 @@ class Values:
                 f" {self._engine.value_max} in one record"
             )
         self._insert(data_id, checksum, compression, data)
+        if data[PLACE] == MAGIC and not compression:
+            self._blobs.add(data_id, data)
         self._next_id[partition] = data_id + 1
         self.pending[data_id] = 1
         return data_id
@@ -100,6 +99,8 @@ class Values:
         free = sorted({data_id for data_id in ids if data_id not in pending})
         for i in range(0, len(free), IDS_PER_STATEMENT):
             self._engine.delete_values(free[i : i + IDS_PER_STATEMENT])
+        if self._blobs.some:
+            self._blobs.collected(free)
 
     def release_data(self, data_ids: Iterable[int]) -> None:
         self.collect(self.release(data_ids))

@@ -93,6 +93,8 @@ class Locks:
         self._readers = Readers()
         #: Aborted by the master, not yet by the client; None if nothing of it had arrived.
         self._aborted: dict[bytes, Client | None] = {}
+        #: See :meth:`received`.
+        self._received: dict[bytes, tuple[frozenset[bytes], bool]] = {}
 
     # -- first phase ------------------------------------------------------------------------------
 
@@ -471,6 +473,8 @@ class Locks:
         objects; ``blindly``: only where the revision to go back to is not here. A prepared one may stay
         for days: a pack leaves it the data, and replication fetches it again (:meth:`unlink`,
         :meth:`blind`)."""
+        if not blindly and any(any(map(concerned, oids)) for oids, _ in self._received.values()):
+            return True
         return any(
             t.undoes(concerned, blindly)
             for t in self._transactions.values()
@@ -479,7 +483,17 @@ class Locks:
 
     def undone(self, concerned: Callable[[bytes], bool]) -> bool:
         """Return whether a locked transaction undoes changes of concerned objects."""
-        return any(t.undoes(concerned, False) for t in self._readers.locked)
+        return any(t.undoes(concerned, False) for t in self._readers.locked) or any(
+            locked and any(map(concerned, oids)) for oids, locked in self._received.values()
+        )
+
+    def received(self, ttid: bytes, undone: Collection[bytes], locked: bool) -> None:
+        """Note which objects a transaction of the upstream cluster undoes: it takes no locks here, and
+        what waits for undos waits for it, too. None, if it ended, or is prepared."""
+        if undone:
+            self._received[ttid] = frozenset(undone), locked
+        else:
+            self._received.pop(ttid, None)
 
     def __len__(self) -> int:
         """Return the number of transactions in progress, without those that wait for a coordinator."""

@@ -134,6 +134,17 @@ class Packer(Part):
             return record
         return record._replace(data_serial=value)
 
+    def undo_as_packed(self, oid: bytes, value_serial: bytes) -> bytes | None:
+        """Return the revision that a voted undo refers to as it will be after the pack; None: it keeps
+        the data alone. The pack may have to wait for this undo, but a synchronous backup may be packed
+        already (specification 25.64)."""
+        tid = self.wanted()
+        partition = self.cells.partitions.partition(oid)
+        if u64(value_serial) > tid or not self.pending(partition):
+            return value_serial
+        value: bytes | None = self.database.backend.packed_undo(oid, value_serial, p64(tid))
+        return value
+
     def _next(self) -> int | None:
         """Return the next partition to pack: the one that was begun, then one that is waited for."""
         for partition in (self._begun()[0], self._first):

@@ -6,7 +6,10 @@ because this node asked for them, and are written as they arrive. When the own m
 the transaction ends. Until then they belong to their connections, and are dropped with these.
 
 No client writes in a backup, and conflicts were detected upstream. So these transactions take no locks in
-:mod:`neo.storage.commit.locks`; readers are shown tids that are complete.
+:mod:`neo.storage.commit.locks`; readers are shown tids that are complete. Packs wait for their undos, as
+upstream. An undo may come after the pack that removed the revision it goes back to: only a node upstream
+knows to which other one it refers then. So its rows count as lacking, and are fetched when the own master
+asks for them (specification 25.64).
 """
 
 from __future__ import annotations
@@ -37,10 +40,13 @@ _GONE = (None, CellState.CORRUPTED)
 @dataclass(eq=False, slots=True)
 class _Rows:
     """The rows in a partition. ``complete``: all have arrived from ``source``, or were here when the
-    operation started."""
+    operation started. ``undone``: the objects that are undone. ``stale``: one of them goes back to a
+    revision that is not here."""
 
     source: Peer | None = None
     oids: set[bytes] = field(default_factory=set)
+    undone: set[bytes] = field(default_factory=set)
+    stale: bool = False
     metadata: bool = False
     complete: bool = False
     failure: str | None = None
@@ -50,6 +56,8 @@ class _Rows:
 class _Vote:
     partitions: dict[int, _Rows] = field(default_factory=dict)
     confirmed: bool = False
+    #: It has a mark here.
+    prepared: bool = False
     tid: bytes | None = None
 
 
@@ -91,6 +99,7 @@ class ReceivedVotes(Part):
         except BackendRefused as e:
             rows.failure = str(e)
         rows.metadata = metadata is not None
+        self._note(m.ttid)
 
     def _add_object(self, source: Peer, m: AddVotedObject) -> None:
         vote = self.known.get(m.ttid)
@@ -102,19 +111,42 @@ class ReceivedVotes(Part):
         if rows.failure is not None:
             return  # earlier rows may still be there
         try:
-            self._backend.add_voted_object(m.ttid, m.oid, checked_record(m, ZERO_TID, source))
+            record = checked_record(m, ZERO_TID, source)
+            self._backend.add_voted_object(m.ttid, m.oid, record)
         except (BackendRefused, FetchFailed) as e:
             rows.failure = str(e)
+        else:
+            if m.data_serial is not None:
+                rows.stale |= record.compression is not None and self._lacks(m.oid, m.data_serial)
+                rows.undone.add(m.oid)
+                self._note(m.ttid)
         rows.oids.add(m.oid)
 
-    def arrived(self, source: Peer, ttid: bytes, partitions: Iterable[int]) -> None:
-        """Note that all rows of these partitions were sent. Raises ErrorAnswer if some were refused."""
+    def _lacks(self, oid: bytes, serial: bytes) -> bool:
+        """Return whether a revision is not here."""
+        value = self._backend.value_at(oid, serial)
+        if value is not None and value[0] is not None:
+            self._backend.release_data((value[0],))
+        return value is None
+
+    def _note(self, ttid: bytes) -> None:
+        """Tell the locks what a transaction undoes here, unless it may stay prepared for days
+        (specification 24.37)."""
+        vote, undone = self.known.get(ttid), set[bytes]()
+        if vote is not None and (vote.tid is not None or not vote.prepared):
+            undone.update(*(rows.undone for rows in vote.partitions.values()))
+        self._locks.received(ttid, undone, vote is not None and vote.tid is not None)
+
+    def arrived(self, source: Peer, ttid: bytes, partitions: Iterable[int], fetched: bool) -> None:
+        """Note that all rows of these partitions were sent; ``fetched``: because this node asked for
+        them. Raises ErrorAnswer if some were refused."""
         vote, failure = self.known.get(ttid), None
         for partition in partitions:
             rows = None if vote is None else vote.partitions.get(partition)
             if rows is None or rows.source is not source:
                 continue
             rows.complete = rows.failure is None
+            rows.stale &= not fetched
             failure = failure or rows.failure
         self._look()
         if failure is not None:
@@ -122,7 +154,7 @@ class ReceivedVotes(Part):
 
     def store(self, source: Peer, message_id: int, m: AskStoreVoted) -> None:
         """Answer when the rows are durable."""
-        self.arrived(source, m.ttid, m.partition_list)
+        self.arrived(source, m.ttid, m.partition_list, fetched=False)
         self._database.answer_stored(source, message_id, AnswerStoreVoted(m.ttid))
 
     def dropped(self, source: Peer, ttid: bytes) -> None:
@@ -154,7 +186,11 @@ class ReceivedVotes(Part):
         vote = self.known.get(ttid)
         rows = None if vote is None else vote.partitions.get(partition)
         return (
-            rows is not None and rows.complete and oids <= rows.oids and rows.metadata >= metadata
+            rows is not None
+            and rows.complete
+            and not rows.stale
+            and oids <= rows.oids
+            and rows.metadata >= metadata
         )
 
     def arriving(self, ttid: bytes, partitions: Iterable[int]) -> bool:
@@ -176,10 +212,16 @@ class ReceivedVotes(Part):
         if (vote := self.known.get(ttid)) is not None:
             for partition in partitions:
                 vote.partitions.pop(partition, None)
+            self._note(ttid)
 
     def confirm(self, ttid: bytes) -> None:
         """Keep the rows that are here, and come, until the own master says how the transaction ends."""
         self.known.setdefault(ttid, _Vote()).confirmed = True
+
+    def marked(self, ttid: bytes) -> None:
+        """Note that a transaction has a mark here: it may stay for days."""
+        self.known[ttid].prepared = True
+        self._note(ttid)
 
     def is_confirmed(self, ttid: bytes) -> bool:
         """Return whether the own master asked for a transaction and has not ended it."""
@@ -188,6 +230,7 @@ class ReceivedVotes(Part):
     def lock(self, ttid: bytes, tid: bytes) -> None:
         """Write the final tid if the metadata is here."""
         self.known[ttid].tid = tid
+        self._note(ttid)
         self._backend.lock(ttid, tid)
 
     def unlock(self, ttid: bytes) -> bool:
@@ -197,6 +240,7 @@ class ReceivedVotes(Part):
             return False
         del self.known[ttid]
         self._backend.unlock(ttid, vote.tid)
+        self._note(ttid)
         self._database.commit_soon()
         self._locks.abort(ttid, None)  # of a prepared transaction from before a restart
         return True
@@ -205,6 +249,7 @@ class ReceivedVotes(Part):
         """Drop the rows."""
         self.known.pop(ttid, None)
         self._backend.abort(ttid)
+        self._note(ttid)
         self._locks.abort(ttid, None)
         self._look()
 
@@ -215,10 +260,13 @@ class ReceivedVotes(Part):
     # -- events ------------------------------------------------------------------------------------
 
     def cells_changed(self, change: CellsChanged) -> None:
-        """Forget the rows of cells that were taken away, or will be erased."""
-        for ttid, vote in self.known.items():
+        """Forget the rows of cells that were taken away, or will be erased. Drop a transaction that has
+        no others: nothing of it belongs to a connection any more (specification 25.63)."""
+        for ttid, vote in list(self.known.items()):
             states = {each: self._cells.state(each) for each in vote.partitions}
             self.forget(ttid, [each for each, state in states.items() if state in _GONE])
+            if not vote.partitions and not vote.confirmed:
+                self.abort(ttid)
         self._look()
 
     def operation_started(self) -> None:
@@ -229,11 +277,12 @@ class ReceivedVotes(Part):
         partition = self._cells.partitions.partition
         for mark in self._backend.prepared():
             metadata, stored, checks = self._backend.prepared_rows(mark.ttid)
-            vote = self.known[mark.ttid] = _Vote(confirmed=True)
+            vote = self.known[mark.ttid] = _Vote(confirmed=True, prepared=True)
             ids = [change.oid for change in stored]
+            undos = {change.oid for change in stored if change.value_serial is not None}
             for each in {partition(oid) for oid in (*ids, *(oid for oid, _ in checks))}:
                 oids = {oid for oid in ids if partition(oid) == each}
-                vote.partitions[each] = _Rows(oids=oids, complete=True)
+                vote.partitions[each] = _Rows(oids=oids, undone=oids & undos, complete=True)
             if metadata is not None:
                 rows = vote.partitions.setdefault(partition(mark.ttid), _Rows(complete=True))
                 rows.metadata = True

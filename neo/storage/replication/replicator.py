@@ -22,8 +22,8 @@ fetched from a node whose cell is readable. The cell passes these phases::
   (:meth:`Locks.replicated`).
 * When no object has several holders any more, the master is told, and makes the cell UP_TO_DATE.
 
-One job fetches one cell at a time. It retries a failed round, from another source if there is one.
-Everything ends with the operation.
+One job fetches one cell at a time. A round that fails is tried again after a pause, from another source
+if there is one; the other cells go first. Everything ends with the operation.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from neo.storage.replication.prepared import PreparedFetch
 
 logger = logging.getLogger("neo.storage")
 
-#: Pause after a failed round: the source may return, or the master may report another one.
+#: Pause of a cell after a failed round: the source may return, or the master may report another one.
 RETRY_SECONDS = 1.0
 #: In :class:`~neo.storage.links.Links`.
 USER = "replication"
@@ -79,6 +79,8 @@ class OutdatedCell:
     #: ``last`` of the last round.
     fetched: bytes | None = None
     finishing: bool = False
+    #: A round failed: the next one is made after RETRY_SECONDS.
+    paused: bool = False
     #: The tid at which the last source was packed.
     pack_tid: int = 0
     #: (tid, oid) of undos that go back to revisions which the source has packed away.
@@ -87,7 +89,7 @@ class OutdatedCell:
     def ready(self, prepared: set[bytes]) -> bool:
         """Return whether a round is to be made now. ``prepared``: transactions for whose end
         the cell need not wait."""
-        if self.last is None or self.finishing:
+        if self.last is None or self.finishing or self.paused:
             return False
         return self.waiting <= prepared or self.fetched is None or self.fetched < self.last
 
@@ -253,7 +255,16 @@ class Replicator(Part):
                 if not self._current(cell):
                     continue
                 logger.warning("partition %s is not replicated yet: %s", cell.partition, e)
-                await self.background.sleep(RETRY_SECONDS)
+                cell.paused = True
+                self.background.run(self._pause(cell))
+
+    async def _pause(self, cell: OutdatedCell) -> None:
+        """Let the other cells go first after a failed round: this one may fail again, or take long to
+        fail. Bound: one for each cell, because a cell that pauses makes no round."""
+        self._outdated[cell.partition] = self._outdated.pop(cell.partition)
+        await self.background.sleep(RETRY_SECONDS)
+        cell.paused = False
+        self._look()
 
     async def _round(self, cell: OutdatedCell) -> None:
         stored, nid = self.database.stored, self.cluster.nid

@@ -77,8 +77,17 @@ class _Push:
 
 
 class SyncSource(Part):
-    def __init__(self, core: Core, database: Database, cells: Cells) -> None:
+    def __init__(
+        self,
+        core: Core,
+        database: Database,
+        cells: Cells,
+        as_packed: Callable[[bytes, bytes], bytes | None],
+    ) -> None:
+        """``as_packed(oid, serial)``: return the serial to which an undo to ``serial`` will refer after a
+        pack that this node has still to make."""
         self._core = core
+        self._as_packed = as_packed
         self._database = database
         self._backend = database.backend
         self._cells = cells
@@ -274,6 +283,8 @@ class SyncSource(Part):
             compression, checksum, data = 0, ZERO_HASH, b""
             if data_id is not None:
                 compression, checksum, data = self._backend.load_data(data_id)
+                if data_serial is not None:
+                    data_serial = self._as_packed(oid, data_serial)
             yield AddVotedObject(ttid, oid, compression, checksum, data, data_serial), len(data)
 
     # -- the end -----------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ class VoteFetch:
                 self.upstream.subscribe(source)
                 try:
                     await source.ask(AskFetchVoted(m.ttid, partitions))
-                    self.votes.arrived(source, m.ttid, partitions)
+                    self.votes.arrived(source, m.ttid, partitions, fetched=True)
                 finally:
                     self.upstream.fetched(source)
         if lack := lacking():
@@ -125,3 +125,4 @@ class VoteFetch:
         partition = self.cells.partitions.partition
         checks = [(oid, ZERO_TID) for oid in checked if partition(oid) in here]
         self.database.backend.mark_prepared(Prepared(ttid, xid, since, text, partitions), checks)
+        self.votes.marked(ttid)

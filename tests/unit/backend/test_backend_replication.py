@@ -187,6 +187,21 @@ def test_the_value_of_an_undo_is_told_as_it_is_after_a_pack(node: Harness) -> No
         backend.packed_value(p64(3), p64(35), p64(25))
 
 
+def test_the_value_of_an_undo_that_is_not_committed_is_told_as_it_is_after_a_pack(
+    node: Harness,
+) -> None:
+    """Specification 25.64."""
+    backend = node.ready()
+    node.commit(backend, 10, {3: b"old"})
+    node.commit(backend, 20, {3: b"new"})
+    assert backend.packed_undo(p64(3), p64(10), p64(15)) == p64(10), "it stays"
+    assert backend.packed_undo(p64(3), p64(10), p64(25)) is None, "nobody else has the data"
+    backend.add_object(p64(3), record(30, b"sent", data_serial=10))
+    told = [backend.packed_undo(p64(3), p64(tid), p64(25)) for tid in (10, 20, 30, 7)]
+    assert told == [p64(30), p64(20), p64(30), p64(7)]
+    assert backend.packed_undo(p64(6), p64(7), p64(25)) == p64(7), "it has no revisions"
+
+
 def test_rows_that_the_source_has_not_are_deleted_with_their_data(node: Harness) -> None:
     backend = node.ready()
     node.commit(backend, 9, {3: b"kept", 6: b"bad"})

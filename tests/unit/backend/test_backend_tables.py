@@ -99,6 +99,11 @@ SQLITE = {
         {"PRIMARY (xid)"},
         CLUSTERED,
     ),
+    "content": Table(
+        ["data_id INTEGER", "checksum BLOB NOT NULL", "size INTEGER NOT NULL"],
+        {"PRIMARY (data_id)", "KEY _content_i1 (checksum)"},
+        ROWID,
+    ),
 }
 
 MARIADB_TRANS = [
@@ -186,6 +191,15 @@ MARIADB = {
             "time DOUBLE NOT NULL",
         ],
         {"PRIMARY (xid)"},
+        "InnoDB",
+    ),
+    "content": Table(
+        [
+            "data_id BIGINT UNSIGNED NOT NULL",
+            "checksum BINARY(32) NOT NULL",
+            "size BIGINT UNSIGNED NOT NULL",
+        ],
+        {"PRIMARY (data_id)", "KEY checksum (checksum)"},
         "InnoDB",
     ),
 }

@@ -113,6 +113,25 @@ def test_a_cell_that_joins_holds_everybody_until_it_has_what_they_see() -> None:
     assert found.joined() == [(0, 2)] and found.joined() == []
 
 
+def test_nothing_is_fetched_from_a_cell_that_cannot_be_read_though_it_is_ahead() -> None:
+    """It joined ahead of the readable cells, from a source that is lost (specification 13.14)."""
+    found = cells({1: 10}, last=10)
+    found.jumped(tid(14))
+    found.done(0, 2, tid(12))
+    assert orders(found, 0) == [Order(1, 0, tid(14), UPSTREAM)]
+    found.done(0, 1, tid(14))
+    assert orders(found, 0) == [Order(2, 0, tid(14), 1)]
+
+
+def test_cells_that_cannot_be_read_wait_for_one_that_can() -> None:
+    """Specification 13.14."""
+    found = cells({1: 10}, last=10)
+    found.jumped(tid(14))
+    found.done(0, 2, tid(10))
+    found.remove(0, 1)
+    assert orders(found, 0) == []
+
+
 def test_a_joining_cell_that_misses_nothing_is_complete_at_once() -> None:
     found = cells({1: 10}, last=8)
     found.done(0, 1, tid(10))

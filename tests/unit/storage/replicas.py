@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha1
 from typing import TypeVar
 
@@ -20,6 +21,7 @@ from neo.protocol.packets import (
     AskFetchObjects,
     AskFetchTransactions,
     AskUnfinishedTransactions,
+    CellRow,
     Message,
     NodeRow,
     NotifyFeatures,
@@ -80,19 +82,22 @@ def full(world: World, master: End) -> None:
 
 
 class Destination:
-    """S1 whose cell of partition 0 is out of date; S2 has all data and is played by the test."""
+    """S1 whose cell of partition 0 is out of date, unless ``rows`` of the partition table say otherwise;
+    S2 has all data and is played by the test."""
 
-    def __init__(self, world: World, ptid: int = 1) -> None:
+    def __init__(
+        self, world: World, ptid: int = 1, rows: list[list[CellRow]] | None = None
+    ) -> None:
         self.world = world
         self.master = world.join()
         world.notify(self.master, storage_row(2))
-        world.send_table(self.master, [[(1, OUT), (2, UP)], [(1, UP)]], ptid)
+        world.send_table(self.master, rows or [[(1, OUT), (2, UP)], [(1, UP)]], ptid)
         self.master.send(StartOperation(False))
         self.master.take(NotifyReady)
 
-    def unfinished(self, max_tid: int, *ttids: int) -> None:
+    def unfinished(self, max_tid: int, *ttids: int, partitions: Sequence[int] = (0,)) -> None:
         message_id, m = take_question(self.master, AskUnfinishedTransactions)
-        assert m.offset_list == [0]
+        assert m.offset_list == list(partitions)
         answer(
             self.master,
             message_id,
@@ -113,10 +118,14 @@ class Destination:
 
     @staticmethod
     def serve(
-        source: End, first: int, last: int, revisions: dict[tuple[int, int], bytes | None]
+        source: End,
+        first: int,
+        last: int,
+        revisions: dict[tuple[int, int], bytes | None],
+        partition: int = 0,
     ) -> None:
         """Play the source in a round: {(tid, oid): data}, a transaction for each tid."""
-        Destination.serve_from(source, first, first, last, revisions)
+        Destination.serve_from(source, first, first, last, revisions, partition)
 
     @staticmethod
     def serve_from(
@@ -125,16 +134,17 @@ class Destination:
         first: int,
         last: int,
         revisions: dict[tuple[int, int], bytes | None],
+        partition: int = 0,
     ) -> None:
         """A round whose transactions do not begin where its revisions do."""
         message_id, m = take_question(source, AskFetchTransactions)
-        assert (m.partition, m.min_tid, m.max_tid) == (0, p64(first_transaction), p64(last))
+        assert (m.partition, m.min_tid, m.max_tid) == (partition, p64(first_transaction), p64(last))
         for tid in sorted({tid for tid, _ in revisions}):
             row = AddTransaction(p64(tid), b"u", b"d", b"", False, p64(tid), [])
             source.connection.send(row, message_id)
         answer(source, message_id, AnswerFetchTransactions(None, None, []))
         message_id, o = take_question(source, AskFetchObjects)
-        assert (o.partition, o.min_tid, o.max_tid) == (0, p64(first), p64(last))
+        assert (o.partition, o.min_tid, o.max_tid) == (partition, p64(first), p64(last))
         for (tid, oid), data in sorted(revisions.items()):
             checksum = ZERO_HASH if data is None else sha1(data).digest()
             row_ = AddObject(p64(oid), p64(tid), 0, checksum, data or b"", None)

@@ -9,13 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 from neo.protocol.codec import LIMIT_GUEST
-from neo.protocol.enums import ErrorCode
+from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.ids import p64
 from neo.protocol.packets import (
     AbortTransaction,
     AddVoted,
+    AnswerFetchVoted,
     AnswerFinalTID,
     AnswerInformationLocked,
+    AnswerPack,
     AnswerStoreVoted,
     AnswerVoted,
     AskFetchVoted,
@@ -23,8 +25,10 @@ from neo.protocol.packets import (
     AskLastIDs,
     AskLockedTransactions,
     AskLockInformation,
+    AskPack,
     AskRecovery,
     NotifyAborted,
+    NotifyPartitionChanges,
     NotifyReady,
     NotifySynced,
     NotifyUnlockInformation,
@@ -32,14 +36,16 @@ from neo.protocol.packets import (
     Replicate,
     StartOperation,
     StopOperation,
+    SyncMark,
     ValidateTransaction,
 )
 from neo.storage.backend.api import TransactionMeta
-from tests.unit.storage.replicas import OTHER
+from neo.storage.maintenance.pack import LOOK_SECONDS
+from tests.unit.storage.replicas import OTHER, answer, take_question
 from tests.unit.storage.requests import data_of, load
 from tests.unit.storage.syncing import ask_voted, connected, kept, meta, row, send, store_later
 from tests.unit.storage.upstream import SOURCE, backup
-from tests.unit.storage.world import OUT, UP, End, MakeWorld, World, refused
+from tests.unit.storage.world import DISCARDED, OUT, UP, End, MakeWorld, World, refused
 
 
 @pytest.fixture
@@ -145,9 +151,12 @@ def test_an_undo_keeps_the_revision_that_it_goes_back_to(
     lock(master, 5, 6)
     unlock(master, 5)
     undos = row(10, 2, b"old", 6), row(10, 4, b"older", 3), row(10, 8, None, 6)
+    asked = ask_voted(master, 10, 2, 4, 8, sources={0: SOURCE})
+    message_id, _ = take_question(source, AskFetchVoted)
     send(source, 10, 0, *undos, metadata=True)
-    store_later(source, 10, 0)
-    confirm(master, 10, 2, 4, 8)
+    answer(source, message_id, AnswerFetchVoted(p64(10)))
+    world.wait(lambda: bool(asked), "AskVoted is not answered")
+    assert asked == [AnswerVoted(p64(10))]
     lock(master, 10, 12)
     unlock(master, 10)
     records = [world.backend.load(p64(oid), None, None) for oid in (2, 4, 8)]
@@ -273,6 +282,24 @@ def test_what_the_master_did_not_ask_for_is_dropped_with_its_connection(
     assert len(world.backend.engine.read("SELECT id FROM data")) == 1
 
 
+@pytest.mark.parametrize("state", [DISCARDED, CellState.CORRUPTED])
+def test_what_is_only_in_cells_that_are_taken_away_is_dropped(
+    world: World, master: End, source: End, state: CellState
+) -> None:
+    """Specification 25.63. What the master asked for is ended by the master."""
+    for ttid, partitions in ((10, [0]), (14, [0, 1]), (18, [0])):
+        for partition in partitions:
+            send(source, ttid, partition, row(ttid, 2 + partition, b"x"), metadata=not partition)
+            store_later(source, ttid, partition)
+    confirm(master, 18, 2)
+    master.send(NotifyPartitionChanges(2, 0, [(0, 1, state), (0, 2, UP)]))
+    assert world.backend.locked_transactions() == {p64(14): None, p64(18): None}
+    source.disconnect()
+    assert world.backend.locked_transactions() == {p64(18): None}
+    master.send(AbortTransaction(p64(18), []))
+    assert world.backend.locked_transactions() == {}
+
+
 def test_what_the_master_asked_for_is_kept(world: World, master: End, source: End) -> None:
     """Specification 25.9, 25.10."""
     send(source, 10, 0, row(10, 2, data_of(10)), metadata=True)
@@ -310,6 +337,83 @@ def test_the_master_aborts_what_it_asked_for(world: World, master: End, source: 
     assert world.backend.locked_transactions() == {}
     world.settle()
     assert world.backend.engine.read("SELECT id FROM data") == []
+
+
+def undone(master: End, source: End) -> list[object]:
+    """Object 2 has the revisions 6 and 8, a vote of 10 undoes the second one, and the own master asks
+    for a pack up to it."""
+    for ttid, tid in ((5, 6), (7, 8)):
+        send(source, ttid, 0, row(ttid, 2, data_of(ttid)), metadata=True)
+        store_later(source, ttid, 0)
+        confirm(master, ttid, 2)
+        lock(master, ttid, tid)
+        unlock(master, ttid)
+    send(source, 10, 0, row(10, 2, data_of(5), 6), metadata=True)
+    store_later(source, 10, 0)
+    packing: list[object] = master.ask_later(AskPack(p64(8)))
+    looked(master.world)
+    return packing
+
+
+def looked(world: World) -> None:
+    """A pack has looked for undos some times, and did what it can."""
+    for _ in range(5):
+        world.settle()
+        world.host.advance(LOOK_SECONDS)
+
+
+def test_a_pack_waits_for_undos_of_the_upstream_cluster(
+    world: World, master: End, source: End
+) -> None:
+    """Else the undo would go back to a revision that is gone (specification 25.64)."""
+    packing = undone(master, source)
+    confirm(master, 10, 2)
+    assert not packing and not world.core.packer.packed(0)
+    lock(master, 10, 12)
+    looked(world)
+    assert not packing
+    unlock(master, 10)
+    looked(world)
+    assert packing == [AnswerPack(True)]
+    found = world.backend.load(p64(2), None, None)
+    assert (found.serial, found.data, found.data_serial) == (p64(12), data_of(5), None)
+
+
+def test_a_pack_goes_on_when_the_undo_is_dropped(world: World, master: End, source: End) -> None:
+    """Specification 25.64."""
+    packing = undone(master, source)
+    assert not packing
+    source.send(NotifyAborted(p64(10)))
+    looked(world)
+    assert packing == [AnswerPack(True)]
+
+
+def test_a_pack_waits_for_an_undo_that_is_prepared_when_it_is_locked(
+    world: World, master: End, source: End
+) -> None:
+    """Specification 24.37, 25.64."""
+    packing = undone(master, source)
+    mark: SyncMark = (p64(10), b"order-7", 1000.0, b"", [0], [p64(2)], [])
+    asked = ask_voted(master, 10, 2, sources={0: SOURCE}, mark=mark)
+    world.wait(lambda: bool(asked), "AskVoted is not answered")
+    lock(master, 10, 12)
+    looked(world)
+    assert not packing
+    unlock(master, 10)
+    looked(world)
+    assert packing == [AnswerPack(True)]
+
+
+def test_a_pack_does_not_wait_for_an_undo_that_is_prepared(
+    world: World, master: End, source: End
+) -> None:
+    """Specification 24.37, 25.64."""
+    packing = undone(master, source)
+    mark: SyncMark = (p64(10), b"order-7", 1000.0, b"", [0], [p64(2)], [])
+    asked = ask_voted(master, 10, 2, sources={0: SOURCE}, mark=mark)
+    world.wait(lambda: bool(asked), "AskVoted is not answered")
+    looked(world)
+    assert packing == [AnswerPack(True)]
 
 
 # -- orders of the own master ----------------------------------------------------------------------

@@ -26,7 +26,7 @@ from neo.protocol.packets import (
 from neo.storage.backend.api import BackendFailure, Record, Transaction
 from tests.unit.storage.replicas import MAX, Destination, answer, take_question
 from tests.unit.storage.requests import commit, data_of, finish, load, store, vote
-from tests.unit.storage.world import C2, DISCARDED, UP, End, MakeWorld, World, refused
+from tests.unit.storage.world import C2, DISCARDED, OUT, UP, End, MakeWorld, World, refused
 
 
 def test_a_cell_is_fetched_then_announced_then_read(world: World) -> None:
@@ -335,6 +335,37 @@ def test_a_source_that_cannot_serve_is_asked_again(world: World) -> None:
     world.host.advance(1)
     node.serve(node.source(), 0, 12, {})
     assert node.master.take(NotifyReplicationDone).max_tid == p64(12)
+
+
+def test_a_cell_that_cannot_be_fetched_does_not_keep_others_waiting(world: World) -> None:
+    """Time stands still until the second cell is there (specification 10.18, 10.30)."""
+    node = Destination(world, rows=[[(1, OUT), (2, UP)], [(1, OUT), (2, UP)]])
+    node.unfinished(12, partitions=[0, 1])
+    source = node.source()
+    message_id, m = take_question(source, AskFetchTransactions)
+    assert m.partition == 0
+    refusal = Error(ErrorCode.REPLICATION_ERROR.value, "not here")
+    answer(source, message_id, refusal)
+    node.serve(source, 0, 12, {(12, 1): b"b"}, partition=1)
+    assert node.master.take(NotifyReplicationDone) == NotifyReplicationDone(1, p64(12))
+    assert not source.inbox, "the first cell is tried again without a pause"
+    world.host.advance(1)
+    node.serve(source, 0, 12, {(12, 0): b"a"})
+    assert node.master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
+
+
+def test_a_cell_that_fails_again_is_tried_after_the_others(world: World) -> None:
+    """Specification 10.30."""
+    node = Destination(world, rows=[[(1, OUT), (2, UP)], [(1, OUT), (2, UP)]])
+    node.unfinished(12, partitions=[0, 1])
+    source = node.source()
+    for partition in (0, 1, 0, 1):
+        message_id, m = take_question(source, AskFetchTransactions)
+        assert m.partition == partition
+        world.host.advance(1)  # the source takes long to refuse
+        answer(source, message_id, Error(ErrorCode.REPLICATION_ERROR.value, "not here"))
+    world.settle()
+    assert [m.partition for _, m in source.inbox] == [0]
 
 
 def test_a_cell_that_is_taken_away_is_not_announced(world: World) -> None:

@@ -22,6 +22,7 @@ from neo.protocol.packets import (
     AnswerVoteTransaction,
     AskFetchVoted,
     AskLockInformation,
+    AskPack,
     AskStoreObject,
     AskStoreVoted,
     Error,
@@ -31,6 +32,7 @@ from neo.protocol.packets import (
     NotifyUnlockInformation,
     StopOperation,
 )
+from neo.storage.maintenance.pack import LOOK_SECONDS
 from neo.storage.replication.sync_source import FULL_SECONDS, STEP_BYTES, STORE_SECONDS
 from tests.unit.storage.replicas import answer, take_question
 from tests.unit.storage.requests import commit, data_of, finish, store, store_request, vote
@@ -178,6 +180,45 @@ def test_undos_and_deletions_are_sent_with_what_they_go_back_to(
     vote_later(client, 10, 0, 4)
     rows = [m for m in messages(backup) if isinstance(m, AddVotedObject)]
     assert rows == [row(10, 0, data_of(5), 6), row(10, 4, None)]
+
+
+@pytest.mark.parametrize(("later", "sent"), [(False, None), (True, 10)])
+def test_an_undo_is_sent_as_it_is_after_the_pack_that_waits_for_it(
+    world: World, master: End, client: End, later: bool, sent: int | None
+) -> None:
+    """The backup may be packed already. ``later``: another undo to the same revision comes first
+    (specification 25.64)."""
+    commit(master, client, 3, 4, 0)
+    commit(master, client, 5, 6, 0, 4)
+
+    def undo(ttid: int, serial: int) -> None:
+        request = AskStoreObject(p64(0), p64(serial), 0, ZERO_HASH, b"", p64(4), p64(ttid))
+        assert client.ask(request).locked is None
+
+    if later:
+        undo(9, 6)
+        vote(client, 9, 0)
+        finish(master, 9, 10)
+    undo(14, 10 if later else 6)
+    packing = master.ask_later(AskPack(p64(6)))
+    backup = subscriber(world, 0)
+    voted = vote_later(client, 14, 0)
+    *_, pushed, _ = messages(backup)
+    assert pushed == row(14, 0, data_of(3), sent)
+    backup.disconnect()
+    world.settle()
+    assert voted == [AnswerStoreTransaction()]
+    master.ask(AskLockInformation(p64(14), p64(16)))
+    backup = guest(world, FEATURE_SYNC)
+    backup.ask(AskFetchVoted(p64(14), [0]))
+    *_, fetched = messages(backup)
+    assert fetched == pushed and not packing
+    master.send(NotifyUnlockInformation(p64(14)))
+    world.settle()
+    world.host.advance(LOOK_SECONDS)
+    world.wait(lambda: bool(packing), "the pack does not end")
+    found = world.backend.load(p64(0), None, None)
+    assert (found.data, found.data_serial) == (data_of(3), None if sent is None else p64(sent))
 
 
 def test_a_vote_that_the_subscriber_refuses_is_refused_with_its_reason(

@@ -15,6 +15,7 @@ from neo.protocol.packets import (
     AddVotedObject,
     AnswerFetchVoted,
     AnswerPreparedTransactions,
+    AnswerStoreVoted,
     AnswerVoted,
     AskFetchVoted,
     AskPreparedTransactions,
@@ -319,6 +320,22 @@ def test_rows_of_a_cell_that_was_erased_are_fetched(
     serve(source, 10, {0: [row(10, 2, b"x")]})
     assert answered(asked, world) == AnswerVoted(p64(10))
     assert kept(world, 10) == [p64(2), p64(3)]
+
+
+def test_an_undo_that_goes_back_to_what_is_not_here_is_fetched_once_more(
+    world: World, master: End, source: End
+) -> None:
+    """A pack may have removed the revision before the undo came. Upstream it is known to which other one
+    it refers then (specification 25.64)."""
+    send(source, 10, 0, row(10, 2, b"x", 6), metadata=True)
+    stored = store_later(source, 10, 0)
+    world.settle()
+    assert stored == [AnswerStoreVoted(p64(10))], "the client is not refused"
+    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
+    serve(source, 10, {0: [row(10, 2, b"x", 8)]})
+    assert answered(asked, world) == AnswerVoted(p64(10)), "what was fetched is believed"
+    (change,) = world.backend.prepared_rows(p64(10)).stored
+    assert change.value_serial == p64(8) and not source.inbox
 
 
 # -- what cannot be had ----------------------------------------------------------------------------
