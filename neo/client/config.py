@@ -14,7 +14,10 @@ from neo.client.storage import NEOStorage
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _NUMBERS = {"1": True, "0": False}
 #: Keys with two spellings.
-_BOTH = ("master_nodes", "read_only", "cache_size", "wait_timeout", "dynamic_master_list")
+_BOTH = (
+    *("master_nodes", "read_only", "cache_size", "wait_timeout", "dynamic_master_list"),
+    *("blob_dir", "blob_cache_size", "blob_cache_size_check"),
+)
 _ONE = ("compress", "ca", "cert", "key")
 
 

@@ -11,13 +11,18 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
+from ZODB.POSException import POSError, UndoError
+
 from neo.client.connections import LOST
+from neo.client.errors import prepared_conflict, refusal
 from neo.client.storages import StorageConnections
 from neo.net.channel import Channel, Ticket
 from neo.net.host import Lock
+from neo.protocol.blobs import Content
+from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_TID, format_nid
-from neo.protocol.packets import AbortTransaction, AskRebaseTransaction, Request
+from neo.protocol.packets import PREPARED_WORDS, AbortTransaction, AskRebaseTransaction, Request
 
 
 class Kind(Enum):
@@ -29,21 +34,40 @@ class Kind(Enum):
     RESTORE = "whatever the current revision is"
 
 
+class PendingBlob:
+    """The content of a blob that is not committed. ``path``: of its file. ``nodes``: those that were sent
+    it, on the transaction's connection. ``content``: known after the first upload."""
+
+    __slots__ = ("content", "nodes", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.content: Content | None = None
+        self.nodes: set[int] = set()
+
+
 class Change:
     """The change of one object by a transaction. A later store of the object replaces it.
 
     ``locked``: nodes that granted the write lock. Objects share these sets, since there may be millions.
+    ``blob``: the content of the object's blob, None for other objects.
     """
 
-    __slots__ = ("base", "data", "data_serial", "kind", "locked", "unanswered")
+    __slots__ = ("base", "blob", "data", "data_serial", "kind", "locked", "unanswered")
 
     def __init__(
-        self, kind: Kind, base: bytes, data: bytes | None, data_serial: bytes | None
+        self,
+        kind: Kind,
+        base: bytes,
+        data: bytes | None,
+        data_serial: bytes | None,
+        blob: PendingBlob | None = None,
     ) -> None:
         self.kind = kind
         self.base = base
         self.data = data
         self.data_serial = data_serial
+        self.blob = blob
         self.unanswered = 0
         self.locked: frozenset[int] = frozenset()
 
@@ -55,6 +79,18 @@ class Asked(NamedTuple):
     channel: Channel
     oid: bytes | None = None
     change: Change | None = None
+
+    def refusal(self, error: ErrorAnswer) -> POSError:
+        """Return the exception for an Error packet that answers the request."""
+        change = self.change
+        if change is not None and change.kind is Kind.COPY:
+            if error.code is ErrorCode.OID_NOT_FOUND:  # packed since the undo began
+                return UndoError("earlier data was packed away", self.oid)
+        if self.oid is not None and error.message.startswith(PREPARED_WORDS):
+            checks = change is not None and change.kind is Kind.CHECK
+            return prepared_conflict(error, self.oid, checks)
+        what = "" if self.oid is None else f", object {self.oid.hex()}"
+        return refusal(f"storage node {format_nid(self.nid)}{what}", error)
 
 
 class Participants:

@@ -6,6 +6,14 @@ import zlib
 from hashlib import sha1
 
 from neo.client.errors import CorruptedError, NEOStorageError
+from neo.protocol.blobs import (
+    MAGIC,
+    PLACE,
+    REFERENCE_BYTES,
+    Content,
+    with_content,
+    without_content,
+)
 from neo.protocol.codec import LIMIT_PEER
 from neo.protocol.packets import AnswerObject
 
@@ -31,13 +39,18 @@ USUAL_RATIO = 16
 PIECE_BYTES = 1 << 20
 
 
-def pack_data(oid: bytes, data: bytes, level: int) -> tuple[int, bytes, bytes]:
+def pack_data(
+    oid: bytes, data: bytes, level: int, content: Content | None = None
+) -> tuple[int, bytes, bytes]:
     """Return (compression, checksum, data) for AskStoreObject. ``level``: of zlib, 0 for none.
+    ``content``: to which the record refers (specification 26.2).
 
     Raise NEOStorageError if the object is too large.
     """
     compression = 0
-    if level and len(data) >= SMALLEST_COMPRESSED_BYTES:
+    if content is not None:
+        data = with_content(data, content)
+    elif level and len(data) >= SMALLEST_COMPRESSED_BYTES:
         smaller = zlib.compress(data, level)
         if len(smaller) < len(data):
             compression, data = 1, smaller
@@ -50,9 +63,9 @@ def pack_data(oid: bytes, data: bytes, level: int) -> tuple[int, bytes, bytes]:
 
 
 def unpack_data(compression: int, data: bytes) -> bytes:
-    """Return the data, decompressed. Raise CorruptedError."""
+    """Return the data, decompressed, without a reference. Raise CorruptedError."""
     if not compression:
-        return data
+        return without_content(data)
     try:
         return zlib.decompress(data)
     except zlib.error as e:
@@ -65,10 +78,14 @@ def sound(answer: AnswerObject) -> bool:
 
 
 def data_of(answer: AnswerObject) -> bytes | None:
-    """Return the object's data; None if its creation was undone. Raise CorruptedError."""
+    """Return the object's data, without a reference; None if its creation was undone. Raise
+    CorruptedError."""
     if answer.compression is None:
         return None
-    return unpack_data(answer.compression, answer.data) if answer.compression else answer.data
+    data = answer.data
+    if answer.compression:
+        return unpack_data(answer.compression, data)
+    return data if data[PLACE] != MAGIC else data[:-REFERENCE_BYTES]
 
 
 def inflate(data: bytes, limit: int) -> tuple[int, bytes | None]:

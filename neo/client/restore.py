@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from neo.client.errors import refused
-from neo.client.participants import Kind
+from neo.client.participants import Kind, PendingBlob
 from neo.client.records import data_of
 from neo.client.replicas import Replicas
 from neo.client.transaction import ClientTransaction
+from neo.protocol.blobs import Content, content_of
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID
@@ -25,27 +26,38 @@ class Restorer:
         self._serials: OrderedDict[bytes, bytes] = OrderedDict()
 
     def restore(
-        self, transaction: ClientTransaction, oid: bytes, data: bytes | None, prev_txn: bytes | None
+        self,
+        transaction: ClientTransaction,
+        oid: bytes,
+        data: bytes | None,
+        prev_txn: bytes | None,
+        content: Content | None = None,
+        blob: PendingBlob | None = None,
     ) -> None:
+        """Write a revision. ``content``: of its blob, ``blob``: the file."""
         base = self._serials.get(oid, ZERO_TID)
         if data is None:
             transaction.delete(oid, base, Kind.RESTORE)
             return
-        original = None if prev_txn is None else self._same(oid, prev_txn, data)
+        original = None if prev_txn is None else self._same(oid, prev_txn, data, content)
         if original is not None:
             transaction.copy(oid, base, original, Kind.RESTORE)
         else:
-            transaction.store(oid, base, data, Kind.RESTORE)
+            transaction.store(oid, base, data, Kind.RESTORE, blob)
 
-    def _same(self, oid: bytes, serial: bytes, data: bytes) -> bytes | None:
-        """Return the revision that holds this data, if the revision at ``serial`` has the same data."""
+    def _same(
+        self, oid: bytes, serial: bytes, data: bytes, content: Content | None
+    ) -> bytes | None:
+        """Return the revision that holds this data, if the revision at ``serial`` has the same data and
+        content."""
         try:
             answer = self._replicas.read_id(oid, AskObject(oid, serial, None))
         except ErrorAnswer as e:
             if e.code in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
                 return None
             raise refused(f"loading object {oid.hex()}", e) from None
-        if data_of(answer) != data:
+        found = None if answer.compression else content_of(answer.data)
+        if data_of(answer) != data or found != content:
             return None
         return answer.data_serial or answer.serial
 

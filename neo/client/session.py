@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from neo.client.blobs.download import Downloads
+from neo.client.blobs.files import BlobFiles
 from neo.client.cache import Cache
 from neo.client.connections import Connections
 from neo.client.invalidations import Invalidations
@@ -28,6 +30,8 @@ class Session:
         self.master = MasterConnection(self.connections, self.invalidations, self.transactions)
         self.storages = StorageConnections(self.connections, self.master)
         self.replicas = Replicas(self.connections, self.master, self.storages, self.invalidations)
+        downloads = Downloads(self.connections, self.master, self.storages)
+        self.blobs = BlobFiles(host, settings, self.replicas, downloads)
 
     def transaction(self, metadata: Any, tid: bytes | None, resolve: Resolve) -> ClientTransaction:
         """Return a transaction that has not begun. See :class:`ClientTransaction`."""
@@ -49,6 +53,7 @@ class Session:
         self.master.close("the storage is closed")
         self.connections.close_storages("the storage is closed")
         self.invalidations.close()
+        self.blobs.close()
         self.host.stop()
 
     def forked(self) -> None:
@@ -60,3 +65,4 @@ class Session:
             channel.abandon()
         self.host.forked()
         self.invalidations.forked()
+        self.blobs.forked()

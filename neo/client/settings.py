@@ -14,6 +14,10 @@ from neo.protocol.packets import Address
 
 CACHE_BYTES = 20 * 1024 * 1024
 WAIT_SECONDS = 30.0
+#: Bound of the folder of blobs.
+BLOB_CACHE_BYTES = 10 << 30
+#: Percentage of it that a process adds before it looks at the folder again.
+BLOB_CACHE_CHECK = 10
 #: zlib's default level.
 COMPRESS_LEVEL = 6
 #: Data of a transaction that may wait for answers, even without a cache.
@@ -25,7 +29,9 @@ class Settings:
     """``tls``: None for plain text. ``wait_timeout``: seconds. ``compress``: level of zlib.
 
     ``cache_size``, ``unanswered_max``, ``cached_max``: bytes; the last two are data of a transaction that
-    waits for answers, for the cache.
+    waits for answers, for the cache. ``blob_dir``: the folder in which contents of blobs are kept; None
+    for a temporary one. ``blob_cache_size``: its bound in bytes; the client looks at the folder again
+    after it has added ``blob_cache_size_check`` percent of that.
     """
 
     cluster: str
@@ -37,6 +43,9 @@ class Settings:
     cache_size: int
     unanswered_max: int
     cached_max: int
+    blob_dir: str | None = None
+    blob_cache_size: int = BLOB_CACHE_BYTES
+    blob_cache_size_check: int = BLOB_CACHE_CHECK
 
 
 def make_settings(
@@ -47,8 +56,10 @@ def make_settings(
     tls: tuple[str | None, str | None, str | None],
     compress: bool | int,
     cache_size: int,
+    blobs: tuple[str | None, int, int] = (None, BLOB_CACHE_BYTES, BLOB_CACHE_CHECK),
 ) -> Settings:
-    """Check and convert the arguments of a storage. ``tls``: ca, cert, key.
+    """Check and convert the arguments of a storage. ``tls``: ca, cert, key. ``blobs``:
+    blob_dir, blob_cache_size, blob_cache_size_check.
 
     Raise ConfigurationError.
     """
@@ -70,6 +81,10 @@ def make_settings(
             raise ValueError("TLS needs all of ca, cert and key")
         if cache_size < 0:
             raise ValueError(f"cache_size is a number of bytes, not {cache_size}")
+        if blobs[1] < 0:
+            raise ValueError(f"blob_cache_size is a number of bytes, not {blobs[1]}")
+        if not 0 <= blobs[2] <= 100:
+            raise ValueError(f"blob_cache_size_check is a percentage, not {blobs[2]}")
         if not 0 <= compress <= 9:
             raise ValueError(f"compress is a boolean or a level from 0 to 9, not {compress}")
     except ValueError as e:
@@ -84,4 +99,5 @@ def make_settings(
         cache_size,
         max(cache_size, UNANSWERED_MIN_BYTES),
         cache_size // 2,
+        *blobs,
     )

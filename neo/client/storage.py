@@ -11,42 +11,47 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from ZODB import interfaces
-from ZODB.blob import is_blob_record
+from ZODB.blob import BlobFile, is_blob_record
 from ZODB.ConflictResolution import ConflictResolvingStorage
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import POSError, POSKeyError, ReadOnlyError, StorageTransactionError
 from ZODB.utils import maxtid
 from zope.interface import alsoProvides, implementer
 
+from neo.client.blobs.files import FilesystemHelper
 from neo.client.cache import Load, Loaded
 from neo.client.connections import PATIENCE_SECONDS
-from neo.client.errors import NEOStorageError, TransactionLostError, refusal, refused
+from neo.client.errors import refused
 from neo.client.green import make_system
 from neo.client.history import Description, object_history, undo_log
 from neo.client.iterator import Objects, Transactions, Walk
+from neo.client.oids import NewOids
 from neo.client.pack import pack
 from neo.client.prepared import Outcome, Prepared, PreparedTransaction, PreparedTransactions
 from neo.client.records import data_of
 from neo.client.replicas import Replicas
 from neo.client.restore import Restorer
 from neo.client.session import Session
-from neo.client.settings import CACHE_BYTES, WAIT_SECONDS, make_settings
+from neo.client.settings import (
+    BLOB_CACHE_BYTES,
+    BLOB_CACHE_CHECK,
+    CACHE_BYTES,
+    WAIT_SECONDS,
+    make_settings,
+)
 from neo.client.size import Size
 from neo.client.transaction import ClientTransaction
 from neo.client.undo import undo
 from neo.net.fault_sites import FaultSite
 from neo.net.host import Host
+from neo.protocol.blobs import MAGIC, PLACE
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import ZERO_OID, ZERO_TID, tid_from_time, u64
-from neo.protocol.packets import AnswerObject, AskNewOIDs, AskObject
+from neo.protocol.ids import ZERO_OID, ZERO_TID, tid_from_time
+from neo.protocol.packets import AnswerObject, AskObject
 
 logger = logging.getLogger("neo.client")
 
-#: Oids that are requested from the master at once.
-OIDS = 100
-#: Oids that a master gives in one answer, at most.
-OIDS_MAX = 100_000
 #: Bytes of user and description that are shown with a prepared transaction.
 PREPARED_TEXT_BYTES = 1000
 #: Transactions that were left prepared, and that this client can commit itself. More than threads commit.
@@ -56,6 +61,7 @@ _WRITING = (
     interfaces.IMultiCommitStorage,
     interfaces.IStorageUndoable,
     interfaces.IStorageRestoreable,
+    interfaces.IBlobStorageRestoreable,
     interfaces.IExternalGC,
     interfaces.ReadVerifyingStorage,
 )
@@ -92,6 +98,7 @@ class Coordination(Protocol):
     interfaces.IPrefetchStorage,
     interfaces.IStorageIteration,
     interfaces.IStorageCurrentRecordIteration,
+    interfaces.IBlobStorage,
 )
 class NEOStorage(ConflictResolvingStorage):
     """A NEO cluster as a storage. Thread-safe.
@@ -100,7 +107,10 @@ class NEOStorage(ConflictResolvingStorage):
     ``compress``: True, False or a level of zlib. ``cache_size``: bytes. ``wait_timeout``: seconds
     after which this and every method raise UnavailableError if the cluster does not answer.
     ``ca``, ``cert``, ``key``: files, for TLS. ``dynamic_master_list``: a file that keeps the masters that
-    the cluster announces. ``host``: replaces sockets, threads and clock.
+    the cluster announces. ``blob_dir``: a folder that keeps contents of blobs for the processes of this
+    machine, up to ``blob_cache_size`` bytes; a temporary one by default. The client looks at its size
+    again after it has added ``blob_cache_size_check`` percent of that. ``host``: replaces sockets,
+    threads and clock.
 
     Raise ConfigurationError, UnavailableError, RefusedError.
     """
@@ -118,16 +128,22 @@ class NEOStorage(ConflictResolvingStorage):
         ca: str | None = None,
         cert: str | None = None,
         key: str | None = None,
+        blob_dir: str | None = None,
+        blob_cache_size: int = BLOB_CACHE_BYTES,
+        blob_cache_size_check: int = BLOB_CACHE_CHECK,
         host: Host | None = None,
     ) -> None:
-        tls = ca, cert, key
+        tls, blobs = (ca, cert, key), (blob_dir, blob_cache_size, blob_cache_size_check)
         settings = make_settings(
-            master_nodes, name, wait_timeout, dynamic_master_list, tls, compress, cache_size
+            *(master_nodes, name, wait_timeout, dynamic_master_list),
+            *(tls, compress, cache_size, blobs),
         )
         host = make_system(PATIENCE_SECONDS) if host is None else host
         self._session = Session(host, settings)
         self._invalidations = self._session.invalidations
         self._replicas = self._session.replicas
+        self._blobs = self._session.blobs
+        self.fshelper = FilesystemHelper(self._blobs)
         # The last walk of record_iternext() and its next oid. The thread that continues it removes it.
         self._walks: deque[tuple[bytes | None, Walk]] = deque(maxlen=1)
         self._name = name
@@ -154,14 +170,7 @@ class NEOStorage(ConflictResolvingStorage):
         self._left: deque[PreparedTransaction] = deque(maxlen=LEFT_MAX)
         #: Those whose abort was interrupted. Bound: one for each thread.
         self._interrupted: deque[ClientTransaction | PreparedTransaction] = deque()
-        self._oid_lock = self._session.host.lock()
-        self._oids: list[bytes] = []
-        #: The master that allocated these oids, and the first oid of its range.
-        self._oids_of: object = None
-        self._oids_from = ZERO_OID
-        #: The least and the greatest oid that the application was given.
-        self._first_oid: bytes | None = None
-        self._last_oid = ZERO_OID
+        self._oids = NewOids(self._session.connections, self._session.master)
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -235,6 +244,8 @@ class NEOStorage(ConflictResolvingStorage):
             answer = self._load(oid, None, before)
             loaded = None
             if answer is not None:
+                if answer.data[PLACE] == MAGIC:
+                    self._blobs.known(answer)
                 data = data_of(answer)
                 if data is None:
                     raise POSKeyError(oid)
@@ -349,43 +360,7 @@ class NEOStorage(ConflictResolvingStorage):
 
     def new_oid(self) -> bytes:
         self._check_writable()
-        with self._oid_lock:
-            master = self._session.master.channel()
-            if not self._oids or self._oids_of is not master:
-                # Another master may give the rest of these oids to other clients.
-                self._oids = self._new_oids()
-                if self._oids_of is not master:
-                    self._oids_of, self._oids_from = master, self._oids[-1]
-            self._last_oid = self._oids.pop()
-            self._first_oid = self._first_oid or self._last_oid
-            return self._last_oid
-
-    def _check_oid(self, begun: ClientTransaction, oid: bytes) -> None:
-        """Check the oid of a new object. Raise TransactionLostError if the transaction belongs to another
-        master than the one that allocated the oid: that master may have given it to another client."""
-        master = begun.master
-        with self._oid_lock:
-            ours = self._first_oid is not None and self._first_oid <= oid <= self._last_oid
-            if ours and (self._oids_of is not master or oid < self._oids_from):
-                raise TransactionLostError(
-                    f"the master that allocated the oid of the new object {oid.hex()} was lost"
-                )
-
-    def _new_oids(self) -> list[bytes]:
-        """Return new oids in descending order. Skip oids that this client was already given: a master
-        that was restarted allocates oids again that were not committed."""
-        count = OIDS
-        backoff = self._session.connections.backoff()
-        while True:
-            try:
-                answer = self._session.master.ask(AskNewOIDs(count))
-            except ErrorAnswer as e:
-                raise refusal("no new oids", e) from None
-            oids = sorted((oid for oid in answer.oid_list if oid > self._last_oid), reverse=True)
-            if oids:
-                return oids
-            backoff.check("the master allocates oids that are in use")
-            count = min(OIDS + u64(self._last_oid) - u64(min(answer.oid_list)), OIDS_MAX)
+        return self._oids.new()
 
     def tpc_begin(self, transaction: Any, tid: bytes | None = None, status: str = " ") -> None:
         """Begin a transaction. ``tid``: of IStorageRestoreable. Does not wait for other transactions."""
@@ -413,7 +388,9 @@ class NEOStorage(ConflictResolvingStorage):
         begun = self._begun(transaction)
         base = serial or ZERO_TID
         if base == ZERO_TID:
-            self._check_oid(begun, oid)
+            self._oids.check(begun, oid)
+        if self._blobs.pending:
+            self._blobs.replaced(id(transaction), oid)
         begun.store(oid, base, data)
 
     def deleteObject(self, oid: bytes, serial: bytes, transaction: Any) -> None:
@@ -457,6 +434,8 @@ class NEOStorage(ConflictResolvingStorage):
         finally:
             if begun.ended:
                 self._transactions.pop(id(transaction), None)
+        if self._blobs.pending:
+            self._blobs.ended(id(transaction), tid)
         self._restorer.finished(begun, tid)
         return tid
 
@@ -477,6 +456,8 @@ class NEOStorage(ConflictResolvingStorage):
                 self._abort_again()
                 raise
             finally:
+                if self._blobs.pending:
+                    self._blobs.ended(key, None)
                 if begun.ended:
                     self._transactions.pop(key, None)
                     prepared = self._prepared.pop(key, None)
@@ -491,6 +472,53 @@ class NEOStorage(ConflictResolvingStorage):
             begun.abort()
             with suppress(ValueError):  # another thread was faster
                 self._interrupted.remove(begun)
+
+    # -- blobs -------------------------------------------------------------------------------------
+
+    def storeBlob(
+        self,
+        oid: bytes,
+        oldserial: bytes | None,
+        data: bytes,
+        blobfilename: str,
+        version: str,
+        transaction: Any,
+    ) -> None:
+        """Store an object with the content of its blob, and take the file away. Raise NEOStorageError,
+        before anything is sent, if a storage node cannot keep contents."""
+        begun = self._begun(transaction)
+        base = oldserial or ZERO_TID
+        if base == ZERO_TID:
+            self._oids.check(begun, oid)
+        blob = self._blobs.take(id(transaction), oid, blobfilename)
+        begun.store(oid, base, data, blob=blob)
+
+    def restoreBlob(
+        self,
+        oid: bytes,
+        serial: bytes,
+        data: bytes,
+        blobfilename: str,
+        prev_txn: bytes | None,
+        transaction: Any,
+    ) -> None:
+        begun = self._begun(transaction)
+        blob = self._blobs.take(id(transaction), oid, blobfilename)
+        content = None if prev_txn is None else self._blobs.content(blob.path)
+        self._restorer.restore(begun, oid, data, prev_txn, content, blob)
+
+    def loadBlob(self, oid: bytes, serial: bytes) -> str:
+        return self._blobs.load(oid, serial)
+
+    def openCommittedBlobFile(self, oid: bytes, serial: bytes, blob: Any = None) -> Any:
+        file = self._blobs.open(oid, serial)
+        if blob is None:
+            return file
+        with file:
+            return BlobFile(file.name, "r", blob)
+
+    def temporaryDirectory(self) -> str:
+        return self.fshelper.temp_dir
 
     # -- prepared transactions -----------------------------------------------------------------------
 
@@ -521,8 +549,11 @@ class NEOStorage(ConflictResolvingStorage):
         prepared = self._prepared[id(transaction)]
         try:
             if self._coordination is None:
-                return prepared.finish(func)
-            return self._coordination.finish(self, transaction, prepared, func)
+                tid = prepared.finish(func)
+            else:
+                tid = self._coordination.finish(self, transaction, prepared, func)
+            self._blobs.ended(id(transaction), tid)
+            return tid
         finally:
             if prepared.ended:
                 self._prepared.pop(id(transaction), None)
@@ -611,16 +642,21 @@ class NEOStorage(ConflictResolvingStorage):
         references = referencesf if gc else None
         tid = tid_from_time(pack_time)
         pack(self._session.master, self._invalidations, self, tid, references)
+        self._blobs.packed()
 
     def copyTransactionsFrom(self, other: Any, verbose: int = 0) -> None:
-        """Copy all transactions, with their tids. Raise NEOStorageError for a blob."""
+        """Copy all transactions, with their tids and blobs."""
         for transaction in other.iterator():
             try:
                 self.tpc_begin(transaction, transaction.tid, transaction.status)
                 for r in transaction:
+                    blob = None
                     if r.data and is_blob_record(r.data):
-                        raise NEOStorageError(f"object {r.oid.hex()} is a blob")
-                    self.restore(r.oid, r.tid, r.data, "", r.data_txn, transaction)
+                        blob = self._blobs.copy(other, r.oid, r.tid)
+                    if blob is None:
+                        self.restore(r.oid, r.tid, r.data, "", r.data_txn, transaction)
+                    else:
+                        self.restoreBlob(r.oid, r.tid, r.data, blob, r.data_txn, transaction)
                 self.tpc_vote(transaction)
                 self.tpc_finish(transaction)
             except BaseException:

@@ -31,6 +31,8 @@ class StorageHandler:
 
     def __init__(self) -> None:
         self.features: frozenset[str] = frozenset()
+        #: Whether all of them have arrived.
+        self.complete = False
 
     def lost(self, channel: Channel, reason: str) -> None:
         logger.info("connection to storage node %s ended: %s", channel.name, reason)
@@ -117,8 +119,12 @@ class StorageConnections:
     def features(self, nid: int) -> frozenset[str]:
         """Return the features of a storage node. Raise the errors of channel()."""
         # A node announces its features after it accepts; they have arrived when it answers a Ping.
-        self.channel(nid).call(Ping())
-        return self._handlers[nid].features
+        channel = self.channel(nid)
+        handler = self._handlers[nid]
+        if not handler.complete:
+            channel.call(Ping())
+            handler.complete = True
+        return handler.features
 
     def forked(self) -> list[Channel]:
         """Forget the parent's connections and return its channels. Call in the child of a fork."""

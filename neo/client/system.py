@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -313,6 +313,9 @@ class System:
 
     def waker(self) -> LockWaker:
         return LockWaker()
+
+    def background(self, job: Callable[[], None], name: str) -> None:
+        threading.Thread(target=job, name=name, daemon=True).start()
 
     def choose(self, items: Sequence[int]) -> int:
         return items[int(self._random.random() * len(items))]

@@ -20,21 +20,22 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from ZODB.POSException import ConflictError, POSError, ReadConflictError, UndoError
+from ZODB.POSException import ConflictError, POSError, ReadConflictError
 
-from neo.client.connections import LOST, Backoff, Connections
+from neo.client.abilities import check_blobs, check_size
+from neo.client.blobs.upload import upload
+from neo.client.connections import Backoff, Connections
 from neo.client.errors import (
     NEOStorageError,
     OutcomeUnknownError,
     TransactionLostError,
     UnavailableError,
-    prepared_conflict,
     refusal,
 )
 from neo.client.invalidations import Invalidations
 from neo.client.lock_wait import LockWait
 from neo.client.master import MasterConnection
-from neo.client.participants import Asked, Change, Kind, Participants
+from neo.client.participants import Asked, Change, Kind, Participants, PendingBlob
 from neo.client.records import FOREIGN_LARGEST_BYTES, pack_data, unpack_data
 from neo.client.registry import TransactionRegistry
 from neo.client.replicas import Replicas
@@ -43,9 +44,8 @@ from neo.net.channel import Channel, Ticket
 from neo.net.fault_sites import FaultSite
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, format_nid, format_nids
+from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, format_nids
 from neo.protocol.packets import (
-    PREPARED_WORDS,
     AbortTransaction,
     AnswerBeginTransaction,
     AnswerCheckCurrentSerial,
@@ -186,8 +186,17 @@ class ClientTransaction:
 
     # -- changes ---------------------------------------------------------------------------------
 
-    def store(self, oid: bytes, base: bytes, data: bytes, kind: Kind = Kind.STORE) -> None:
-        self._change(oid, Change(kind, base, data, None))
+    def store(
+        self,
+        oid: bytes,
+        base: bytes,
+        data: bytes,
+        kind: Kind = Kind.STORE,
+        blob: PendingBlob | None = None,
+    ) -> None:
+        """Store an object. ``blob``: its content is sent first. Raise the errors of settle(), and of the
+        blob's file."""
+        self._change(oid, Change(kind, base, data, None, blob))
 
     def copy(self, oid: bytes, base: bytes, data_serial: bytes, kind: Kind = Kind.COPY) -> None:
         """Make the data of revision ``data_serial`` current again."""
@@ -242,19 +251,25 @@ class ClientTransaction:
             return AskCheckCurrentSerial(self.ttid, oid, base)
         if change.data is None:
             stored = 0, ZERO_HASH, b""
-        else:
+        elif change.blob is None:
             stored = pack_data(oid, change.data, self._settings.compress)
+        else:
+            stored = pack_data(oid, change.data, 0, change.blob.content)
         return AskStoreObject(oid, base, *stored, change.data_serial, self.ttid)
 
     def _send(self, oid: bytes, change: Change) -> None:
         """Send a change to every writable cell. Raise UnavailableError if there is none, NEOStorageError
         if the object is too large for a node."""
+        if change.blob is not None:
+            self._upload(oid, change.blob)
         message = self._request(oid, change, change.base)
         if type(message) is AskStoreObject and len(message.data) > FOREIGN_LARGEST_BYTES:
-            self._check_size(oid, len(message.data))
+            check_size(self._storages, self._primary.view(), oid, len(message.data))
         backoff: Backoff | None = None
         while not change.unanswered:
             view = self._primary.view()
+            if change.blob is not None:
+                self._upload(oid, change.blob)  # to other nodes than before
             for nid in view.writable[view.partition(oid)]:
                 channel = self._participants.join(nid)
                 if channel is not None and self._participants.ask(
@@ -272,18 +287,11 @@ class ClientTransaction:
                 backoff.wait("no running node has a writable cell")
                 self._primary.barrier()
 
-    def _check_size(self, oid: bytes, size: int) -> None:
-        view = self._primary.view()
-        for nid in view.writable[view.partition(oid)]:
-            try:
-                foreign = not self._storages.features(nid)
-            except (*LOST, ErrorAnswer):
-                continue  # the node will not be sent the object
-            if foreign:
-                raise NEOStorageError(
-                    f"object {oid.hex()} has {size} bytes, more than {FOREIGN_LARGEST_BYTES}, the most"
-                    f" that {format_nid(nid)}, of another implementation, can take: divide it"
-                )
+    def _upload(self, oid: bytes, blob: PendingBlob) -> None:
+        """Send the content of a blob to the nodes that will be sent its record."""
+        ttid, view = self.ttid, self._primary.view()
+        check_blobs(self._storages, view, oid)
+        upload(self._participants, view.writable[view.partition(oid)], ttid, oid, blob)
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -325,16 +333,9 @@ class ClientTransaction:
             answer = None
             participants.fail(asked.nid, str(e))
         except ErrorAnswer as e:
-            if asked.change is not None and asked.change.kind is Kind.COPY:
-                if e.code is ErrorCode.OID_NOT_FOUND:  # packed since the undo began
-                    raise UndoError("earlier data was packed away", asked.oid) from None
-            if asked.oid is not None and e.message.startswith(PREPARED_WORDS):
-                checks = asked.change is not None and asked.change.kind is Kind.CHECK
-                raise prepared_conflict(e, asked.oid, checks) from None
-            what = "" if asked.oid is None else f", object {asked.oid.hex()}"
             if e.code is ErrorCode.PROTOCOL_ERROR:  # the node may have forgotten the transaction
                 self._explain_refusal()
-            raise refusal(f"storage node {format_nid(asked.nid)}{what}", e) from None
+            raise asked.refusal(e) from None
         if isinstance(answer, AnswerRebaseTransaction):
             for oid in answer.oid_list:
                 question = AskRebaseObject(self.ttid, oid)
@@ -394,7 +395,7 @@ class ClientTransaction:
         elif change.kind in (Kind.STORE, Kind.MERGED) and change.data is not None:
             data = self._resolve(oid, serial, change.base, change.data)
             self.resolved.add(oid)
-            again = Change(change.kind, serial, data, None)
+            again = Change(change.kind, serial, data, None, change.blob)
         else:
             raise ConflictError(oid=oid, serials=(serial, change.base))
         self._put(oid, again)

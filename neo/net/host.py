@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Protocol
@@ -109,6 +109,9 @@ class Host(Protocol):
         HandshakeError."""
 
     def sleep(self, seconds: float) -> None: ...
+
+    def background(self, job: Callable[[], None], name: str) -> None:
+        """Run a job in a thread of its own, which does not keep the process alive."""
 
     def choose(self, items: Sequence[int]) -> int:
         """Return one item at random."""

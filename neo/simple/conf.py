@@ -162,6 +162,7 @@ def create(path: Path, shape: Shape) -> ClusterConf:
             )
             if shape.adapter != "SQLite":
                 parser[name]["mark"] = str(folder / f"{name}.acknowledged")
+                parser[name]["blob_dir"] = str(folder / f"{name}.blobs")
     with open(path, "x") as file:
         parser.write(file)
     return ClusterConf(path)

@@ -18,6 +18,8 @@ from neo.node.process import main as run
 from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.backend.api import Backend, BackendFailure, DatabaseAway
 from neo.storage.backend.factory import ADAPTERS, make_backend
+from neo.storage.blobs.contents import open_disk
+from neo.storage.blobs.folder import ContentFolder
 from neo.storage.node import NodeSettings, StorageNode
 from neo.topology.masters import MasterCandidates
 
@@ -58,6 +60,18 @@ OPTIONS = role_options(
         " (default: the machine's name and, with SQLite, its disk)",
         names,
     ),
+    Option(
+        "blob_dir",
+        "folder for the contents of blobs (default with SQLite: the database's name with .blobs; with"
+        " MariaDB none, and blobs are refused)",
+    ),
+    Option(
+        "fetch_blobs",
+        "the folder for the contents of blobs is empty on purpose: copy them from other nodes",
+        flag=True,
+        default=False,
+        command_line_only=True,
+    ),
     Option("reset", "erase the database first", flag=True, default=False, command_line_only=True),
     Option(
         "new_nid",
@@ -92,9 +106,11 @@ def make_core(host: ProcessHost, acknowledged: Acknowledged | None = None) -> St
             core.backend_failed(failure)
 
     assert host.bind is not None
-    backend = None
+    reset = bool(settings.reset)
+    backend, disk = None, None
     try:
         backend = _open(host, settings, failed, acknowledged)
+        disk = _open_folder(host, settings, backend, reset)
         node = NodeSettings(
             settings.cluster,
             host.bind,
@@ -103,8 +119,10 @@ def make_core(host: ProcessHost, acknowledged: Acknowledged | None = None) -> St
             is_clone=bool(settings.new_nid),
         )
         masters = MasterCandidates([*settings.masters, *remembered.addresses])
-        core = StorageNode(host, node, masters, backend, remembered.save)
+        core = StorageNode(host, node, masters, backend, disk, remembered.save)
     except (ValueError, OSError, BackendFailure) as e:
+        if disk is not None:
+            disk.close()
         if backend is not None:
             _close(backend)
         patience = settings.wait if isinstance(e, DatabaseAway) else 0.0
@@ -135,6 +153,19 @@ def _open(
     backend.open(settings.reset)
     settings.reset = False  # once, not again after a failure
     return backend
+
+
+def _open_folder(
+    host: ProcessHost, settings: argparse.Namespace, backend: Backend, reset: bool
+) -> ContentFolder | None:
+    """Return the open folder of contents, None if the node has none."""
+    path = settings.blob_dir
+    if path is None and settings.adapter.lower() == "sqlite" and settings.database != ":memory:":
+        path = f"{settings.database}.blobs"
+    folder = ContentFolder(path, host.from_thread, settings.fetch_blobs) if path else None
+    open_disk(folder, backend, reset)
+    settings.fetch_blobs = False  # once, as reset
+    return folder
 
 
 def _close(backend: Backend) -> None:

@@ -35,8 +35,6 @@ from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
-    FEATURE_PREPARED,
     FEATURES,
     AcceptIdentification,
     CloseClient,
@@ -65,8 +63,12 @@ class _Dial(NamedTuple):
 
 
 class Links(Part):
-    def __init__(self, core: Core, cluster: Cluster, serve: Callable[[], Handler]) -> None:
-        """``serve()`` returns the handler for another storage node."""
+    def __init__(
+        self, core: Core, cluster: Cluster, serve: Callable[[], Handler], announced: list[str]
+    ) -> None:
+        """``serve()`` returns the handler for another storage node. ``announced``: features of this node,
+        for other ones."""
+        self.announced = announced
         self._core = core
         self._cluster = cluster
         self._serve = serve
@@ -124,7 +126,7 @@ class Links(Part):
         dial = self._dials[node.nid] = _Dial(node.nid, node, peer, established)
         request = RequestIdentification(
             *(NodeType.STORAGE, cluster.nid, cluster.address, cluster.name, own.id_timestamp),
-            {FEATURES: [FEATURE_MAINTENANCE, FEATURE_PREPARED]},
+            {FEATURES: self.announced},
         )
         answer = peer.ask(request)
         answer.then(lambda answer: self._answered(dial, answer))

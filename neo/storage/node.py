@@ -27,6 +27,7 @@ from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     BLANK,
+    FEATURE_BLOBS,
     FEATURE_LOCKS,
     FEATURE_MAINTENANCE,
     FEATURE_OIDS,
@@ -41,6 +42,8 @@ from neo.protocol.packets import (
 )
 from neo.storage.backend.api import Backend, BackendFailure, DatabaseGone
 from neo.storage.background import Background
+from neo.storage.blobs.disk import ContentDisk
+from neo.storage.blobs.parts import BlobParts
 from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.commit.participant import Participant
@@ -80,6 +83,16 @@ ANNOUNCED = [
 ]
 
 
+def _announced(disk: ContentDisk | None) -> tuple[list[str], list[str]]:
+    """Return the features for storage nodes of the own cluster, and for those of backups and of an
+    upstream cluster."""
+    blobs = [] if disk is None else [FEATURE_BLOBS]
+    return (
+        [FEATURE_MAINTENANCE, FEATURE_PREPARED, *blobs],
+        [FEATURE_MAINTENANCE, FEATURE_SYNC, *blobs],
+    )
+
+
 @dataclass(frozen=True)
 class NodeSettings:
     """``address``: where this node listens. ``devpath``: where it is, from the widest place to the disk.
@@ -100,10 +113,12 @@ class StorageNode(Core):
         settings: NodeSettings,
         masters: MasterCandidates,
         backend: Backend,
+        disk: ContentDisk | None = None,
         remember: Callable[[list[Address]], None] = lambda masters: None,
     ) -> None:
-        """``backend`` is open; this core closes it. ``remember`` stores the addresses of known masters.
-        Raises ValueError if the database is of another cluster."""
+        """``backend`` and ``disk`` are open; this core closes them. ``disk``: None if this node keeps no
+        contents of blobs. ``remember`` stores the addresses of known masters. Raises ValueError if the
+        database is of another cluster."""
         super().__init__(host)
         self.host: StorageHost = host
         self.settings = settings
@@ -118,13 +133,16 @@ class StorageNode(Core):
         self.locks = locks = self.participant.locks
         self.prepared = PreparedTransactions(database, cluster, cells, self.participant)
         self.background = background = Background(self, database, locks)
-        self.links = links = Links(self, cluster, self._storage_handler)
+        to_storages, to_backups = _announced(disk)
+        self.links = links = Links(self, cluster, self._storage_handler, to_storages)
+        self.blobs = blobs = BlobParts(database, disk, background, cluster, cells, links)
         self.packer = packer = Packer(host, database, cells, locks, background)
         self.eraser = Eraser(database, cells, background, settings.drop_partitions)
-        receiver = Receiver(database, cells, locks, background)
-        prepared_fetch = PreparedFetch(database, cells, self.participant)
-        self.votes = votes = ReceivedVotes(database, cells, locks)
-        upstream, downstream = UpstreamLinks(self, cluster, receiver, votes), DownstreamLinks()
+        receiver = Receiver(database, cells, locks, background, blobs.fetch)
+        prepared_fetch = PreparedFetch(database, cells, self.participant, blobs.fetch)
+        self.votes = votes = ReceivedVotes(database, cells, locks, background, blobs.fetch)
+        downstream = DownstreamLinks(to_backups)
+        upstream = UpstreamLinks(self, cluster, receiver, votes, to_backups)
         self.vote_fetch = VoteFetch(database, cells, background, upstream, votes)
         where, how = (database, cluster, cells), (background, links)
         self.replicator = Replicator(host, *where, locks, *how, receiver, packer, prepared_fetch)
@@ -133,30 +151,37 @@ class StorageNode(Core):
         checked = cluster, cells, locks, background, links, upstream
         self.checker = Checker(*checked, digests, receiver, packer)
 
-        serving = database, cells, locks, background, links, downstream, packer, digests
-        self._serve_guest = ServeGuest(*serving, sync_source)
-        self._serve_storage = ServeStorage(*serving, sync_source, receiver, prepared_fetch)
-        clients = Clients()
-        self._identification = Identification(
-            *(database, cluster, self._service(clients, sync_source), links, downstream),
-            lambda: self._serve_guest,
-        )
+        shared = database, cells, locks, background, links, downstream, packer, digests
+        serving = *shared, blobs.contents, sync_source
+        self._serve_guest = ServeGuest(*serving)
+        self._serve_storage = ServeStorage(*serving, receiver, prepared_fetch)
+        served = database, cluster, self._service(clients := Clients(), sync_source), links, downstream
+        self._identification = Identification(*served, lambda: self._serve_guest)
         self._serve_master = self._master_handler(remember)
-        #: In the order in which they are told of events. Connections of clients end before their
-        #: transactions, so that these send no answers. The operation starts by dropping votes that are
-        #: left, and with the locks of prepared transactions, before any job reads the tables. Requests
-        #: for identification are evaluated again last, when nothing is left of the operation.
-        self.parts: tuple[Part, ...] = (
-            *(clients, self.participant, self.prepared, background, links, sync_source, votes),
-            *(upstream, downstream),
-            *(self.backup, self.replicator, packer, self.eraser, self.checker),
+        self.parts = self._order(clients, sync_source, upstream, downstream)
+
+    def _order(self, clients: Clients, *connected: Part) -> tuple[Part, ...]:
+        """Return the parts in the order in which they are told of events.
+
+        Connections of clients end before their transactions, so that these send no answers. The
+        operation starts by dropping votes that are left, and with the locks of prepared transactions,
+        before any job reads the tables. Requests for identification are evaluated again last, when nothing
+        is left of the operation.
+        """
+        return (
+            *(clients, self.participant, self.prepared, *self.blobs.all),
+            *(self.background, self.links, self.votes, *connected),
+            *(self.backup, self.replicator, self.packer, self.eraser, self.checker),
             self._identification,
         )
 
     def _service(self, clients: Clients, sync: SyncSource) -> Service:
         sizes = Sizes(self.host, self.database.backend, self.cells)
         parts = self.database, self.cells, self.locks, self.background
-        return Service(self.host, *parts, clients, self.packer, sizes, sync)
+        return Service(
+            *(self.host, *parts, clients, self.packer, sizes, sync),
+            *(self.blobs.contents, self.blobs.uploads),
+        )
 
     def _master_handler(self, remember: Callable[[list[Address]], None]) -> ServeMaster:
         return ServeMaster(
@@ -295,6 +320,7 @@ class StorageNode(Core):
         self._close_backend()
         try:
             self.database.backend.open(reset=True)
+            self.blobs.erase()
         except BackendFailure as e:
             logger.critical("the database of this dropped node could not be erased: %s", e)
         self._close_backend()
@@ -328,6 +354,7 @@ class StorageNode(Core):
         self.flush()
 
     def _close_backend(self) -> None:
+        self.blobs.close()
         try:
             self.database.backend.close()
         except BackendFailure as e:

@@ -356,6 +356,9 @@ class SimHost:
         self.point()
         return SimWaker(self)
 
+    def background(self, job: Callable[[], None], name: str) -> None:
+        self._process.spawn(job, name)
+
     def choose(self, items: Sequence[int]) -> int:
         return self.world.random.choice(items)
 

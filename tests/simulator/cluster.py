@@ -161,12 +161,15 @@ class Cluster:
         def failed(failure: BackendFailure) -> None:
             core.backend_failed(failure)
 
-        core = StorageNode(
-            host,
-            NodeSettings(self.site.cluster, address, is_clone=is_clone),
-            MasterCandidates(self.masters.addresses),
-            disk.open_backend(host, failed),
-        )
+        backend, contents = disk.open(host, failed)
+        settings = NodeSettings(self.site.cluster, address, is_clone=is_clone)
+        candidates = MasterCandidates(self.masters.addresses)
+        try:
+            core = StorageNode(host, settings, candidates, backend, contents)
+        except BackendFailure:
+            contents.close()
+            backend.close()
+            raise
         return core
 
     def _admin(self, host: SimNodeHost) -> AdminCore:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from random import Random
 
 from neo.storage.backend.api import Backend, BackendFailure
+from neo.storage.blobs.contents import open_disk
 from neo.storage.blobs.disk import ContentDisk
 from tests.simulator.content_check import check_contents
 from tests.simulator.content_disk import SimContentDisk
@@ -129,6 +130,16 @@ class SimDisk(ABC):
     def open_contents(self, host: DiskHost) -> ContentDisk:
         """Return the folder of contents for a new process, which opens it."""
         return SimContentDisk(self.contents, host)
+
+    def open(self, host: DiskHost, failed: OnFailure) -> tuple[Backend, ContentDisk]:
+        """Return the open database and the open folder of a new process."""
+        backend, folder = self.open_backend(host, failed), self.open_contents(host)
+        try:
+            open_disk(folder, backend)
+        except BackendFailure:
+            backend.close()
+            raise
+        return backend, folder
 
     @abstractmethod
     def make_backend(

@@ -204,6 +204,7 @@ class _Nodes:
     ) -> None:
         self._replicas = replicas
         self._clock = Clock(Path(folder) / "clock")
+        self._folder = folder
         self._adapter = adapter
         self._storages = int(storages)
         self._databases = databases
@@ -236,6 +237,9 @@ class _Nodes:
         await asyncio.sleep(0)
         for database in databases:
             options = ["127.0.0.1:0", "-a", self._adapter, "-d", database, "--reset"]
+            if self._adapter != "SQLite":
+                folder = f"{self._folder}/{database.replace('/', '-')}.blobs"
+                options += ["--blob-dir", folder]
             self._run(ProcessHost(storage_settings([*common, *options]), make_storage))
         return host
 

@@ -18,18 +18,24 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
+from typing import TypeVar
 
 from neo.node.peer import Peer
 from neo.protocol.blobs import CHECKSUM_BYTES, PIECE_BYTES, SIZE_MAX, Content
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import AnswerBlob, AskBlob, NotifyBlobDamaged
+from neo.storage.backend.api import Backend, BackendFailure
 from neo.storage.blobs.disk import ContentDisk, Done
 from neo.storage.database import Database
 from neo.storage.events import Part
 
+T = TypeVar("T")
+
 logger = logging.getLogger("neo.storage")
 
+#: Row of ``config`` with the identity of the folder.
+IDENTITY = "_blobs"
 #: Period in which freed contents are looked for.
 COLLECT_SECONDS = 1.0
 #: Lost contents of which this node remembers that they are lost. The next sweep finds the others.
@@ -38,6 +44,20 @@ LOST_MAX = 10_000
 VERIFY_MAX = 8
 
 NO_FOLDER = "this storage node has no folder for contents of blobs: set blob_dir, and start it again"
+
+
+def open_disk(disk: ContentDisk | None, backend: Backend, reset: bool = False) -> None:
+    """Open the folder that belongs to an open database (specification 26.7). ``reset``: the database was
+    erased. Raise BackendFailure if the folder is of another database, cannot be used, or is needed and
+    not given."""
+    identity = backend.get_config(IDENTITY)
+    if disk is None:
+        if identity is not None:
+            raise BackendFailure(
+                "the database has contents of blobs, which are in a folder: set blob_dir to this folder"
+            )
+    elif (found := disk.open(identity, reset)) != identity:
+        backend.set_config(IDENTITY, found)
 
 
 class Contents(Part):
@@ -58,8 +78,22 @@ class Contents(Part):
         self.lost: dict[bytes, tuple[Content, bytes]] = {}
         self._verifying: set[bytes] = set()
         self._operation: object | None = None
+        #: Whether the database durably knows the folder: a crash must not leave contents in a folder of
+        #: which the database knows nothing.
+        self._bound = False
+        self._when_bound: list[Callable[[], None]] = []
+        if disk is not None:
+            self._rows.stored(database.guard(self._now_bound))
         #: Called when too many contents were freed to remember them.
         self.sweep: Callable[[], None] = lambda: None
+        #: Called when a content was lost.
+        self.on_lost: Callable[[], None] = lambda: None
+
+    def _now_bound(self) -> None:
+        self._bound = True
+        waiting, self._when_bound = self._when_bound, []
+        for call in waiting:
+            call()
 
     @property
     def enabled(self) -> bool:
@@ -94,6 +128,7 @@ class Contents(Part):
         to it need it from elsewhere. ``oid``: an object that has it."""
         if len(self.lost) < LOST_MAX:
             self.lost[content.checksum] = content, oid
+            self.on_lost()
 
     # -- holders -----------------------------------------------------------------------------------
 
@@ -127,11 +162,14 @@ class Contents(Part):
                     self._released.add(content.checksum)
             done(error)
 
-        self.disk.keep(part, content, self._guard(kept))
+        if self._bound:
+            self.disk.keep(part, content, self.guard(kept))
+        else:
+            self._when_bound.append(lambda: self.disk.keep(part, content, self.guard(kept)))
 
-    def _guard(self, callback: Done) -> Done:
+    def guard(self, callback: Callable[[T], None]) -> Callable[[T], None]:
         """Wrap a callback for the disk: see :meth:`Database.guard`."""
-        return lambda error: self._database.guard(lambda: callback(error))()
+        return lambda result: self._database.guard(lambda: callback(result))()
 
     # -- removal -----------------------------------------------------------------------------------
 
@@ -161,13 +199,15 @@ class Contents(Part):
         self._released = set()
         self.leave(sorted(freed))
 
-    def leave(self, checksums: list[bytes]) -> None:
-        """Remove the files of those contents that nothing needs, when that is durable."""
+    def leave(self, checksums: list[bytes]) -> int:
+        """Remove the files of those contents that nothing needs, when that is durable; return their
+        number."""
         leaving = [c for c in checksums if c not in self._holds and not self._rows.has_content(c)]
         if leaving:
             self._leaving.update(leaving)
             stored = self._database.guard(lambda: self._remove(leaving))
-            self._database.backend.stored(stored)
+            self._rows.stored(stored)
+        return len(leaving)
 
     def _remove(self, checksums: list[bytes]) -> None:
         for checksum in checksums:
@@ -207,7 +247,7 @@ class Contents(Part):
             m.checksum,
             m.offset,
             m.length,
-            lambda data: self._database.guard(lambda: read(data))(),
+            self.guard(read),
         )
 
     def _not_found(self, m: AskBlob) -> None:
@@ -237,7 +277,7 @@ class Contents(Part):
                 self.missing(content, oid)
 
         self._verifying.add(content.checksum)
-        self._disk.verify(content, self._guard(verified))
+        self._disk.verify(content, self.guard(verified))
 
     def _log_lost(self, content: Content, oid: bytes, why: str) -> None:
         logger.error(

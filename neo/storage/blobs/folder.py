@@ -190,14 +190,6 @@ class ContentFolder:
         self._workers = []
         self._unlock()
 
-    def erase(self) -> None:
-        """Delete all contents: the node was dropped from the cluster. Call it after :meth:`close`."""
-        self._lock()
-        try:
-            self._erase()
-        finally:
-            self._unlock()
-
     # -- calls -----------------------------------------------------------------------------------
 
     def _run(self, number: int, call: Callable[[_Worker], Callable[[], None]]) -> None:

@@ -23,7 +23,6 @@ from neo.protocol.packets import AnswerStoreBlob, AskStoreBlob
 from neo.storage.blobs.contents import NO_FOLDER, Contents
 from neo.storage.blobs.disk import ContentMismatch
 from neo.storage.commit.transactions import Client
-from neo.storage.database import Database
 from neo.storage.events import Part
 
 logger = logging.getLogger("neo.storage")
@@ -55,8 +54,7 @@ class _Transaction:
 
 
 class Uploads(Part):
-    def __init__(self, database: Database, contents: Contents) -> None:
-        self._database = database
+    def __init__(self, contents: Contents) -> None:
         self._contents = contents
         self._numbers = count(1)
         #: Empty while no client stores blobs. The key names the connection and the ttid.
@@ -100,7 +98,7 @@ class Uploads(Part):
             upload.part,
             m.offset,
             m.data,
-            lambda error: self._database.guard(lambda: written(error))(),
+            self._contents.guard(written),
         )
 
     def _begin(self, client: Client, m: AskStoreBlob) -> Upload:

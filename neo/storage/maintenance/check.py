@@ -68,7 +68,8 @@ from neo.storage.maintenance.digests import Digests
 from neo.storage.maintenance.pack import Packer
 from neo.storage.replication.backup_fetch import mend
 from neo.storage.replication.backup_links import UpstreamLinks
-from neo.storage.replication.fetch import FetchFailed, Receiver
+from neo.storage.replication.failure import FetchFailed
+from neo.storage.replication.fetch import Receiver
 
 logger = logging.getLogger("neo.storage")
 

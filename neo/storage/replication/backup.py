@@ -36,7 +36,8 @@ from neo.storage.links import Links
 from neo.storage.maintenance.pack import Packer
 from neo.storage.replication.backup_fetch import BackupFetch
 from neo.storage.replication.backup_links import UpstreamLinks
-from neo.storage.replication.fetch import FetchFailed, Receiver
+from neo.storage.replication.failure import FetchFailed
+from neo.storage.replication.fetch import Receiver
 
 logger = logging.getLogger("neo.storage")
 

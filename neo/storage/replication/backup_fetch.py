@@ -27,7 +27,8 @@ from neo.protocol.packets import MendCell
 from neo.storage.backend.api import Record
 from neo.storage.maintenance.pack import Packer
 from neo.storage.replication.backup_links import UpstreamLinks
-from neo.storage.replication.fetch import Fetch, FetchFailed, Receiver
+from neo.storage.replication.failure import FetchFailed
+from neo.storage.replication.fetch import Fetch, Receiver
 
 
 class BackupFetch(Fetch):

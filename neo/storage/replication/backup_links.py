@@ -17,8 +17,6 @@ from neo.node.task import Future
 from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
-    FEATURE_SYNC,
     FEATURES,
     AcceptIdentification,
     AddObject,
@@ -89,8 +87,15 @@ class FromUpstream(StorageHandler):
 
 class UpstreamLinks(Part):
     def __init__(
-        self, core: Core, cluster: Cluster, receiver: Receiver, votes: ReceivedVotes
+        self,
+        core: Core,
+        cluster: Cluster,
+        receiver: Receiver,
+        votes: ReceivedVotes,
+        announced: list[str],
     ) -> None:
+        """``announced``: features of this node, for those of the upstream cluster."""
+        self._announced = announced
         self._core = core
         self._cluster = cluster
         self._receiver = receiver
@@ -119,7 +124,7 @@ class UpstreamLinks(Part):
         timestamp = None if own is None else own.id_timestamp
         request = RequestIdentification(
             *(NodeType.STORAGE, None, self._cluster.address, cluster, timestamp),
-            {FEATURES: [FEATURE_MAINTENANCE, FEATURE_SYNC]},
+            {FEATURES: self._announced},
         )
         timer = core.call_later(IDENTIFY_SECONDS, lambda: peer.lost("it does not answer"))
 
@@ -187,7 +192,9 @@ class UpstreamLinks(Part):
 class DownstreamLinks(Part):
     """Connections of storage nodes of backups of this cluster, which fetch here."""
 
-    def __init__(self) -> None:
+    def __init__(self, announced: list[str]) -> None:
+        """``announced``: features of this node, for those of backups."""
+        self.announced = announced
         self._peers: dict[Peer, None] = {}
 
     def add(self, peer: Peer) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from neo.node.peer import Peer
 from neo.node.task import Future
+from neo.protocol.blobs import MAGIC, PLACE, content_of
 from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, add64, u64
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
@@ -31,9 +32,11 @@ from neo.protocol.packets import (
 )
 from neo.storage.backend.api import BackendRefused, Record, Transaction
 from neo.storage.background import STEP_BYTES, Background
+from neo.storage.blobs.fetch import ContentFetch
 from neo.storage.cells import Cells
 from neo.storage.commit.locks import Locks
 from neo.storage.database import Database
+from neo.storage.replication.failure import FetchFailed
 
 logger = logging.getLogger("neo.storage")
 
@@ -45,10 +48,6 @@ CHUNK_BYTES = 1 << 20
 STEP_LENGTH = 200
 #: Period in which the end of undos in progress is polled.
 LOOK_SECONDS = 0.02
-
-
-class FetchFailed(Exception):
-    """The rows of the source cannot be used; the message says why."""
 
 
 def checked_record(
@@ -75,6 +74,7 @@ class Receiver:
     cells: Cells
     locks: Locks
     background: Background
+    contents: ContentFetch
     #: The fetches in progress: at most one of the replicator and one of a backup's.
     fetches: dict[Fetch, None] = field(default_factory=dict, init=False)
 
@@ -255,10 +255,23 @@ class Fetch:
             if isinstance(message, AddTransaction):
                 self._add_transaction(message)
             else:
-                self._add_object(message)
+                if message.data[PLACE] == MAGIC and not message.compression:
+                    await self._add_blob(message)
+                else:
+                    self._add_object(message)
                 room -= len(message.data)
             rows -= 1
         await pace.executed(began)
+
+    async def _add_blob(self, m: AddObject) -> None:
+        """Write a row when the content to which it refers is here (specification 26.17)."""
+        content = content_of(m.data)
+        if content is None or not self._wanted(self._first, m.tid, m.oid):
+            return
+        contents = self._receiver.contents
+        await contents.fetch(m.oid, content, self.source)
+        self._add_object(m)
+        contents.written(content)
 
     async def _transactions(self) -> None:
         backend = self._backend

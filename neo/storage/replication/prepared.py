@@ -11,26 +11,38 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from neo.node.peer import Peer
+from neo.protocol.blobs import content_of
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import AddPrepared, AddPreparedObject, AskFetchPrepared
 from neo.storage.backend.api import BackendRefused, Check, Decided, Prepared, TransactionMeta
+from neo.storage.blobs.fetch import ContentFetch
 from neo.storage.cells import Cells
 from neo.storage.commit.participant import Participant
 from neo.storage.commit.prepared import check_partitions
 from neo.storage.commit.transactions import CellMode, Change
 from neo.storage.database import Database
-from neo.storage.replication.fetch import FetchFailed, checked_record
+from neo.storage.replication.failure import FetchFailed
+from neo.storage.replication.fetch import checked_record
 
 
 class PreparedFetch:
     """The fetch of a node: one at a time, for one cell."""
 
-    def __init__(self, database: Database, cells: Cells, participant: Participant) -> None:
+    def __init__(
+        self,
+        database: Database,
+        cells: Cells,
+        participant: Participant,
+        contents: ContentFetch,
+    ) -> None:
         self._database = database
         self._backend = database.backend
         self._cells = cells
         self._participant = participant
+        self._contents = contents
+        #: Rows whose content is not here. Bound: those of blobs in the transactions of the fetch.
+        self._later: list[AddPreparedObject] = []
         self._locks = participant.locks
         self._source: Peer | None = None
         self._partition = 0
@@ -42,8 +54,10 @@ class PreparedFetch:
         this ends. Raises ConnectionLost, ErrorAnswer (of the source), FetchFailed."""
         self._source, self._partition = source, partition
         self._wanted, self._failure = set(ttids), None
+        self._later.clear()
         try:
             answer = await source.ask(AskFetchPrepared(partition, sorted(self._wanted)))
+            await self._add_later(source)
         finally:
             self._source = None
         if self._failure is not None:
@@ -51,6 +65,18 @@ class PreparedFetch:
         self._remember([Decided(*row) for row in answer.decided_list if self._is_here(row[1])])
         await self._database.stored()
         self._participant.watch()
+
+    async def _add_later(self, source: Peer) -> None:
+        """Fetch contents, then write the rows that refer to them (specification 26.19)."""
+        for m in self._later:
+            content = content_of(m.data)
+            if content is None or m.ttid not in self._wanted:
+                continue
+            here = await self._contents.fetch(m.oid, content, source)
+            if not here:
+                self._failure = f"the content of object {m.oid.hex()} is lost"
+            self._write(source, m)
+            self._contents.written(content)
 
     def _remember(self, outcomes: list[Decided]) -> None:
         """Remember outcomes of the source, unless the xid was used again: the ttid here is greater."""
@@ -74,7 +100,16 @@ class PreparedFetch:
     # -- what the source sends -----------------------------------------------------------------------
 
     def add(self, source: Peer, message: AddPrepared | AddPreparedObject) -> None:
-        """Write a row of the source, unless the fetch or the transaction ended."""
+        """Write a row of the source, unless the fetch or the transaction ended; later, if its content is
+        not here."""
+        if isinstance(message, AddPreparedObject) and not message.compression:
+            content = content_of(message.data)
+            if content is not None and not self._contents.here(content):
+                self._later.append(message)
+                return
+        self._write(source, message)
+
+    def _write(self, source: Peer, message: AddPrepared | AddPreparedObject) -> None:
         if source is not self._source or message.ttid not in self._wanted or self._failure:
             return
         if self._cells.state(self._partition) is None:

@@ -20,16 +20,20 @@ from dataclasses import dataclass, field
 
 from neo.node.peer import Peer
 from neo.node.task import Future
+from neo.protocol.blobs import Content, content_of
 from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import AddVoted, AddVotedObject, AnswerStoreVoted, AskStoreVoted
 from neo.storage.backend.api import BackendRefused, TransactionMeta
+from neo.storage.background import Background
+from neo.storage.blobs.fetch import ContentFetch
 from neo.storage.cells import Cells
 from neo.storage.commit.locks import Locks
 from neo.storage.database import Database
 from neo.storage.events import CellsChanged, Part
-from neo.storage.replication.fetch import FetchFailed, checked_record
+from neo.storage.replication.failure import FetchFailed
+from neo.storage.replication.fetch import checked_record
 
 logger = logging.getLogger("neo.storage")
 
@@ -49,6 +53,8 @@ class _Rows:
     stale: bool = False
     metadata: bool = False
     complete: bool = False
+    #: Rows that wait for their content.
+    later: int = 0
     failure: str | None = None
 
 
@@ -64,7 +70,16 @@ class _Vote:
 class ReceivedVotes(Part):
     """Bound: the transactions that vote upstream at a time, with their oids."""
 
-    def __init__(self, database: Database, cells: Cells, locks: Locks) -> None:
+    def __init__(
+        self,
+        database: Database,
+        cells: Cells,
+        locks: Locks,
+        background: Background,
+        contents: ContentFetch,
+    ) -> None:
+        self._background = background
+        self._contents = contents
         self._database = database
         self._backend = database.backend
         self._cells = cells
@@ -110,6 +125,34 @@ class ReceivedVotes(Part):
             return
         if rows.failure is not None:
             return  # earlier rows may still be there
+        rows.oids.add(m.oid)
+        content = None if m.compression else content_of(m.data)
+        if content is None or self._contents.here(content):
+            self._write(source, m, rows)
+        else:
+            rows.later += 1
+            self._background.run(self._write_later(source, m, rows, content))
+
+    async def _write_later(
+        self, source: Peer, m: AddVotedObject, rows: _Rows, content: Content
+    ) -> None:
+        """Write a row when its content is here (specification 26.19)."""
+        try:
+            if not await self._contents.fetch(m.oid, content, source):
+                raise FetchFailed(f"the content of object {m.oid.hex()} is lost")
+        except FetchFailed as e:
+            rows.failure, rows.complete = str(e), False
+        else:
+            vote, partition = self.known.get(m.ttid), self._cells.partitions.partition(m.oid)
+            if vote is not None and vote.partitions.get(partition) is rows:
+                self._write(source, m, rows)
+                rows.complete &= rows.failure is None
+            self._contents.written(content)
+        finally:
+            rows.later -= 1
+        self._look()
+
+    def _write(self, source: Peer, m: AddVotedObject, rows: _Rows) -> None:
         try:
             record = checked_record(m, ZERO_TID, source)
             self._backend.add_voted_object(m.ttid, m.oid, record)
@@ -120,7 +163,6 @@ class ReceivedVotes(Part):
                 rows.stale |= record.compression is not None and self._lacks(m.oid, m.data_serial)
                 rows.undone.add(m.oid)
                 self._note(m.ttid)
-        rows.oids.add(m.oid)
 
     def _lacks(self, oid: bytes, serial: bytes) -> bool:
         """Return whether a revision is not here."""
@@ -155,7 +197,35 @@ class ReceivedVotes(Part):
     def store(self, source: Peer, message_id: int, m: AskStoreVoted) -> None:
         """Answer when the rows are durable."""
         self.arrived(source, m.ttid, m.partition_list, fetched=False)
-        self._database.answer_stored(source, message_id, AnswerStoreVoted(m.ttid))
+        if self._waits(source, m):
+            source.begin_job()
+            self._background.run(self._store_later(source, message_id, m))
+        else:
+            self._database.answer_stored(source, message_id, AnswerStoreVoted(m.ttid))
+
+    def _waits(self, source: Peer, m: AskStoreVoted) -> bool:
+        """Return whether rows wait for their contents. Raise ErrorAnswer if these cannot be had."""
+        vote = self.known.get(m.ttid)
+        for partition in m.partition_list:
+            rows = None if vote is None else vote.partitions.get(partition)
+            if rows is None or rows.source is not source:
+                continue
+            if rows.failure is not None:
+                raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, rows.failure)
+            if rows.later:
+                return True
+        return False
+
+    async def _store_later(self, source: Peer, message_id: int, m: AskStoreVoted) -> None:
+        try:
+            while self._waits(source, m):
+                await self._wake
+        except ErrorAnswer as e:
+            source.refuse(message_id, e.code, e.message)
+        else:
+            self._database.answer_stored(source, message_id, AnswerStoreVoted(m.ttid))
+        finally:
+            source.end_job()
 
     def dropped(self, source: Peer, ttid: bytes) -> None:
         """Handle NotifyAborted of an upstream node."""
@@ -188,6 +258,7 @@ class ReceivedVotes(Part):
         return (
             rows is not None
             and rows.complete
+            and not rows.later
             and not rows.stale
             and oids <= rows.oids
             and rows.metadata >= metadata
@@ -198,7 +269,7 @@ class ReceivedVotes(Part):
         vote = self.known.get(ttid)
         return vote is not None and any(
             (rows := vote.partitions.get(partition)) is not None
-            and not rows.complete
+            and (rows.later or not rows.complete)
             and rows.failure is None
             for partition in partitions
         )

@@ -30,6 +30,7 @@ from neo.protocol.packets import (
     NotifyAborted,
 )
 from neo.storage.backend.api import RecordDamaged, Stored, TransactionMeta
+from neo.storage.blobs.destinations import check_destination
 from neo.storage.cells import Cells
 from neo.storage.database import Database
 from neo.storage.events import Part
@@ -135,7 +136,7 @@ class SyncSource(Part):
 
         refused = None
         try:
-            rows = self._rows(ttid, partitions, metadata, stored)
+            rows = self._rows(peer, ttid, partitions, metadata, stored)
             if not await self._send(peer, subscriber, rows, goes_on):
                 return
             await peer.ask(AskStoreVoted(ttid, list(partitions)))
@@ -187,6 +188,11 @@ class SyncSource(Part):
                 del subscriber.fetching[message_id]
             peer.send(NotifyAborted(ttid))
 
+    def reads(self, peer: Peer) -> None:
+        """Note that a peer reads contents: a subscriber needs them to store a transaction."""
+        if (subscriber := self.subscribers.get(peer)) is not None:
+            subscriber.progress = self._core.host.monotonic()
+
     # -- fetches -----------------------------------------------------------------------------------
 
     def fetch(self, peer: Peer, message_id: int, m: AskFetchVoted) -> None:
@@ -220,7 +226,7 @@ class SyncSource(Part):
                 await self._core.sleep(FULL_SECONDS)
             metadata, stored, checks = self._backend.prepared_rows(m.ttid)
             found = metadata is not None or stored or checks
-            rows = self._rows(m.ttid, m.partition_list, metadata, stored)
+            rows = self._rows(peer, m.ttid, m.partition_list, metadata, stored)
             if found and await self._send(peer, subscriber, rows, goes_on):
                 peer.answer(message_id, AnswerFetchVoted(m.ttid))
             else:
@@ -229,7 +235,7 @@ class SyncSource(Part):
                     ErrorCode.TID_NOT_FOUND,
                     f"transaction {m.ttid.hex()} is not in progress here",
                 )
-        except RecordDamaged as e:
+        except (ErrorAnswer, RecordDamaged) as e:
             refused = refusal(peer, e)
             peer.refuse(message_id, refused.code, refused.message)
         finally:
@@ -265,12 +271,14 @@ class SyncSource(Part):
 
     def _rows(
         self,
+        peer: Peer,
         ttid: bytes,
         partitions: Collection[int],
         metadata: TransactionMeta | None,
         stored: Sequence[Stored],
     ) -> Iterator[tuple[Message, int]]:
-        """Yield the rows in these partitions, and the bytes of each."""
+        """Yield the rows in these partitions, and the bytes of each. Raise ErrorAnswer if the peer cannot
+        keep one."""
         partition, wanted = self._cells.partitions.partition, set(partitions)
         for each in partitions:
             kept = None
@@ -283,6 +291,7 @@ class SyncSource(Part):
             compression, checksum, data = 0, ZERO_HASH, b""
             if data_id is not None:
                 compression, checksum, data = self._backend.load_data(data_id)
+                check_destination(peer, oid, compression, data)
                 if data_serial is not None:
                     data_serial = self._as_packed(oid, data_serial)
             yield AddVotedObject(ttid, oid, compression, checksum, data, data_serial), len(data)

@@ -12,6 +12,7 @@ from neo.node.handler import on
 from neo.node.host import Host
 from neo.node.peer import Peer
 from neo.node.task import Future
+from neo.protocol.blobs import MAGIC, PLACE, content_of
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import INVALID_PARTITION, MAX_TID, ZERO_HASH, ZERO_TID
@@ -34,6 +35,7 @@ from neo.protocol.packets import (
     AnswerTIDsFrom,
     AnswerTransactionInformation,
     AnswerVoteTransaction,
+    AskBlob,
     AskCheckCurrentSerial,
     AskFinalTID,
     AskLockHolders,
@@ -45,6 +47,7 @@ from neo.protocol.packets import (
     AskRebaseTransaction,
     AskRevisions,
     AskSize,
+    AskStoreBlob,
     AskStoreObject,
     AskStoreTransaction,
     AskTIDs,
@@ -53,6 +56,7 @@ from neo.protocol.packets import (
     AskVoteTransaction,
     HolderRow,
     Message,
+    NotifyBlobDamaged,
 )
 from neo.storage.backend.api import (
     ROW_BYTES,
@@ -65,6 +69,8 @@ from neo.storage.backend.api import (
     TransactionMeta,
 )
 from neo.storage.background import Background
+from neo.storage.blobs.contents import Contents
+from neo.storage.blobs.uploads import Uploads
 from neo.storage.cells import Cells
 from neo.storage.commit.locks import Locks
 from neo.storage.commit.transactions import (
@@ -142,6 +148,8 @@ class Service:
     packer: Packer
     sizes: Sizes
     sync: SyncSource
+    contents: Contents
+    uploads: Uploads
 
 
 class ServeClient(StorageHandler):
@@ -158,10 +166,15 @@ class ServeClient(StorageHandler):
         self._cells = service.cells
         self._locks = service.locks
         self._sync = service.sync
+        self._uploads = service.uploads
 
     def lost(self, peer: Peer, reason: str) -> None:
         self._service.clients.lost(peer)
-        self.database.guard(lambda: self._locks.connection_lost(self.client))()
+        self.database.guard(self._dropped_connection)()
+
+    def _dropped_connection(self) -> None:
+        self._locks.connection_lost(self.client)
+        self._uploads.connection_lost(self.client)
 
     # -- helpers -----------------------------------------------------------------------------------
 
@@ -364,6 +377,8 @@ class ServeClient(StorageHandler):
     @on(AskStoreObject)
     def store(self, peer: Peer, message_id: int, m: AskStoreObject) -> None:
         self._check_writable()
+        if m.data[PLACE] == MAGIC and not m.compression and not self._has_content(peer, message_id, m):
+            return
         stored = None  # a store in an absent cell is ignored
         if self._cells.mode(m.oid) is not CellMode.ABSENT:
             stored = self._write(peer, m)
@@ -380,6 +395,22 @@ class ServeClient(StorageHandler):
             if stored is not None and stored.data_id is not None:
                 self._backend.release_data((stored.data_id,))
             raise
+
+    def _has_content(self, peer: Peer, message_id: int, m: AskStoreObject) -> bool:
+        """Return whether the content to which the record refers is durable here. Else store the record
+        when it is. Raise ErrorAnswer if it is not on its way (specification 26.12)."""
+        content = content_of(m.data)
+        if content is None or self._cells.mode(m.oid) is CellMode.ABSENT:
+            return True
+        again = self._answer_with(peer, message_id, lambda: self.store(peer, message_id, m))
+
+        def resume(failure: ErrorAnswer | None) -> None:
+            if failure is None:
+                again()
+            else:
+                peer.refuse(message_id, failure.code, failure.message)
+
+        return self._uploads.await_content(self.client, m.ttid, m.oid, content, resume)
 
     def _check_writable(self) -> None:
         self._service.background.asked()
@@ -457,6 +488,8 @@ class ServeClient(StorageHandler):
         if self._locks.abort(m.ttid, self.client):
             self._backend.abort(m.ttid)
             self._sync.ended(m.ttid)
+        if self._uploads.transactions:
+            self._uploads.end(self.client, m.ttid, "the transaction was aborted")
 
     @on(AskLockHolders)
     def lock_holders(self, peer: Peer, message_id: int, m: AskLockHolders) -> Message:
@@ -543,6 +576,8 @@ class ServeClient(StorageHandler):
         return True
 
     def _vote(self, ttid: bytes, meta: TransactionMeta | None) -> list[Stored]:
+        if self._uploads.transactions:
+            self._uploads.check(self.client, ttid)
         stored = self._locks.vote(ttid, self.client, metadata=meta is not None)
         try:
             self._backend.vote(ttid, meta, stored)
@@ -553,7 +588,25 @@ class ServeClient(StorageHandler):
                 change.data_id for change in stored if change.data_id is not None
             )
             raise
+        if self._uploads.transactions:
+            self._uploads.end(self.client, ttid, "the transaction voted")
         return stored
+
+    # -- contents of blobs (specification 26) ------------------------------------------------------
+
+    @on(AskStoreBlob)
+    def store_content(self, peer: Peer, message_id: int, m: AskStoreBlob) -> None:
+        self._check_writable()
+        self._uploads.receive(self.client, peer, message_id, m)
+
+    @on(AskBlob)
+    def content(self, peer: Peer, message_id: int, m: AskBlob) -> None:
+        self._service.background.asked()
+        self._service.contents.serve(peer, message_id, m)
+
+    @on(NotifyBlobDamaged)
+    def content_damaged(self, peer: Peer, message_id: int, m: NotifyBlobDamaged) -> None:
+        self._service.contents.reported(peer, m)
 
     # -- pages of revisions ------------------------------------------------------------------------
 

@@ -13,13 +13,11 @@ from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
+    FEATURE_BLOBS,
     FEATURE_LOCKS,
-    FEATURE_MAINTENANCE,
     FEATURE_OIDS,
     FEATURE_PAGES,
-    FEATURE_PREPARED,
     FEATURE_SIZE,
-    FEATURE_SYNC,
     FEATURES,
     AcceptIdentification,
     NotifyFeatures,
@@ -164,7 +162,7 @@ class Identification(StorageHandler, Part):
             node.features = _features(request)
             if FEATURES in request.extra:
                 # Before the acceptance, after which it fetches at once.
-                peer.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_SYNC]))
+                peer.send(NotifyFeatures(self.downstream.announced))
             peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, None, None))
             peer.node = node
             peer.handler = self.serve()
@@ -179,12 +177,15 @@ class Identification(StorageHandler, Part):
         peer.handler = ServeClient(self.service, Client(node.nid, next(_connections)))
         self.service.clients.add(peer)
         if FEATURES in request.extra:
-            peer.send(NotifyFeatures([FEATURE_OIDS, FEATURE_PAGES, FEATURE_LOCKS, FEATURE_SIZE]))
+            features = [FEATURE_OIDS, FEATURE_PAGES, FEATURE_LOCKS, FEATURE_SIZE]
+            if self.service.contents.enabled:
+                features.append(FEATURE_BLOBS)
+            peer.send(NotifyFeatures(features))
 
     def _link(self, peer: Peer, request: RequestIdentification, node: Node) -> None:
         node.features = _features(request)
         if FEATURES in request.extra:
-            peer.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_PREPARED]))
+            peer.send(NotifyFeatures(self.links.announced))
         self.links.established(peer, node)
 
 

@@ -30,6 +30,7 @@ from neo.protocol.packets import (
     AnswerFetchObjects,
     AnswerFetchPrepared,
     AnswerFetchTransactions,
+    AskBlob,
     AskCheckSerialRange,
     AskCheckTIDRange,
     AskFetchObjects,
@@ -39,6 +40,7 @@ from neo.protocol.packets import (
     AskPackState,
     CloseClient,
     Message,
+    NotifyBlobDamaged,
     NotifyFeatures,
     Ping,
 )
@@ -51,6 +53,8 @@ from neo.storage.backend.api import (
     Transaction,
 )
 from neo.storage.background import Background, Job
+from neo.storage.blobs.contents import Contents
+from neo.storage.blobs.destinations import check_destination
 from neo.storage.cells import Cells
 from neo.storage.commit.locks import Locks
 from neo.storage.links import Links
@@ -92,6 +96,7 @@ class ServeGuest(StorageHandler):
     downstream: DownstreamLinks
     packer: Packer
     digests: Digests
+    contents: Contents
     sync: SyncSource
 
     def lost(self, peer: Peer, reason: str) -> None:
@@ -140,6 +145,15 @@ class ServeGuest(StorageHandler):
     @on(AskFetchVoted)
     def fetch_voted(self, peer: Peer, message_id: int, m: AskFetchVoted) -> None:
         self.sync.fetch(peer, message_id, m)
+
+    @on(AskBlob)
+    def content(self, peer: Peer, message_id: int, m: AskBlob) -> None:
+        self.sync.reads(peer)
+        self.contents.serve(peer, message_id, m)
+
+    @on(NotifyBlobDamaged)
+    def content_damaged(self, peer: Peer, message_id: int, m: NotifyBlobDamaged) -> None:
+        self.contents.reported(peer, m)
 
     def _start(
         self,
@@ -252,6 +266,7 @@ class ServeGuest(StorageHandler):
                     yield 0
                 else:
                     record = packer.as_packed(m.partition, row[1], record)
+                    check_destination(peer, row[1], record.compression, record.data)
                     peer.send(_add_object(row[1], record), message_id)
                     yield len(record.data)
 
@@ -333,6 +348,7 @@ class ServeStorage(ServeGuest):
                 if ttid not in self.locks.prepared or peer.closed:
                     return False
             message = _add_prepared_object(ttid, change, backend)
+            check_destination(peer, change.oid, message.compression, message.data)
             peer.send(message, message_id)
             buffered += OVERHEAD_BYTES + len(message.data)
         await pace.give_way(began)

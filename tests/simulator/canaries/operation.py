@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from neo.client.oids import NewOids
 from neo.client.pack import _Collection
 from neo.client.participants import Asked, Change
 from neo.client.restore import Restorer
-from neo.client.storage import NEOStorage
 from neo.client.transaction import ClientTransaction
 from neo.master.commit.coordinator import Coordinator
 from neo.master.denial import denied
@@ -102,15 +102,15 @@ def _hint_believed() -> list[Patch]:
 
 
 def _oid_kept() -> list[Patch]:
-    def new_oid(self: NEOStorage) -> bytes:
-        with self._oid_lock:
-            self._oids = self._oids or self._new_oids()
-            self._last_oid = self._oids.pop()
-            if self._oids and self._last_oid[-1] % 8 == 0:
-                self._oids.append(self._last_oid)
-            return self._last_oid
+    def new(self: NewOids) -> bytes:
+        with self._lock:
+            self._oids = self._oids or self._ask()
+            self._last = self._oids.pop()
+            if self._oids and self._last[-1] % 8 == 0:
+                self._oids.append(self._last)
+            return self._last
 
-    return [(NEOStorage, "new_oid", new_oid)]
+    return [(NewOids, "new", new)]
 
 
 def _unresolved_kept() -> list[Patch]:

@@ -328,7 +328,8 @@ def test_a_node_of_another_implementation_is_not_sent_what_it_cannot_take(
 ) -> None:
     """A foreign node would end (specification 2.39). This implementation's nodes announce their
     features."""
-    monkeypatch.setattr("neo.client.transaction.FOREIGN_LARGEST_BYTES", 1000)
+    for module in ("transaction", "abilities"):
+        monkeypatch.setattr(f"neo.client.{module}.FOREIGN_LARGEST_BYTES", 1000)
     with scripted([1], compress=False) as (cluster, storage):
         storage._session.storages.channel(1)
         if not foreign:

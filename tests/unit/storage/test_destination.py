@@ -23,7 +23,7 @@ def test_a_fetch_that_ends_with_what_it_is_given_does_not_keep_it_from_others() 
                 del receiver.fetches[self]
 
     source: Any = object()
-    receiver: Any = Receiver(*[Mock()] * 4)
+    receiver: Any = Receiver(*[Mock()] * 5)
     receiver.fetches |= dict.fromkeys([Fetch("failing", True), Fetch("other", False)])
     receiver.add(source, AddTransaction(p64(1), b"", b"", b"", False, p64(1), []))
     assert given == ["failing", "other"]

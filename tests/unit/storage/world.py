@@ -30,7 +30,10 @@ from neo.protocol.packets import (
     SendPartitionTable,
     StartOperation,
 )
+from neo.storage.backend.api import BackendFailure
 from neo.storage.backend.factory import make_backend
+from neo.storage.blobs.contents import open_disk
+from neo.storage.blobs.folder import ContentFolder
 from neo.storage.node import NodeSettings, StorageNode
 from neo.topology.masters import MasterCandidates
 
@@ -195,18 +198,26 @@ class World:
         cluster: str = "test",
         is_clone: bool = False,
         adapter: str = "SQLite",
+        blob_dir: str | None = None,
     ) -> None:
         self.host = FakeHost()
         self.backend: Any = make_backend(
             adapter, database, None, self.host.from_thread, self._failed
         )
         self.backend.open()
+        self.folder = ContentFolder(blob_dir, self.host.from_thread) if blob_dir else None
+        try:
+            open_disk(self.folder, self.backend)
+        except BackendFailure:
+            self.backend.close()
+            raise
         self.remembered: list[list[Address]] = []
         self.core = StorageNode(
             self.host,
             NodeSettings(cluster, STORAGE, ("host", "disk"), is_clone=is_clone),
             MasterCandidates([MASTER]),
             self.backend,
+            self.folder,
             self.remembered.append,
         )
         self.core.start()

@@ -213,13 +213,6 @@ def test_a_reset_deletes_all_contents(path: Path) -> None:
     again.folder.close()
 
 
-def test_a_dropped_node_deletes_all_contents(disk: Disk) -> None:
-    kept = disk.add(b"x")
-    disk.folder.close()
-    disk.folder.erase()
-    assert not disk.folder.file(kept.checksum).exists()
-
-
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")

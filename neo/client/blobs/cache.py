@@ -1,0 +1,245 @@
+"""The folder in which a client keeps contents of blobs, as files that applications read.
+
+Theory of operation
+-------------------
+The folder is a cache that processes of one machine share, and that outlives them. A revision is the file
+``XX/OID.TID.blob``; XX is the last byte of the oid. It appears by a rename, so that it is complete, and
+never changes. ``tmp`` has files that are being written: those of the application (IBlobStorage's
+``temporaryDirectory``), those of transactions in progress, and those that are being downloaded.
+
+A download has a file ``tmp/OID.TID.part``, and a lock on it: other threads and processes wait for its end
+instead of downloading the same. The lock ends with its process, and the next one begins anew.
+
+A file that is handed out gets a new time of modification, under a shared lock; the eviction
+(:mod:`neo.client.blobs.eviction`) takes the lock for itself, and spares recent files. So an application
+can open a file that it was just given.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from ZODB.blob import rename_or_copy_blob
+
+from neo.client.errors import ConfigurationError
+from neo.net.host import Host
+
+#: Pause of a thread that waits for the download of another one.
+POLL_SECONDS = 0.02
+TEMPORARY = "tmp"
+#: Locks of processes: to hand out files and remove them, and to look for what can be removed.
+LOCK = ".lock"
+EVICTION = ".eviction"
+_BUCKETS = {f"{number:02x}" for number in range(256)}
+SUFFIX = ".blob"
+PART = ".part"
+#: Begins the names of files of transactions.
+PENDING = "pending-"
+
+
+class BlobCache:
+    """``path``: of the folder; None for a temporary one, which is made when it is needed, and removed at
+    the end of the process. Thread-safe. Methods raise OSError, which names the file."""
+
+    def __init__(self, host: Host, path: str | None) -> None:
+        self._host = host
+        self._given = path
+        self._root: Path | None = None
+        self._making = host.lock()
+        self._lock_fd: int | None = None
+        #: Threads of this process share one descriptor of the lock.
+        self._locking = threading.Lock()
+        #: Called with the bytes that were added to the folder.
+        self.added: Callable[[int], None] = lambda size: None
+
+    # -- the folder --------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> Path:
+        """The folder, which exists."""
+        if self._root is None:
+            with self._making:
+                if self._root is None:
+                    self._root = self._make()
+        return self._root
+
+    def _make(self) -> Path:
+        if self._given is None:
+            root = Path(tempfile.mkdtemp(prefix="neo-blobs-"))
+            weakref.finalize(self, _remove, str(root), os.getpid())
+        else:
+            root = Path(os.path.abspath(self._given))
+        try:
+            (root / TEMPORARY).mkdir(mode=0o700, parents=True, exist_ok=True)
+            for name in (LOCK, EVICTION):
+                (root / name).touch(mode=0o600)
+        except OSError as e:
+            raise ConfigurationError(f"blob_dir {str(root)!r} cannot be used: {e}") from None
+        return root
+
+    @property
+    def made(self) -> bool:
+        """Whether there is a folder."""
+        given = self._given
+        return self._root is not None or (given is not None and os.path.isdir(given))
+
+    @property
+    def temporary(self) -> str:
+        """A folder for temporary files, on the same disk."""
+        return str(self.root / TEMPORARY)
+
+    def path(self, oid: bytes, tid: bytes) -> Path:
+        """Return where a revision is, if it is here."""
+        return self.root / f"{oid[7]:02x}" / f"{oid.hex()}.{tid.hex()}{SUFFIX}"
+
+    def forked(self) -> None:
+        """Do not share the lock with the parent. Call in the child of a fork."""
+        self._locking = threading.Lock()
+        self._making = self._host.lock()
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    def close(self) -> None:
+        """Remove a temporary folder. Idempotent."""
+        with self._locking:
+            if self._lock_fd is not None:
+                os.close(self._lock_fd)
+                self._lock_fd = None
+        root, self._root = self._root, None
+        if self._given is None and root is not None:
+            shutil.rmtree(root, ignore_errors=True)
+
+    # -- files -------------------------------------------------------------------------------------
+
+    @contextmanager
+    def lock(self, operation: int) -> Iterator[None]:
+        """Hold the lock of all processes: LOCK_SH to hand out a file, LOCK_EX to remove files."""
+        root = self.root
+        with self._locking:
+            if self._lock_fd is None:
+                self._lock_fd = os.open(root / LOCK, os.O_RDWR | os.O_CLOEXEC)
+            fcntl.flock(self._lock_fd, operation)
+            try:
+                yield
+            finally:
+                fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+
+    def take(self, path: str) -> str:
+        """Make a file of the application one of a transaction in progress; return its new path."""
+        fd, taken = tempfile.mkstemp(prefix=PENDING, dir=self.temporary)
+        os.close(fd)
+        rename_or_copy_blob(path, taken, chmod=False)
+        return taken
+
+    def find(self, oid: bytes, tid: bytes, size: int) -> str | None:
+        """Return the path of a revision, which the eviction spares for a while; None if it is not here. A
+        file of another size is damaged: it is removed."""
+        path = self.path(oid, tid)
+        with self.lock(fcntl.LOCK_SH):
+            try:
+                if path.stat().st_size == size:
+                    os.utime(path)
+                    return str(path)
+                path.unlink()
+            except FileNotFoundError:
+                pass
+        return None
+
+    def keep(self, oid: bytes, tid: bytes, source: str) -> str:
+        """Make a complete file the one of a revision. Return its path."""
+        path = self.path(oid, tid)
+        size = os.stat(source).st_size
+        while True:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            try:
+                os.utime(source)
+                rename_or_copy_blob(source, str(path))
+                break
+            except FileNotFoundError:
+                # Another process removed the folder, which was empty.
+                if not os.path.exists(source):
+                    raise
+        self.added(size)
+        return str(path)
+
+    def fetch(
+        self, oid: bytes, tid: bytes, size: int, download: Callable[[BinaryIO], None]
+    ) -> str:
+        """Return the path of a revision. Call ``download`` if it is not here, with an empty file to fill;
+        no other thread or process downloads it at the same time."""
+        while (found := self.find(oid, tid, size)) is None:
+            part = os.path.join(self.temporary, f"{oid.hex()}.{tid.hex()}{PART}")
+            with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    self._host.sleep(POLL_SECONDS)
+                    continue
+                if not _is_at(file, part):
+                    continue  # it was renamed, or removed, before it was locked
+                try:
+                    file.truncate()
+                    download(file)
+                    file.flush()
+                    return self.keep(oid, tid, part)
+                except BaseException:
+                    with suppress(FileNotFoundError):
+                        os.unlink(part)
+                    raise
+        return found
+
+    def discard(self, path: str) -> None:
+        """Remove a file of a transaction."""
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def forget(self, oid: bytes, tid: bytes) -> None:
+        """Remove the file of a revision that is gone, and its folder if that is empty."""
+        path = self.path(oid, tid)
+        with self.lock(fcntl.LOCK_EX):
+            path.unlink(missing_ok=True)
+            with suppress(OSError):  # the folder has other files
+                path.parent.rmdir()
+
+    def revisions(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (oid, tid) of all files."""
+        for bucket in buckets(self.root):
+            for entry in files(bucket):
+                oid, tid, _ = entry.name.split(".")
+                yield bytes.fromhex(oid), bytes.fromhex(tid)
+
+
+def buckets(root: Path) -> list[Path]:
+    """Return the folders with files of revisions."""
+    return [root / name for name in sorted(_BUCKETS.intersection(os.listdir(root)))]
+
+
+def files(folder: Path) -> list[os.DirEntry[str]]:
+    """Return the files of revisions in a folder, which may have been removed."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if entry.name.endswith(SUFFIX)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _is_at(file: BinaryIO, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _remove(path: str, pid: int) -> None:
+    if os.getpid() == pid:  # a child of a fork uses its parent's folder
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,122 @@
+"""The bound of the folder of blobs: the files that were not used for the longest time are removed.
+
+When this process has added a part of the bound, it looks at the whole folder, in the background. Files
+that an application was given within the last minute, or that are open there, stay readable: the former
+are spared, the latter live until they are closed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+from neo.client.blobs.cache import EVICTION, PART, PENDING, BlobCache, buckets, files
+from neo.net.host import Host
+
+logger = logging.getLogger("neo.client")
+
+#: Files that were handed out within this time are not removed.
+SPARED_SECONDS = 60.0
+#: Temporary files that nobody changed for this time are left from a process that crashed: longer than any
+#: transaction or download.
+ABANDONED_SECONDS = 86400.0
+#: One eviction removes until this part of the bound is left, so that it need not begin again soon.
+AIM = 0.9
+
+
+class _File(NamedTuple):
+    used: float  # seconds
+    size: int
+    path: str
+
+
+class Eviction:
+    """``capacity``: in bytes. ``check``: percentage of it after which the folder is looked at again.
+    Thread-safe."""
+
+    def __init__(self, host: Host, cache: BlobCache, capacity: int, check: int) -> None:
+        self._host = host
+        self._cache = cache
+        self._capacity = capacity
+        self._step = capacity * check // 100
+        self._lock = host.lock()
+        #: Bytes since the last look. The first file of a process makes it look.
+        self._added = self._step
+        self._running = False
+        cache.added = self.added
+
+    def added(self, size: int) -> None:
+        """Note a new file; begin an eviction in the background if it is time."""
+        with self._lock:
+            self._added += size
+            if self._running or self._added <= self._step:
+                return
+            self._running, self._added = True, 0
+        try:
+            self._host.background(self._run, "neo-client-blobs")
+        except BaseException:
+            self._running = False
+            raise
+
+    def forked(self) -> None:
+        """Forget the parent's thread. Call in the child of a fork."""
+        self._lock = self._host.lock()
+        self._running = False
+
+    def _run(self) -> None:
+        try:
+            self.evict()
+        except OSError as e:
+            logger.warning("the cache of blobs cannot be cleaned: %s", e)
+        finally:
+            self._running = False
+
+    def evict(self) -> None:
+        """Remove files until the folder is within its bound, unless another process does so."""
+        fd = os.open(self._cache.root / EVICTION, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            self._remove_abandoned()
+            found = self._list()
+            excess = sum(file.size for file in found) - self._capacity
+            if excess > 0:
+                self._remove(sorted(found), excess + self._capacity * (1 - AIM))
+        finally:
+            os.close(fd)
+
+    def _list(self) -> list[_File]:
+        found = []
+        for bucket in buckets(self._cache.root):
+            for entry in files(bucket):
+                with suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    found.append(_File(status.st_mtime, status.st_size, entry.path))
+        return found
+
+    def _remove(self, found: list[_File], excess: float) -> None:
+        for file in found:
+            if excess <= 0:
+                return
+            # For each file, because threads wait for the lock to hand out files.
+            with self._cache.lock(fcntl.LOCK_EX), suppress(FileNotFoundError):
+                if os.stat(file.path).st_mtime > time.time() - SPARED_SECONDS:
+                    continue
+                os.unlink(file.path)
+                excess -= file.size
+
+    def _remove_abandoned(self) -> None:
+        """Remove what crashed processes left."""
+        old = time.time() - ABANDONED_SECONDS
+        with os.scandir(self._cache.temporary) as entries:
+            for entry in entries:
+                if entry.name.startswith(PENDING) or entry.name.endswith(PART):
+                    with suppress(FileNotFoundError):
+                        if entry.stat().st_mtime < old:
+                            os.unlink(entry.path)

@@ -1,0 +1,241 @@
+"""Contents that this node fetches from others, before it writes rows that refer to them (specification
+26.17 to 26.19).
+
+A transfer asks the node that sent the row, then other nodes with a readable cell of the object. It goes
+on with the next one where the last one stopped, also after a restart: the part stays on the disk. All who
+want the same content share its transfer.
+
+Bound: TRANSFERS_MAX at a time, each with PIECES_AHEAD pieces in memory. Others wait for their turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.blobs import PIECE_BYTES, PIECES_AHEAD, Content
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.packets import FEATURE_BLOBS, AnswerBlob, AskBlob, NotifyBlobDamaged
+from neo.storage.background import Background
+from neo.storage.blobs.contents import NO_FOLDER, Contents
+from neo.storage.blobs.disk import ContentMismatch
+from neo.storage.cells import Cells
+from neo.storage.cluster import Cluster
+from neo.storage.events import Part
+from neo.storage.links import Links
+from neo.storage.replication.failure import FetchFailed
+
+logger = logging.getLogger("neo.storage")
+
+#: Transfers at a time: a few hide the time of a round trip and of a sync for small contents.
+TRANSFERS_MAX = 4
+#: In :class:`~neo.storage.links.Links`.
+USER = "contents"
+#: A node that refuses with one of these does not have the content.
+_WITHOUT = (ErrorCode.OID_NOT_FOUND, ErrorCode.CHECKING_ERROR)
+
+T = TypeVar("T")
+
+
+class _Wanted(NamedTuple):
+    oid: bytes
+    content: Content
+
+    @property
+    def part(self) -> str:
+        return f"fetch-{self.content.checksum.hex()}"
+
+    def __str__(self) -> str:
+        return f"content {self.content} of object {self.oid.hex()}"
+
+
+class ContentFetch(Part):
+    """All methods run on the loop's thread."""
+
+    def __init__(
+        self,
+        contents: Contents,
+        background: Background,
+        cluster: Cluster,
+        cells: Cells,
+        links: Links,
+    ) -> None:
+        self._contents = contents
+        self._background = background
+        self._cluster = cluster
+        self._cells = cells
+        self._links = links
+        #: Whether a content is here durably, by checksum.
+        self._transfers: dict[bytes, Future[bool]] = {}
+        self._running = 0
+        self._waiting: deque[Future[None]] = deque()
+
+    def here(self, content: Content) -> bool:
+        """Return whether a row with this content may be written now."""
+        return self._contents.has(content.checksum)
+
+    async def fetch(self, oid: bytes, content: Content, source: Peer | None) -> bool:
+        """Return True when a content is here durably: the caller writes the row, then calls
+        :meth:`written`. Return False if all nodes with a readable cell of the object were asked, and none
+        has it: it is lost, and noted so. Raise FetchFailed.
+
+        ``source``: the node that sent the row. Must run in a job of the operation.
+        """
+        contents, checksum = self._contents, content.checksum
+        if not contents.enabled:
+            raise FetchFailed(f"object {oid.hex()} has a blob: {NO_FOLDER}")
+        contents.hold(checksum)
+        try:
+            if contents.has(checksum):
+                return True
+            transfer = self._transfers.get(checksum)
+            if transfer is None:
+                transfer = self._transfers[checksum] = Future()
+                self._background.run(self._run(_Wanted(oid, content), source, transfer))
+            return await transfer
+        except BaseException:
+            contents.release(checksum)
+            raise
+
+    def written(self, content: Content) -> None:
+        """End what :meth:`fetch` began: the row is written, or is not wanted any more."""
+        self._contents.release(content.checksum)
+
+    def operation_stopped(self) -> None:
+        """Forget the transfers, whose jobs are cancelled."""
+        self._transfers.clear()
+        self._waiting.clear()
+        self._running = 0
+
+    # -- a transfer --------------------------------------------------------------------------------
+
+    async def _run(self, wanted: _Wanted, source: Peer | None, transfer: Future[bool]) -> None:
+        if self._running >= TRANSFERS_MAX:
+            turn: Future[None] = Future()
+            self._waiting.append(turn)
+            await turn
+        else:
+            self._running += 1
+        try:
+            found = await self._transfer(wanted, source)
+        except FetchFailed as e:
+            self._end(wanted)
+            transfer.fail(e)
+        else:
+            self._end(wanted)
+            transfer.resolve(found)
+
+    def _end(self, wanted: _Wanted) -> None:
+        del self._transfers[wanted.content.checksum]
+        if self._waiting:
+            self._waiting.popleft().resolve(None)
+        else:
+            self._running -= 1
+        if not self._transfers:
+            self._links.release(USER)
+
+    async def _transfer(self, wanted: _Wanted, source: Peer | None) -> bool:
+        failures: list[str] = []
+        without = True
+        for each in self._sources(wanted, source):
+            try:
+                peer = await self._links.connect(each, USER) if isinstance(each, int) else each
+                if await self._receive(wanted, peer):
+                    return True
+                failures.append(f"{peer} sent another content")
+            except ErrorAnswer as e:
+                failures.append(f"{peer}: {e}")
+                without &= e.code in _WITHOUT
+            except ConnectionLost as e:
+                failures.append(str(e))
+                without = False
+        reasons = "; ".join(failures) or "no other node has a readable cell of the object"
+        if not without or not failures:
+            raise FetchFailed(f"{wanted} cannot be fetched: {reasons}")
+        logger.error("%s is lost: no node has it. %s", wanted, reasons)
+        self._contents.missing(wanted.content, wanted.oid)
+        return False
+
+    def _sources(self, wanted: _Wanted, source: Peer | None) -> list[Peer | int]:
+        """Return the nodes that should have the content."""
+        partitions = self._cells.partitions
+        nids = partitions.readable(partitions.partition(wanted.oid))
+        first = None if source is None or source.node is None else source.node.nid
+        others = [nid for nid in nids if nid not in (self._cluster.nid, first)]
+        return [*others] if source is None else [source, *others]
+
+    async def _receive(self, wanted: _Wanted, peer: Peer) -> bool:
+        """Receive what is missing from one node. Return False if the whole is another content. Raise
+        ErrorAnswer, ConnectionLost; FetchFailed for an error of the own disk."""
+        if peer.node is None or FEATURE_BLOBS not in peer.node.features:
+            raise ErrorAnswer(ErrorCode.OID_NOT_FOUND, "it keeps no contents of blobs")
+        content = wanted.content
+        begun = offset = await self._length(wanted)
+        if offset > content.size:
+            offset = 0
+        asked = offset
+        answers: deque[Future[AnswerBlob]] = deque()
+        while offset < content.size or not offset:
+            while len(answers) < PIECES_AHEAD and asked < content.size:
+                length = min(PIECE_BYTES, content.size - asked)
+                answers.append(peer.ask(AskBlob(wanted.oid, content.checksum, asked, length)))
+                asked += length
+            data = (await answers.popleft()).data if answers else b""
+            await self._append(wanted, offset, data)
+            expected = min(PIECE_BYTES, content.size - offset)
+            offset += len(data)
+            if len(data) < expected or not content.size:
+                break  # the file of the peer is too short, or the content is empty
+        try:
+            await self._keep(wanted)
+        except ContentMismatch as e:
+            logger.error("%s does not match its checksum, as it came from %s: %s", wanted, peer, e)
+            peer.send(NotifyBlobDamaged(wanted.oid, content.checksum))
+            # What an earlier source sent may be wrong: ask this one for the whole.
+            return bool(begun) and await self._receive(wanted, peer)
+        return True
+
+    async def _length(self, wanted: _Wanted) -> int:
+        """Return what is here of an interrupted transfer."""
+        length: Future[int] = Future()
+        self._contents.disk.resume(wanted.part, self._contents.guard(_settle(length)))
+        return await _of_disk(length)
+
+    async def _append(self, wanted: _Wanted, offset: int, data: bytes) -> None:
+        written: Future[None] = Future()
+        done = self._contents.guard(_settle(written))
+        self._contents.disk.append(wanted.part, offset, data, done)
+        try:
+            await _of_disk(written)
+        except ContentMismatch as e:
+            raise FetchFailed(f"{wanted} cannot be kept: {e}") from None
+
+    async def _keep(self, wanted: _Wanted) -> None:
+        """Make the part durable. Raise ContentMismatch: it is deleted; FetchFailed."""
+        kept: Future[None] = Future()
+        self._contents.keep(wanted.part, wanted.content, _settle(kept))
+        await _of_disk(kept)
+
+
+def _settle(future: Future[T]) -> Callable[[T | Exception], None]:
+    """Return a callback for the disk that settles a future."""
+
+    def done(found: T | Exception) -> None:
+        if isinstance(found, Exception):
+            future.fail(found)
+        else:
+            future.resolve(found)
+
+    return done
+
+
+async def _of_disk(result: Future[T]) -> T:
+    try:
+        return await result
+    except OSError as e:
+        raise FetchFailed(f"a content cannot be kept: {e}") from None

@@ -1,0 +1,67 @@
+"""Lost contents are copied from other nodes (specification 26.21).
+
+Files that an operator deleted, or a disk damaged, are noted when they are looked for: by the sweep, by a
+check, by a client or a storage node that reads them. A content has only one meaning, so no comparison and
+no order of the operator is needed. What no node can give is tried again, after longer and longer pauses:
+a node that has it may come back.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from neo.storage.background import Background
+from neo.storage.blobs.contents import LOST_MAX, Contents
+from neo.storage.blobs.fetch import ContentFetch
+from neo.storage.events import Part
+from neo.storage.replication.failure import FetchFailed
+
+logger = logging.getLogger("neo.storage")
+
+#: The first and the longest pause between two rounds over all lost contents.
+PAUSE_SECONDS = (5.0, 3600.0)
+
+
+class Mender(Part):
+    """All methods run on the loop's thread."""
+
+    def __init__(self, contents: Contents, fetch: ContentFetch, background: Background) -> None:
+        self._contents = contents
+        self._fetch = fetch
+        self._background = background
+        self._running = False
+        self._operational = False
+        contents.on_lost = self._look
+
+    def operation_started(self) -> None:
+        self._operational = True
+        self._look()
+
+    def operation_stopped(self) -> None:
+        """The job is cancelled."""
+        self._operational = self._running = False
+
+    def _look(self) -> None:
+        if self._contents.lost and self._operational and not self._running:
+            self._running = True
+            self._background.run(self._run())
+
+    async def _run(self) -> None:
+        pause = PAUSE_SECONDS[0]
+        while lost := dict(self._contents.lost):
+            mended = 0
+            for content, oid in lost.values():
+                try:
+                    mended += await self._fetch.fetch(oid, content, None)
+                except FetchFailed as e:
+                    logger.debug("%s", e)
+                else:
+                    self._fetch.written(content)
+            if mended:
+                logger.warning("%d lost contents of blobs were copied from other nodes", mended)
+            if mended and len(lost) >= LOST_MAX:
+                self._contents.sweep()  # there may be more
+            if self._contents.lost:
+                pause = PAUSE_SECONDS[0] if mended else min(2 * pause, PAUSE_SECONDS[1])
+                await self._background.sleep(pause)
+        self._running = False

@@ -1,0 +1,405 @@
+"""A storage node receives, keeps, serves and removes contents of blobs (specification 26.5 to 26.16)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from hashlib import sha1
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neo.protocol.blobs import PIECE_BYTES, Content, content_hash, with_content
+from neo.protocol.enums import ErrorCode
+from neo.protocol.ids import p64
+from neo.protocol.packets import (
+    FEATURE_BLOBS,
+    AbortTransaction,
+    AnswerBlob,
+    AnswerStoreBlob,
+    AnswerStoreObject,
+    AskBlob,
+    AskPack,
+    AskStoreBlob,
+    AskStoreObject,
+    AskVoteTransaction,
+    NotifyBlobDamaged,
+    NotifyFeatures,
+)
+from neo.storage.backend.api import BackendFailure
+from neo.storage.blobs import contents
+from neo.topology.masters import RETRY_SECONDS
+from tests.unit.storage.requests import finish, load, store_request, vote
+from tests.unit.storage.world import C1, C2, End, World, refused
+
+OID, TTID = 2, 10
+
+Make = Callable[[], World]
+
+
+def content_of(data: bytes) -> Content:
+    made = content_hash()
+    made.update(data)
+    return Content(len(data), made.digest())
+
+
+def piece(data: bytes, offset: int = 0, last: bool = True, ttid: int = TTID) -> AskStoreBlob:
+    """A piece; the last one of a content of which ``data`` is the whole."""
+    checksum = content_of(data).checksum if last else None
+    return AskStoreBlob(p64(ttid), p64(OID), offset, data[offset:], checksum)
+
+
+def record_of(data: bytes, ttid: int = TTID, serial: int = 0) -> AskStoreObject:
+    record = with_content(b"pickle", content_of(data))
+    return store_request(ttid, OID, serial, record)
+
+
+def upload(client: End, data: bytes, ttid: int = TTID) -> None:
+    assert client.ask(piece(data, ttid=ttid)) == AnswerStoreBlob(p64(ttid), p64(OID))
+
+
+def commit_blob(
+    master: End, client: End, data: bytes, tid: int, ttid: int = TTID, serial: int = 0
+) -> None:
+    upload(client, data, ttid)
+    assert client.ask(record_of(data, ttid, serial)) == AnswerStoreObject(None)
+    vote(client, ttid, OID)
+    finish(master, ttid, tid)
+
+
+def read(client: End, data: bytes, offset: int = 0, length: int = PIECE_BYTES) -> Any:
+    return client.ask(AskBlob(p64(OID), content_of(data).checksum, offset, length))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "blobs"
+
+
+@pytest.fixture
+def make(tmp_path: Path, folder: Path) -> Iterator[Make]:
+    """Make the node again, after the end of the one before."""
+    worlds: list[World] = []
+
+    def make() -> World:
+        worlds.append(World(str(tmp_path / "node.sqlite"), blob_dir=str(folder)))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.close()
+
+
+@pytest.fixture
+def world(make: Make) -> World:
+    return make()
+
+
+@pytest.fixture
+def master(world: World) -> End:
+    return world.operate()
+
+
+@pytest.fixture
+def client(world: World, master: End) -> End:
+    return world.client(master)
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("[0-9a-f][0-9a-f]/*"))
+
+
+def parts(folder: Path) -> list[str]:
+    return [path.name for path in folder.glob("parts/*")]
+
+
+def wait_for_files(world: World, folder: Path, *wanted: bytes) -> None:
+    """Let time pass until the folder has these contents and no part."""
+    names = sorted(content_of(data).checksum.hex() for data in wanted)
+
+    def removed() -> bool:
+        world.host.advance(contents.COLLECT_SECONDS)
+        return files(folder) == names and not parts(folder)
+
+    world.wait(removed, f"the folder has {files(folder)} and {parts(folder)}")
+
+
+# -- storing -------------------------------------------------------------------------------------
+
+
+def test_a_content_is_a_file_before_the_last_piece_is_answered(
+    world: World, master: End, client: End, folder: Path
+) -> None:
+    """Specification 26.7, 26.10, 26.11."""
+    data = b"0123456789"
+    first = AskStoreBlob(p64(TTID), p64(OID), 0, data[:4], None)
+    assert client.ask(first) == AnswerStoreBlob(p64(TTID), p64(OID))
+    assert files(folder) == [] and len(parts(folder)) == 1
+    assert client.ask(piece(data, 4)) == AnswerStoreBlob(p64(TTID), p64(OID))
+    assert files(folder) == [content_of(data).checksum.hex()] and parts(folder) == []
+    assert client.ask(record_of(data)) == AnswerStoreObject(None)
+    vote(client, TTID, OID)
+    finish(master, TTID, 12)
+    wait_for_files(world, folder, data)
+    assert load(client, OID).data == with_content(b"pickle", content_of(data))
+    assert read(client, data) == AnswerBlob(data)
+    assert read(client, data, 4, 2) == AnswerBlob(b"45")
+
+
+def test_a_record_waits_for_the_content_that_was_sent_before(
+    world: World, master: End, client: End
+) -> None:
+    """Specification 26.12."""
+    data = b"x" * PIECE_BYTES
+    client.ask_later(piece(data))
+    assert client.ask(record_of(data)) == AnswerStoreObject(None)
+    assert world.backend.has_content(content_of(data).checksum)
+
+
+def test_a_record_without_its_content_is_refused(world: World, client: End) -> None:
+    """Specification 26.12."""
+    code, text = refused(client.ask(record_of(b"not sent")))
+    assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "send it before the record" in text
+    assert not world.backend.has_content(content_of(b"not sent").checksum)
+
+
+def test_a_compressed_record_has_no_content(client: End) -> None:
+    """Specification 26.2: bytes of a compressed record mean nothing."""
+    data = with_content(b"compressed", content_of(b"not sent"))
+    request = AskStoreObject(p64(OID), p64(0), 1, sha1(data).digest(), data, None, p64(TTID))
+    assert client.ask(request) == AnswerStoreObject(None)
+
+
+def test_a_vote_is_refused_while_a_content_is_not_complete(client: End) -> None:
+    """Specification 26.12."""
+    assert client.ask(store_request(TTID, OID)) == AnswerStoreObject(None)
+    client.ask(piece(b"beginning", last=False))
+    code, text = refused(client.ask(AskVoteTransaction(p64(TTID))))
+    assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "cannot vote" in text
+
+
+def test_a_content_that_does_not_match_is_refused_and_deleted(client: End, folder: Path) -> None:
+    """Specification 26.11."""
+    wrong = AskStoreBlob(p64(TTID), p64(OID), 0, b"damaged", content_of(b"sent").checksum)
+    code, _ = refused(client.ask(wrong))
+    assert code == ErrorCode.PROTOCOL_ERROR.value
+    assert files(folder) == [] and parts(folder) == []
+    code, _ = refused(client.ask(record_of(b"sent")))
+    assert code == ErrorCode.INCOMPLETE_TRANSACTION.value
+
+
+@pytest.mark.parametrize("offset", [3, 5])
+def test_pieces_come_in_order(client: End, offset: int) -> None:
+    """Specification 26.10."""
+    client.ask(AskStoreBlob(p64(TTID), p64(OID), 0, b"0123", None))
+    code, text = refused(client.ask(AskStoreBlob(p64(TTID), p64(OID), offset, b"45", None)))
+    assert code == ErrorCode.PROTOCOL_ERROR.value and "the one at 4 expected" in text
+
+
+def test_a_piece_is_bounded(client: End) -> None:
+    """Specification 26.10."""
+    too_long = AskStoreBlob(p64(TTID), p64(OID), 0, bytes(PIECE_BYTES + 1), None)
+    code, _ = refused(client.ask(too_long))
+    assert code == ErrorCode.PROTOCOL_ERROR.value
+
+
+def test_a_continuation_of_nothing_says_to_begin_again(client: End) -> None:
+    """Specification 26.10: the node was restarted."""
+    code, text = refused(client.ask(piece(b"0123", 2)))
+    assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "begin the transaction again" in text
+
+
+def test_an_object_may_be_stored_twice_in_a_transaction(
+    world: World, master: End, client: End, folder: Path
+) -> None:
+    upload(client, b"first")
+    assert client.ask(record_of(b"first")) == AnswerStoreObject(None)
+    upload(client, b"second")
+    assert client.ask(record_of(b"second")) == AnswerStoreObject(None)
+    vote(client, TTID, OID)
+    finish(master, TTID, 12)
+    wait_for_files(world, folder, b"second")
+
+
+# -- the end of transactions ---------------------------------------------------------------------
+
+
+def test_an_abort_drops_contents(world: World, client: End, folder: Path) -> None:
+    """Specification 26.13."""
+    upload(client, b"whole")
+    client.ask(piece(b"beginning", last=False, ttid=11))
+    client.send(AbortTransaction(p64(TTID), []))
+    client.send(AbortTransaction(p64(11), []))
+    wait_for_files(world, folder)
+
+
+def test_an_abort_after_the_record_drops_contents(
+    world: World, client: End, folder: Path
+) -> None:
+    """Specification 26.9, 26.13."""
+    upload(client, b"whole")
+    assert client.ask(record_of(b"whole")) == AnswerStoreObject(None)
+    vote(client, TTID, OID)
+    client.send(AbortTransaction(p64(TTID), []))
+    wait_for_files(world, folder)
+
+
+def test_a_lost_connection_drops_contents(
+    world: World, master: End, client: End, folder: Path
+) -> None:
+    """Specification 26.13."""
+    upload(client, b"whole")
+    client.ask(piece(b"beginning", last=False, ttid=11))
+    client.disconnect()
+    wait_for_files(world, folder)
+
+
+def test_the_end_of_the_operation_drops_contents(
+    world: World, master: End, client: End, folder: Path
+) -> None:
+    upload(client, b"whole")
+    client.ask(piece(b"beginning", last=False, ttid=11))
+    master.disconnect()
+    world.host.advance(RETRY_SECONDS)
+    world.operate()
+    wait_for_files(world, folder)
+
+
+def test_equal_contents_are_one_file_until_the_last_is_gone(
+    world: World, master: End, client: End, folder: Path
+) -> None:
+    """Specification 26.9."""
+    other = world.client(master, C2)
+    upload(client, b"same")
+    upload(other, b"same", 11)
+    client.send(AbortTransaction(p64(TTID), []))
+    wait_for_files(world, folder, b"same")
+    assert other.ask(record_of(b"same", 11)) == AnswerStoreObject(None)
+
+
+def test_a_pack_removes_files(world: World, master: End, client: End, folder: Path) -> None:
+    """Specification 26.3, 26.9."""
+    commit_blob(master, client, b"old", 12)
+    commit_blob(master, client, b"new", 22, 20, 12)
+    wait_for_files(world, folder, b"old", b"new")
+    master.ask(AskPack(p64(22)))
+    wait_for_files(world, folder, b"new")
+    assert read(client, b"new") == AnswerBlob(b"new")
+    assert refused(read(client, b"old"))[0] == ErrorCode.OID_NOT_FOUND.value
+
+
+# -- features ------------------------------------------------------------------------------------
+
+
+def features(world: World, master: End) -> list[str]:
+    world.notify(master, world.client_row(C1))
+    end = world.stranger()
+    end.inbox.clear()
+    world.identify(end, extra={"features": []})
+    return [f for _, m in end.inbox if isinstance(m, NotifyFeatures) for f in m.features]
+
+
+def test_a_node_with_a_folder_announces_blobs(world: World, master: End) -> None:
+    """Specification 26.5."""
+    assert FEATURE_BLOBS in features(world, master)
+
+
+def test_a_node_without_a_folder_refuses_contents(tmp_path: Path) -> None:
+    """Specification 26.5."""
+    world = World(str(tmp_path / "node.sqlite"))
+    master = world.operate()
+    assert FEATURE_BLOBS not in features(world, master)
+    client = world.client(master, C2)
+    for request in (piece(b"x"), record_of(b"x")):
+        code, text = refused(client.ask(request))
+        assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "set blob_dir" in text
+    code, text = refused(read(client, b"x"))
+    assert code == ErrorCode.OID_NOT_FOUND.value and "set blob_dir" in text
+    world.close()
+
+
+# -- folders and databases -----------------------------------------------------------------------
+
+
+def test_contents_outlive_a_restart_and_what_is_left_is_removed(
+    make: Make, world: World, master: End, client: End, folder: Path
+) -> None:
+    """Specification 26.7, 26.9."""
+    commit_blob(master, client, b"kept", 12)
+    world.close()
+    useless = folder / "ab" / ("ab" * 32)
+    useless.write_bytes(b"left by a crash")
+    (folder / "parts" / "upload-1").write_bytes(b"left by a crash")
+    again = make()
+    client = again.client(again.operate())
+    wait_for_files(again, folder, b"kept")
+    assert read(client, b"kept") == AnswerBlob(b"kept")
+
+
+def test_a_lost_file_is_told_and_the_object_named(
+    make: Make,
+    world: World,
+    master: End,
+    client: End,
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Specification 26.9."""
+    commit_blob(master, client, b"kept", 12)
+    world.close()
+    kept = content_of(b"kept")
+    (folder / kept.checksum.hex()[:2] / kept.checksum.hex()).unlink()
+    again = make()
+    client = again.client(again.operate())
+    again.wait(lambda: kept.checksum in again.core.blobs.contents.lost, "the loss is not noticed")
+    assert again.core.blobs.contents.lost[kept.checksum] == (kept, p64(OID))
+    again.wait(lambda: "1 contents of blobs are not in the folder" in caplog.text, "it is not told")
+    # A client that stores it anew brings it back.
+    upload(client, b"kept", 20)
+    assert kept.checksum not in again.core.blobs.contents.lost
+
+
+def test_a_damaged_file_is_found_when_a_client_reports_it(
+    world: World, master: End, client: End, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Specification 26.15."""
+    commit_blob(master, client, b"kept", 12)
+    kept = content_of(b"kept")
+    (folder / kept.checksum.hex()[:2] / kept.checksum.hex()).write_bytes(b"tepk")
+    client.send(NotifyBlobDamaged(p64(OID), kept.checksum))
+    world.wait(lambda: kept.checksum in world.core.blobs.contents.lost, "it is not verified")
+    assert "is lost on this node" in caplog.text
+
+
+def test_a_report_about_an_intact_file_points_at_the_network(
+    world: World, master: End, client: End, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Specification 26.15."""
+    commit_blob(master, client, b"kept", 12)
+    client.send(NotifyBlobDamaged(p64(OID), content_of(b"kept").checksum))
+    world.wait(lambda: "its file here is intact" in caplog.text, "it is not verified")
+    assert not world.core.blobs.contents.lost
+
+
+def test_a_database_with_contents_needs_its_folder(
+    tmp_path: Path, world: World, master: End, client: End, folder: Path
+) -> None:
+    """Specification 26.7."""
+    database = str(tmp_path / "node.sqlite")
+    commit_blob(master, client, b"kept", 12)
+    world.close()
+    with pytest.raises(BackendFailure, match="set blob_dir to this folder"):
+        World(database)
+    with pytest.raises(BackendFailure, match="is empty, and the database has contents"):
+        World(database, blob_dir=str(tmp_path / "other"))
+    with pytest.raises(BackendFailure, match="belongs to another database"):
+        World(str(tmp_path / "second.sqlite"), blob_dir=str(folder))
+
+
+def test_a_node_that_is_dropped_deletes_its_contents(
+    world: World, master: End, client: End, folder: Path
+) -> None:
+    """Specification 4.7."""
+    commit_blob(master, client, b"kept", 12)
+    world.core.erase()
+    assert files(folder) == []
