@@ -12,7 +12,7 @@ def check_contents(tables: Rows, volume: ContentVolume) -> None:
     """Raise Violation unless each record with a reference has its file, and each file a record. Call it
     when no transaction and no transfer is in progress. Contents that a fault took are excused."""
     name = volume.name
-    rows = sorted((row[0], row[2], bytes(row[1]).hex()) for row in tables["blob"])
+    rows = sorted((row[0], row[2], bytes(row[1]).hex()) for row in tables["content"])
     expected = []
     for data_id, _, compression, value in tables["data"]:
         content = None if compression else content_of(value)
@@ -20,7 +20,7 @@ def check_contents(tables: Rows, volume: ContentVolume) -> None:
             expected.append((data_id, content.size, content.checksum.hex()))
     if rows != sorted(expected):
         wrong = sorted(set(rows).symmetric_difference(expected))
-        raise Violation(f"{name}: data and blob do not have the same references: {wrong[:3]}")
+        raise Violation(f"{name}: data and content do not have the same references: {wrong[:3]}")
     needed = {checksum for _, _, checksum in rows}
     intact = set(volume.intact())
     if missing := sorted(needed - intact - volume.faulty):

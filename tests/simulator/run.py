@@ -158,7 +158,6 @@ class Run:
         self.workloads = self._choose_workloads()
         #: Whether storage nodes have folders of contents.
         self.with_blobs = any(workload.name in WITH_BLOBS for workload in self.workloads)
-        self.cluster.with_blobs = self.with_blobs
         self.blob_dirs = BlobDirs(seed)
         #: Options of the clients' storages.
         self.settings: dict[str, Any] = {

@@ -9,7 +9,7 @@ from hashlib import sha1
 from ZODB.blob import is_blob_record
 
 from neo.client.records import unpack_data
-from neo.protocol.blobs import content_of, without_content
+from neo.protocol.blobs import content_of
 from neo.protocol.ids import ZERO_TID, p64
 from tests.simulator.disk_check import Rows
 from tests.simulator.world import Violation
@@ -79,7 +79,7 @@ NOTHING: Value = None, None, False
 
 def _value(compression: int, stored: bytes) -> Value:
     data = unpack_data(compression, stored)
-    content = None if compression else content_of(data)
+    content = None if compression else content_of(stored)
     if content is None:
         return digest(data), None, BLOB_MODULE in data and is_blob_record(data)
-    return digest(without_content(data)), content.checksum.hex(), False
+    return digest(data), content.checksum.hex(), False
