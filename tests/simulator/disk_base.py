@@ -80,12 +80,12 @@ class SimDisk(ABC):
         self.contents = ContentVolume(world, name, self)
 
     def heal(self) -> None:
-        self.contents.heal()
         self.full = self.failing = self.unreadable = False
         if self.slow:
             self.slow = 0.0
             for sync in self.syncs:
                 sync.hurry()
+        self.contents.heal()
 
     def start_sync(self, done: Callable[[], None]) -> Sync:
         """Start a sync. ``done`` is called when what was written is durable, or the sync has failed."""

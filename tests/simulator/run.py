@@ -377,6 +377,11 @@ class Run:
             application.process.kill()
         self.world.run_until(lambda: self.operator.settled, HEAL_SECONDS, "all cells are complete")
         self.world.run_until(lambda: self.cluster.packed, HEAL_SECONDS, "all cells are packed")
+        self.world.run_until(
+            lambda: all(cluster.swept for cluster in self.clusters),
+            HEAL_SECONDS,
+            "folders of contents are compared",
+        )
         if self.backup is None:
             self.world.run(QUIET_SECONDS)
             if self.cluster.scrub_seconds:

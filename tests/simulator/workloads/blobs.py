@@ -43,6 +43,8 @@ class Blobs(Workload):
         self._seed = random.getrandbits(32)
         #: Revisions (oid, serial) of blobs that were read.
         self._revisions: list[tuple[bytes, bytes]] = []
+        #: Undos and garbage collections in progress.
+        self._undoing = self._collecting = 0
 
     def setup(self, context: Context) -> None:
         with context.connection() as (connection, manager):
@@ -145,21 +147,31 @@ class Blobs(Workload):
     def _undo(self, context: Context) -> None:
         random = context.random
         first, count = random.choice((0, 0, 0, 1, 2)), random.choice((1, 1, 2, 3))
-        with context.connection() as (_, manager):
-            log = context.db.undoLog(0, 30)
-            ids = [entry["id"] for entry in log if entry["user_name"] == USER]
-            if ids := ids[first : first + count]:
-                context.db.undoMultiple(ids, manager.get())
-                manager.get().user = USER
-                manager.commit()
+        if self._collecting:
+            return  # an undo may refer again to what is being deleted (neo.client.pack)
+        self._undoing += 1
+        try:
+            with context.connection() as (_, manager):
+                log = context.db.undoLog(0, 30)
+                ids = [entry["id"] for entry in log if entry["user_name"] == USER]
+                if ids := ids[first : first + count]:
+                    context.db.undoMultiple(ids, manager.get())
+                    manager.get().user = USER
+                    manager.commit()
+        finally:
+            self._undoing -= 1
 
     def _pack(self, context: Context) -> None:
         tid = context.storage.lastTransaction()
         if tid > ZERO_TID:
             ago = context.random.choice((0.0, 0.1, 2.0)) * context.random.random()
-            gc = context.random.random() < 0.5
+            gc = context.random.random() < 0.5 and not self._undoing
             context.log(f"packs{' with gc' if gc else ''}")
-            context.storage.pack(time_from_tid(tid) - ago, context.db.references, gc)
+            self._collecting += gc
+            try:
+                context.storage.pack(time_from_tid(tid) - ago, context.db.references, gc)
+            finally:
+                self._collecting -= gc
 
     # -- with the storage --------------------------------------------------------------------------
 
