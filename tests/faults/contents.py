@@ -124,7 +124,7 @@ def parts(cluster: Cluster, name: str) -> dict[str, os.stat_result]:
 
 def rows(cluster: Cluster, name: str) -> set[Content]:
     """Return the contents to which the records of a storage node refer."""
-    found = cluster.query(name, "SELECT DISTINCT size, checksum FROM `blob`")
+    found = cluster.query(name, "SELECT DISTINCT size, checksum FROM content")
     return {Content(size, bytes(checksum)) for size, checksum in found}
 
 
