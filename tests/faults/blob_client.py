@@ -23,7 +23,7 @@ from tests.support.memory import Process
 #: Sizes of the blobs that processes read through a shared cache.
 SHARED_BYTES = 10_000
 #: Less than it takes to read all of them, so that files are evicted; much more than it takes to open one.
-SPARED_SECONDS = 0.25
+SPARED_SECONDS = 0.15
 
 
 def large(size: int) -> dict[str, Made]:

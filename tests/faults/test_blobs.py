@@ -118,4 +118,4 @@ def test_processes_share_a_cache_that_is_too_small(cluster: Cluster, tmp_path: P
         for reader in readers:
             reader.kill()
     kept = sum(file.stat().st_size for file in cache.rglob("*") if file.is_file())
-    assert kept < SHARED * SHARED_BYTES // 2, "the cache does not become smaller"
+    assert kept < 3 * SHARED * SHARED_BYTES // 4, "the cache does not become smaller"
