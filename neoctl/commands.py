@@ -13,6 +13,7 @@ from neo.protocol.packets import (
     AddPendingNodes,
     AskCheckReport,
     AskClusterState,
+    AskContents,
     AskElection,
     AskFinishPrepared,
     AskLastIDs,
@@ -208,6 +209,13 @@ def print_backups(admin: AdminClient, arguments: Arguments) -> Reply:
     answer = admin.ask(AskSync())
     data = render.sync_data(answer, admin.ask(AskLastTransaction()).tid, now)
     return Reply(render.sync_text(data), data)
+
+
+@verb("print blobs", "contents of blobs on each storage node, and those that are lost")
+def print_blobs(admin: AdminClient, arguments: Arguments) -> Reply:
+    """Data: ``blobs``."""
+    rows = render.content_data(admin.ask(AskContents()).row_list)
+    return Reply(render.content_text(rows), {"blobs": rows})
 
 
 # -- commands ------------------------------------------------------------------------------------

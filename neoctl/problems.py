@@ -437,6 +437,37 @@ def find_undecided(rows: list[PreparedRow], now: float) -> list[Problem]:
     return [_undecided("warning", text, first["xid"])]
 
 
+def find_content_problems(
+    state: ClusterState | None, blobs: list[Data], nodes: list[Data]
+) -> list[Problem]:
+    """Return a problem for each storage node that lost contents of blobs, or that keeps none although
+    others do."""
+    found = [
+        Problem(
+            "problem",
+            f"{row['nid']} lost {row['lost']:,} contents of blobs: their files are missing or damaged",
+            "look at its disk and its log; the contents are copied from other nodes that have them. If"
+            " they stay lost, restore its folder of contents from a backup",
+        )
+        for row in blobs
+        if row["lost"]
+    ]
+    having = {row["nid"] for row in blobs}
+    if state in (ClusterState.RUNNING, ClusterState.BACKINGUP) and any(r["contents"] for r in blobs):
+        for node in nodes:
+            serves = node["type"] == "STORAGE" and node["state"] == "RUNNING" and node.get("cells")
+            if serves and node["nid"] not in having:
+                found.append(
+                    Problem(
+                        "problem",
+                        f"{node['nid']} keeps no contents of blobs: clients cannot store blobs in its"
+                        " partitions",
+                        "set its blob_dir, and start it again",
+                    )
+                )
+    return found
+
+
 def _undecided(severity: str, text: str, xid: str) -> Problem:
     return Problem(
         severity,

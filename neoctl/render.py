@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from rich.filesize import decimal
+
 from neo.admin.monitor import lag, tid_date
 from neo.net.sockets import format_address
 from neo.protocol.enums import CellState
@@ -19,6 +21,7 @@ from neo.protocol.packets import (
     AnswerElection,
     AnswerSync,
     CellRow,
+    ContentRow,
     NodeRow,
     PreparedRow,
     SyncRow,
@@ -309,6 +312,46 @@ def prepared_text(rows: list[Data]) -> str:
         for row in rows
     ]
     return "\n".join(["# xid | state | since (UTC) | objects | text", *lines])
+
+
+# -- contents of blobs -----------------------------------------------------------------------------
+
+
+def content_data(rows: Iterable[ContentRow]) -> list[Data]:
+    """Return ``nid contents bytes free lost unverified`` of each storage node that keeps contents of
+    blobs.
+
+    ``free``: bytes of its disk. ``lost``: contents whose files are missing or damaged. ``unverified``:
+    partitions whose contents are still to be compared with their checksums.
+    """
+    return [
+        {
+            "nid": format_nid(nid),
+            "contents": count,
+            "bytes": size,
+            "free": free,
+            "lost": lost,
+            "unverified": left,
+        }
+        for nid, count, size, free, lost, left in rows
+    ]
+
+
+def content_text(rows: list[Data]) -> str:
+    """Return a line for each node: ``S1 | 21,340 contents | 38.7 GB | 120.4 GB free | 3 lost``."""
+    return "\n".join(map(_content_line, rows)) or "No storage node keeps contents of blobs."
+
+
+def _content_line(row: Data) -> str:
+    words = [
+        *(row["nid"], f"{row['contents']:,} contents", decimal(row["bytes"])),
+        f"{decimal(row['free'])} free",
+    ]
+    if row["lost"]:
+        words.append(f"{row['lost']:,} lost")
+    if row["unverified"]:
+        words.append(f"{row['unverified']} partitions to verify")
+    return " | ".join(words)
 
 
 # -- synchronous backups ---------------------------------------------------------------------------

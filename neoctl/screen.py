@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -60,6 +61,7 @@ def _screen(data: Data, now: float, last_time: float | None) -> list[Any]:
         Text(_table_sentence(data)),
         *_scrub_sentence(data, now),
         *_sync_sentences(data),
+        *_blob_sentence(data),
         Text(),
         Padding(_node_table(data), (0, 0, 1, 0)),
         *_problem_lines(data["problems"]),
@@ -110,6 +112,21 @@ def _sync_sentences(data: Data) -> list[Text]:
     if sync["own"] is not None:
         texts.append(f"this backup is {render.own_sync_text(sync['own'])}")
     return [Text(text) for text in texts]
+
+
+def _blob_sentence(data: Data) -> list[Text]:
+    """Return a sentence about the contents of blobs, if there are any."""
+    rows = [row for row in data["blobs"] if row["contents"]]
+    if not rows:
+        return []
+    count, size = sum(row["contents"] for row in rows), sum(row["bytes"] for row in rows)
+    free = min(rows, key=lambda row: row["free"])
+    text = (
+        f"contents of blobs: {count:,} files, {decimal(size)}, on {len(rows)} storage"
+        f" node{'s' if len(rows) > 1 else ''}; {free['nid']} has {decimal(free['free'])} free"
+    )
+    left = sum(row["unverified"] for row in rows)
+    return [Text(f"{text}; being verified" if left else text)]
 
 
 def _ago(seconds: float) -> str:

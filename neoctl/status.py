@@ -15,6 +15,7 @@ from neo.protocol.packets import (
     A,
     AskCheckReport,
     AskClusterState,
+    AskContents,
     AskDownNodes,
     AskElection,
     AskLastIDs,
@@ -37,6 +38,7 @@ from neoctl.problems import (
     can_lose,
     find_blocking,
     find_check_problems,
+    find_content_problems,
     find_master_problems,
     find_problems,
     find_sync_problems,
@@ -62,7 +64,8 @@ def status_reply(admin: AdminClient) -> Reply:
     count, and ``says`` if down); ``ptid replicas partitions``; ``can_lose`` (storage nodes that may be
     lost without losing service, null if the cluster does not serve); ``scrub`` (see AnswerScrub; null if
     copies are not compared in the background); ``sync`` (see ``render.sync_data``; null if the master
-    does not know it); ``problems`` (``severity text advice`` of each).
+    does not know it); ``blobs`` (see ``render.content_data``); ``problems`` (``severity text advice`` of
+    each).
     """
     state = admin.ask(AskClusterState()).state
     primary = format_nid(admin.ask(AskPrimary()).primary_nid)
@@ -82,7 +85,7 @@ def status_reply(admin: AdminClient) -> Reply:
     known = _asked_late(admin, AskPrepared(0, None))
     prepared = [] if known is None else known.row_list
     scrub = _scrub(admin)
-    sync = _sync(admin, last_tid)
+    sync, blobs = _sync(admin, last_tid), _blobs(admin)
     now = time.time()
     problems = [
         *([] if report is None else find_check_problems(report.row_list)),
@@ -90,6 +93,7 @@ def status_reply(admin: AdminClient) -> Reply:
         *find_sync_problems(state, sync, upstream, now),
         *([] if transactions is None else find_blocking(transactions.row_list, prepared)),
         *find_undecided(prepared, now),
+        *find_content_problems(state, blobs, nodes),
         *find_problems(state, nodes, table, obstacle, election),
         *find_master_problems(election),
     ]
@@ -105,7 +109,7 @@ def status_reply(admin: AdminClient) -> Reply:
         **table,
         "can_lose": can_lose(nodes, table) if state in SERVING else None,
         "scrub": scrub,
-        "sync": sync,
+        **{"sync": sync, "blobs": blobs},
         "problems": [problem._asdict() for problem in problems],
     }
     last = None if last_tid == ZERO_TID else time_from_tid(last_tid)
@@ -203,6 +207,11 @@ def _scrub(admin: AdminClient) -> Data | None:
         "round_end": answer.round_end,
         "compared": answer.compared,
     }
+
+
+def _blobs(admin: AdminClient) -> list[Data]:
+    answer = _asked_late(admin, AskContents())
+    return [] if answer is None else render.content_data(answer.row_list)
 
 
 def _sync(admin: AdminClient, last_tid: bytes) -> Data | None:

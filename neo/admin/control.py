@@ -15,6 +15,7 @@ from neo.node.task import Future
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
+    FEATURE_BLOBS,
     FEATURE_LOCKS,
     FEATURE_LOG,
     FEATURE_MAINTENANCE,
@@ -32,6 +33,7 @@ from neo.protocol.packets import (
     AnswerRecovery,
     AskCheckReport,
     AskClusterState,
+    AskContents,
     AskDownNodes,
     AskElection,
     AskFinishPrepared,
@@ -88,11 +90,13 @@ OURS: dict[type[Message], str] = {
     AskFinishPrepared: FEATURE_PREPARED,
     ForgetPrepared: FEATURE_PREPARED,
     AskSync: FEATURE_SYNC,
+    AskContents: FEATURE_BLOBS,
     SetSync: FEATURE_SYNC,
 }
 
 #: Those of them that change nothing.
 QUESTIONS = (
+    AskContents,
     AskElection,
     AskObstacle,
     AskPrepared,

@@ -194,8 +194,7 @@ class ClientTransaction:
         kind: Kind = Kind.STORE,
         blob: PendingBlob | None = None,
     ) -> None:
-        """Store an object. ``blob``: its content is sent first. Raise the errors of settle(), and of the
-        blob's file."""
+        """Store an object. ``blob``: its content is sent first. Raise the errors of settle(), OSError."""
         if blob is not None and oid in self.changes:
             self.settle()  # the nodes drop the content that they were sent before
         self._change(oid, Change(kind, base, data, None, blob))

@@ -18,6 +18,7 @@ from neo.master.election.commands import MasterCommands
 from neo.master.election.leadership import Tenure
 from neo.master.failure_detector import FailureDetector
 from neo.master.maintenance.check import Checks
+from neo.master.maintenance.contents import ContentReport
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
 from neo.master.maintenance.scrub import DAY_SECONDS, Scrub
@@ -127,13 +128,15 @@ class PrimaryMaster(Core):
         cluster, core, coordinator = self.cluster, self, self.coordinator
         backup, packs, checks = self.backup, self.packs, self.checks
         masters = MasterCommands(cluster, core, self.tenure)
+        contents = ContentReport(cluster, core)
         return {
             NodeType.STORAGE: ServeStorage(
                 cluster, core, coordinator, self.replication, backup, packs, checks
             ),
             NodeType.CLIENT: ServeClient(cluster, coordinator, packs),
             NodeType.ADMIN: ServeAdmin(
-                cluster, core, self, coordinator, backup, packs, checks, self.scrub, masters
+                *(cluster, core, self, coordinator, backup),
+                *(packs, checks, self.scrub, contents, masters),
             ),
         }
 

@@ -1714,3 +1714,42 @@ class NotifyBlobDamaged(Message):
 
     oid: Oid
     checksum: ContentChecksum
+
+
+@notification(EXTENSION | 0x83)
+class VerifyContents(Message):
+    """Compare the contents of a partition with their checksums. M → S"""
+
+    partition: Count
+
+
+class AnswerContentState(Answer):
+    """``count``: contents that rows refer to; ``size``: their bytes. ``free``: bytes of the disk.
+    ``lost``: contents whose files are missing or damaged. ``left``: partitions that are still to be
+    verified."""
+
+    count: Number
+    size: Number
+    free: Number
+    lost: Count
+    left: Count
+
+
+@request(EXTENSION | 0x84)
+class AskContentState(Request[AnswerContentState]):
+    """How many contents the node keeps, and how they are. M ⇄ S"""
+
+
+ContentRow = tuple[Nid, Number, Number, Number, Count, Count]
+"""Node id, then the fields of AnswerContentState."""
+
+
+class AnswerContents(Answer):
+    """Storage nodes that keep contents, and answer."""
+
+    row_list: list[ContentRow]
+
+
+@request(EXTENSION | 0x85)
+class AskContents(Request[AnswerContents]):
+    """How the contents of blobs are on all nodes. ctl ⇄ A ⇄ M"""

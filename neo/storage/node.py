@@ -135,7 +135,7 @@ class StorageNode(Core):
         self.background = background = Background(self, database, locks)
         to_storages, to_backups = _announced(disk)
         self.links = links = Links(self, cluster, self._storage_handler, to_storages)
-        self.blobs = blobs = BlobParts(database, disk, background, cluster, cells, links)
+        self.blobs = blobs = BlobParts(host, database, disk, background, cluster, cells, links)
         self.packer = packer = Packer(host, database, cells, locks, background)
         self.eraser = Eraser(database, cells, background, settings.drop_partitions)
         receiver = Receiver(database, cells, locks, background, blobs.fetch)
@@ -204,6 +204,8 @@ class StorageNode(Core):
             self.packer,
             self.eraser,
             self.checker,
+            self.blobs.verifier,
+            self.blobs.states,
         )
 
     # -- life ------------------------------------------------------------------------------------
@@ -242,7 +244,7 @@ class StorageNode(Core):
             "pack_tid": self.packer.wanted(),
             BLANK: not self.cells.assigned(),
             GREATEST_NID: cluster.greatest_nid(),
-            FEATURES: ANNOUNCED,
+            FEATURES: ANNOUNCED + ([FEATURE_BLOBS] if self.blobs.contents.enabled else []),
         }
         return RequestIdentification(
             NodeType.STORAGE, cluster.nid, cluster.address, cluster.name, None, extra

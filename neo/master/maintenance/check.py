@@ -29,6 +29,7 @@ from neo.master.maintenance.pack import Packs
 from neo.protocol.enums import CellState, NodeState
 from neo.protocol.ids import ZERO_TID, format_nid, format_nids
 from neo.protocol.packets import (
+    FEATURE_BLOBS,
     FEATURE_MAINTENANCE,
     Address,
     AnswerCheckReport,
@@ -36,6 +37,7 @@ from neo.protocol.packets import (
     CheckPartition,
     MendCell,
     NotifyCellsBehind,
+    VerifyContents,
 )
 from neo.topology.nodes import Node
 
@@ -204,6 +206,7 @@ class Checks:
         min_tid: bytes,
         max_tid: bytes,
     ) -> Row:
+        self._verify_contents(partition, cells)
         upstream = self._source(partition) if reference is None and cells else None
         if len(cells) < 2 and upstream is None:
             return Row(None, Finding.ALONE, "one readable copy")
@@ -219,6 +222,13 @@ class Checks:
         else:
             self._cluster.connected[nid].send(question)
         return row
+
+    def _verify_contents(self, partition: int, cells: list[int]) -> None:
+        """Have each node compare its contents of blobs with their checksums. What is damaged is copied
+        from another node without a further order (specification 26.22)."""
+        for nid in cells:
+            if FEATURE_BLOBS in self._node(nid).features:
+                self._cluster.connected[nid].send(VerifyContents(partition))
 
     def _node(self, nid: int) -> Node:
         node = self._cluster.nodes.get(nid)

@@ -12,6 +12,7 @@ from neo.master.commit.coordinator import Coordinator
 from neo.master.denial import PRIMARY_STAYS, denied
 from neo.master.election.commands import MasterCommands, done
 from neo.master.maintenance.check import Checks
+from neo.master.maintenance.contents import ContentReport
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.scrub import Scrub
 from neo.master.maintenance.truncation import check_all_there, check_tid
@@ -27,6 +28,7 @@ from neo.protocol.ids import format_nid, nid_namespace
 from neo.protocol.packets import (
     AddPendingNodes,
     AnswerClusterState,
+    AnswerContents,
     AnswerLastIDs,
     AnswerLastTransaction,
     AnswerPrepared,
@@ -37,6 +39,7 @@ from neo.protocol.packets import (
     AnswerUpstream,
     AskCheckReport,
     AskClusterState,
+    AskContents,
     AskElection,
     AskFinishPrepared,
     AskLastIDs,
@@ -107,6 +110,7 @@ class ServeAdmin(Handler):
         packs: Packs,
         checks: Checks,
         scrub: Scrub,
+        contents: ContentReport,
         masters: MasterCommands,
     ) -> None:
         self._cluster = cluster
@@ -117,6 +121,7 @@ class ServeAdmin(Handler):
         self._packs = packs
         self._checks = checks
         self._scrub = scrub
+        self._contents = contents
         self._masters = masters
 
     def lost(self, peer: Peer, reason: str) -> None:
@@ -357,6 +362,11 @@ class ServeAdmin(Handler):
     @on(AskScrub)
     def scrub_report(self, peer: Peer, message_id: int, m: AskScrub) -> Message:
         return self._scrub.report()
+
+    @on(AskContents)
+    def contents_report(self, peer: Peer, message_id: int, m: AskContents) -> None:
+        """Answer when the storage nodes have told how their contents are."""
+        self._contents.describe(lambda rows: peer.answer(message_id, AnswerContents(rows)))
 
     @on(RepairCells)
     def repair_cells(self, peer: Peer, message_id: int, m: RepairCells) -> Message:

@@ -19,6 +19,7 @@ from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_TID, format_nid, nid_namespace, p64, u64
 from neo.protocol.packets import (
+    FEATURE_BLOBS,
     FEATURE_LOCKS,
     FEATURE_LOG,
     FEATURE_MAINTENANCE,
@@ -48,7 +49,7 @@ ASKING = (FEATURE_MAINTENANCE, FEATURE_PREPARED, FEATURE_SYNC)
 ANNOUNCED = [
     *(FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS),
     *(FEATURE_TAILS, FEATURE_LOCKS, FEATURE_SCRUB),
-    *(FEATURE_PREPARED, FEATURE_SYNC),
+    *(FEATURE_PREPARED, FEATURE_SYNC, FEATURE_BLOBS),
 ]
 
 

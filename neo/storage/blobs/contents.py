@@ -272,12 +272,20 @@ class Contents(Part):
                     " the network and the memory of both machines",
                     *(peer, content, oid.hex()),
                 )
-            elif self._rows.has_content(content.checksum):
-                self._log_lost(content, oid, str(error))
-                self.missing(content, oid)
+            else:
+                self.damaged(content, error)
 
         self._verifying.add(content.checksum)
         self._disk.verify(content, self.guard(verified))
+
+    def damaged(self, content: Content, error: Exception) -> None:
+        """Note a content whose file is missing, or is another content, unless nothing needs it any
+        more."""
+        objects = self._rows.objects_with(content.checksum, 1)
+        if objects and content.checksum not in self.lost:
+            oid = objects[0][0]
+            self._log_lost(content, oid, str(error))
+            self.missing(content, oid)
 
     def _log_lost(self, content: Content, oid: bytes, why: str) -> None:
         logger.error(

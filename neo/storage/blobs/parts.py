@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from neo.node.host import Host
 from neo.storage.background import Background
 from neo.storage.blobs.contents import Contents
 from neo.storage.blobs.disk import ContentDisk
 from neo.storage.blobs.fetch import ContentFetch
 from neo.storage.blobs.mend import Mender
+from neo.storage.blobs.state import ContentStates
 from neo.storage.blobs.sweep import Sweep
 from neo.storage.blobs.uploads import Uploads
+from neo.storage.blobs.verify import Verifier
 from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.database import Database
@@ -22,6 +25,7 @@ class BlobParts:
 
     def __init__(
         self,
+        host: Host,
         database: Database,
         disk: ContentDisk | None,
         background: Background,
@@ -35,9 +39,13 @@ class BlobParts:
         self.sweep = Sweep(database, self.contents, background)
         self.fetch = ContentFetch(self.contents, background, cluster, cells, links)
         self.mender = Mender(self.contents, self.fetch, background)
+        self.verifier = Verifier(database, self.contents, background, cells)
+        self.states = ContentStates(
+            *(host, database.backend, self.contents, self.verifier, self.sweep)
+        )
         self.all: tuple[Part, ...] = (
             *(self.uploads, self.contents, self.sweep),
-            *(self.fetch, self.mender),
+            *(self.fetch, self.mender, self.verifier),
         )
 
     def erase(self) -> None:

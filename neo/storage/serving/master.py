@@ -27,6 +27,7 @@ from neo.protocol.packets import (
     AnswerRecovery,
     AnswerRollbackPrepared,
     AnswerTails,
+    AskContentState,
     AskFinalTID,
     AskLastIDs,
     AskLockedTransactions,
@@ -63,8 +64,11 @@ from neo.protocol.packets import (
     StopOperation,
     Truncate,
     ValidateTransaction,
+    VerifyContents,
 )
 from neo.storage.backend.api import BackendFailure
+from neo.storage.blobs.state import ContentStates
+from neo.storage.blobs.verify import Verifier
 from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.commit import dropped_ttids as dropped
@@ -137,6 +141,8 @@ class ServeMaster(StorageHandler):
     packer: Packer
     eraser: Eraser
     checker: Checker
+    verifier: Verifier
+    contents: ContentStates
 
     def lost(self, peer: Peer, reason: str) -> None:
         self.node.master_lost(reason)
@@ -418,6 +424,15 @@ class ServeMaster(StorageHandler):
     def check_partition(self, peer: Peer, message_id: int, m: CheckPartition | MendCell) -> None:
         if self.cluster.operational:
             self.checker.add(m)
+
+    @on(VerifyContents)
+    def verify_contents(self, peer: Peer, message_id: int, m: VerifyContents) -> None:
+        if self.cluster.operational:
+            self.verifier.verify(m.partition)
+
+    @on(AskContentState)
+    def content_state(self, peer: Peer, message_id: int, m: AskContentState) -> Message:
+        return self.contents.describe()
 
     def _check_operational(self) -> None:
         if not self.cluster.operational:

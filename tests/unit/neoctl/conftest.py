@@ -12,6 +12,7 @@ from neo.protocol.ids import ZERO_OID, ZERO_TID, nid_namespace
 from neo.protocol.packets import (
     AnswerCheckReport,
     AnswerClusterState,
+    AnswerContents,
     AnswerDownNodes,
     AnswerElection,
     AnswerLastIDs,
@@ -26,6 +27,7 @@ from neo.protocol.packets import (
     AnswerTransactions,
     AskCheckReport,
     AskClusterState,
+    AskContents,
     AskDownNodes,
     AskElection,
     AskLastIDs,
@@ -88,6 +90,7 @@ def healthy() -> dict[type[Message], Any]:
         AskElection: ErrorAnswer(ErrorCode.DENIED, "this cluster has one master"),
         AskScrub: ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command"),
         AskSync: AnswerSync([], None),
+        AskContents: AnswerContents([]),
         AskNodeList: lambda question: AnswerNodeList(
             [row for row in NODES if question.node_type in (None, row[0])]
         ),

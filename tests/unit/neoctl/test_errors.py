@@ -310,6 +310,7 @@ WRONG_FORMS: dict[str, list[str]] = {
     "print transactions": ["C1"],
     "print prepared": ["all", "-- -1", "1 2", BIG],
     "print backups": ["bak"],
+    "print blobs": ["S1"],
     "set sync": ["", "bak", "on", "bak maybe", "bak ON", "bak on off"],
     "commit": ["", "0x1", "0xzz", "ä", "neo-1 neo-2", "x" * 141],
     "rollback": ["", "0x1", "0xzz", "ä", "neo-1 neo-2", "x" * 141],

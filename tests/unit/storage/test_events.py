@@ -20,6 +20,7 @@ ORDER = [
     "Sweep",
     "ContentFetch",
     "Mender",
+    "Verifier",
     "Background",
     "Links",
     "ReceivedVotes",

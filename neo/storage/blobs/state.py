@@ -1,0 +1,37 @@
+"""What operators are told about the contents of this node (specification 26.23)."""
+
+from __future__ import annotations
+
+from neo.node.host import Host
+from neo.protocol.packets import AnswerContentState
+from neo.storage.backend.api import Backend
+from neo.storage.blobs.contents import Contents
+from neo.storage.blobs.sweep import Sweep
+from neo.storage.blobs.verify import Verifier
+
+#: Time for which the totals are reused: to count the rows takes a second for some millions.
+GOOD_SECONDS = 60.0
+
+
+class ContentStates:
+    def __init__(
+        self, host: Host, backend: Backend, contents: Contents, verifier: Verifier, sweep: Sweep
+    ) -> None:
+        self._host = host
+        self._backend = backend
+        self._contents = contents
+        self._verifier = verifier
+        self._sweep = sweep
+        self._totals = 0, 0
+        self._until: float | None = None
+
+    def describe(self) -> AnswerContentState:
+        """Return the state now; the totals may be a minute old. Raise BackendFailure."""
+        now = self._host.monotonic()
+        if self._until is None or now >= self._until:
+            self._totals = self._backend.content_totals()
+            self._until = now + GOOD_SECONDS
+        contents = self._contents
+        free = contents.disk.free() if contents.enabled else 0
+        left = self._verifier.left + (not self._sweep.done)
+        return AnswerContentState(*self._totals, free, len(contents.lost), left)
