@@ -143,6 +143,7 @@ class StorageNode(Core):
         self.votes = votes = ReceivedVotes(database, cells, locks, background, blobs.fetch)
         downstream = DownstreamLinks(to_backups)
         upstream = UpstreamLinks(self, cluster, receiver, votes, to_backups)
+        blobs.fetch.upstream = upstream.peers
         self.vote_fetch = VoteFetch(database, cells, background, upstream, votes)
         where, how = (database, cluster, cells), (background, links)
         self.replicator = Replicator(host, *where, locks, *how, receiver, packer, prepared_fetch)

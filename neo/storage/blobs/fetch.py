@@ -1,9 +1,10 @@
 """Contents that this node fetches from others, before it writes rows that refer to them (specification
 26.17 to 26.19).
 
-A transfer asks the node that sent the row, then other nodes with a readable cell of the object. It goes
-on with the next one where the last one stopped, also after a restart: the part stays on the disk. All who
-want the same content share its transfer.
+A transfer asks the node that sent the row, then other nodes with a readable cell of the object, in a
+backup also those of the upstream cluster. It goes on with the next one where the last one stopped, also
+after a restart: the part stays on the disk. All who want the same content share its transfer; if that
+fails, each asks the nodes of its own object.
 
 Bound: TRANSFERS_MAX at a time, each with PIECES_AHEAD pieces in memory. Others wait for their turn.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
 from neo.node.peer import Peer
@@ -20,7 +21,7 @@ from neo.node.task import Future
 from neo.protocol.blobs import PIECE_BYTES, PIECES_AHEAD, Content
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.packets import FEATURE_BLOBS, AnswerBlob, AskBlob, NotifyBlobDamaged
+from neo.protocol.packets import FEATURE_BLOBS, AnswerBlob, AskBlob, NotifyBlobDamaged, Ping
 from neo.storage.background import Background
 from neo.storage.blobs.contents import NO_FOLDER, Contents
 from neo.storage.blobs.disk import ContentMismatch
@@ -74,15 +75,17 @@ class ContentFetch(Part):
         self._transfers: dict[bytes, Future[bool]] = {}
         self._running = 0
         self._waiting: deque[Future[None]] = deque()
+        #: Returns the connections with nodes of the upstream cluster.
+        self.upstream: Callable[[], Iterable[Peer]] = tuple
 
     def here(self, content: Content) -> bool:
         """Return whether a row with this content may be written now."""
         return self._contents.has(content.checksum)
 
     async def fetch(self, oid: bytes, content: Content, source: Peer | None) -> bool:
-        """Return True when a content is here durably: the caller writes the row, then calls
-        :meth:`written`. Return False if all nodes with a readable cell of the object were asked, and none
-        has it: it is lost, and noted so. Raise FetchFailed.
+        """Return True when a content is here durably: the caller writes the row. Return False if all
+        nodes that should have it were asked, and none has it. In both cases the caller calls
+        :meth:`written` afterwards. Raise FetchFailed if it may be had later.
 
         ``source``: the node that sent the row. Must run in a job of the operation.
         """
@@ -93,10 +96,12 @@ class ContentFetch(Part):
         try:
             if contents.has(checksum):
                 return True
-            transfer = self._transfers.get(checksum)
-            if transfer is None:
-                transfer = self._transfers[checksum] = Future()
-                self._background.run(self._run(_Wanted(oid, content), source, transfer))
+            while (transfer := self._transfers.get(checksum)) is not None:
+                if await _succeeds(transfer):
+                    return True
+                # It was begun for another object: other nodes have a copy of this one.
+            transfer = self._transfers[checksum] = Future()
+            self._background.run(self._run(_Wanted(oid, content), source, transfer))
             return await transfer
         except BaseException:
             contents.release(checksum)
@@ -105,6 +110,12 @@ class ContentFetch(Part):
     def written(self, content: Content) -> None:
         """End what :meth:`fetch` began: the row is written, or is not wanted any more."""
         self._contents.release(content.checksum)
+
+    def lost(self, oid: bytes, content: Content) -> None:
+        """Note, before a committed row is written, that no node has its content: it is asked for again
+        until one has it (:mod:`neo.storage.blobs.mend`)."""
+        logger.error("%s is lost: no node has it; it is asked for again", _Wanted(oid, content))
+        self._contents.missing(content, oid)
 
     def operation_stopped(self) -> None:
         """Forget the transfers, whose jobs are cancelled."""
@@ -144,7 +155,7 @@ class ContentFetch(Part):
         without = True
         for each in self._sources(wanted, source):
             try:
-                peer = await self._links.connect(each, USER) if isinstance(each, int) else each
+                peer = await self._connect(each) if isinstance(each, int) else each
                 if await self._receive(wanted, peer):
                     return True
                 failures.append(f"{peer} sent another content")
@@ -157,17 +168,27 @@ class ContentFetch(Part):
         reasons = "; ".join(failures) or "no other node has a readable cell of the object"
         if not without or not failures:
             raise FetchFailed(f"{wanted} cannot be fetched: {reasons}")
-        logger.error("%s is lost: no node has it. %s", wanted, reasons)
-        self._contents.missing(wanted.content, wanted.oid)
+        logger.info("%s is on no node: %s", wanted, reasons)
+        self._contents.disk.drop(wanted.part)
         return False
 
     def _sources(self, wanted: _Wanted, source: Peer | None) -> list[Peer | int]:
-        """Return the nodes that should have the content."""
-        partitions = self._cells.partitions
+        """Return the nodes that should have the content. Ids of an upstream cluster mean other nodes
+        here."""
+        partitions, nodes = self._cells.partitions, self._cluster.nodes
         nids = partitions.readable(partitions.partition(wanted.oid))
-        first = None if source is None or source.node is None else source.node.nid
-        others = [nid for nid in nids if nid not in (self._cluster.nid, first)]
-        return [*others] if source is None else [source, *others]
+        first = None if source is None else source.node
+        others = [nid for nid in nids if nid != self._cluster.nid and nodes.get(nid) is not first]
+        upstream = [peer for peer in self.upstream() if peer is not source]
+        return [*([] if source is None else [source]), *others, *upstream]
+
+    async def _connect(self, nid: int) -> Peer:
+        """Return the connection with a node of this cluster, when its features are known: it tells them
+        after it has accepted. Raise ConnectionLost."""
+        peer = await self._links.connect(nid, USER)
+        if peer.node is None or FEATURE_BLOBS not in peer.node.features:
+            await peer.ask(Ping())
+        return peer
 
     async def _receive(self, wanted: _Wanted, peer: Peer) -> bool:
         """Receive what is missing from one node. Return False if the whole is another content. Raise
@@ -194,10 +215,13 @@ class ContentFetch(Part):
         try:
             await self._keep(wanted)
         except ContentMismatch as e:
+            if begun:
+                # What an earlier source sent may be wrong: ask this one for the whole.
+                logger.warning("%s came damaged from several nodes: %s", wanted, e)
+                return await self._receive(wanted, peer)
             logger.error("%s does not match its checksum, as it came from %s: %s", wanted, peer, e)
             peer.send(NotifyBlobDamaged(wanted.oid, content.checksum))
-            # What an earlier source sent may be wrong: ask this one for the whole.
-            return bool(begun) and await self._receive(wanted, peer)
+            return False
         return True
 
     async def _length(self, wanted: _Wanted) -> int:
@@ -220,6 +244,14 @@ class ContentFetch(Part):
         kept: Future[None] = Future()
         self._contents.keep(wanted.part, wanted.content, _settle(kept))
         await _of_disk(kept)
+
+
+async def _succeeds(transfer: Future[bool]) -> bool:
+    """Return whether the transfer that another caller began brought the content."""
+    try:
+        return await transfer
+    except FetchFailed:
+        return False
 
 
 def _settle(future: Future[T]) -> Callable[[T | Exception], None]:

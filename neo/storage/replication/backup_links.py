@@ -149,6 +149,10 @@ class UpstreamLinks(Part):
         peer.ask(request).then(answered)
         return established
 
+    def peers(self) -> list[Peer]:
+        """Return the connections that are accepted."""
+        return list(self._peers.values())
+
     def lost(self, peer: Peer) -> None:
         self._peers = {address: p for address, p in self._peers.items() if p is not peer}
         self._subscribed.pop(peer, None)

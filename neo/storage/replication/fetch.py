@@ -146,6 +146,8 @@ class Fetch:
         self._last = last
         self.unpacked = pack_tid is None
         self.pack_tid = pack_tid or 0
+        #: The tid at which the source was packed when it was last looked at.
+        self._packed = self.pack_tid
         self._lacking = lacking
         self._look_further = look_further
         self._failure: str | None = None
@@ -218,10 +220,15 @@ class Fetch:
     async def _pack_tid(self) -> int:
         """Return the tid at which the source's cell is packed, or will be before rows up to that tid can
         be fetched; the own one if the source does not know AskPackState."""
+        self._packed = await self._ask_pack()
+        return self._packed
+
+    async def _ask_pack(self) -> int:
+        """As :meth:`_pack_tid`, also while rows of the source wait to be written."""
         node = self.source.node
         if self.unpacked or node is None or FEATURE_MAINTENANCE not in node.features:
             return self.pack_tid
-        answer = await self._ask(AskPackState(self._partition))
+        answer = await self.source.ask(AskPackState(self._partition))
         tid: int = u64(answer.tid)
         return tid
 
@@ -245,9 +252,7 @@ class Fetch:
         """Write a step of the messages that came."""
         pace = self._receiver.background
         began = pace.monotonic()
-        if self._receiver.cells.state(self._partition) is None:
-            # The eraser deletes the data of the partition: no row may follow.
-            self._failure = "the cell was taken away"
+        self._look_for_cell()
         room = STEP_BYTES if pace.busy else CHUNK_BYTES
         rows = pace.rows(LENGTH)
         while self._received and rows and room > 0:
@@ -263,15 +268,28 @@ class Fetch:
             rows -= 1
         await pace.executed(began)
 
+    def _look_for_cell(self) -> None:
+        """Write no more rows if the cell is gone: the eraser deletes the data of the partition."""
+        if self._receiver.cells.state(self._partition) is None:
+            self._failure = "the cell was taken away"
+
     async def _add_blob(self, m: AddObject) -> None:
-        """Write a row when the content to which it refers is here (specification 26.17)."""
-        content = content_of(m.data)
+        """Write a row when the content to which it refers is here (specification 26.17). Raise
+        FetchFailed."""
+        checked_record(m, m.tid, self.source)  # before anybody is asked for what it refers to
+        content, receiver = content_of(m.data), self._receiver
         if content is None or not self._wanted(self._first, m.tid, m.oid):
             return
-        contents = self._receiver.contents
-        await contents.fetch(m.oid, content, self.source)
-        self._add_object(m)
-        contents.written(content)
+        here = await receiver.contents.fetch(m.oid, content, self.source)
+        try:
+            if not here:
+                if await self._ask_pack() != self._packed:
+                    raise FetchFailed(f"{self.source} was packed meanwhile")
+                receiver.contents.lost(m.oid, content)
+            self._look_for_cell()
+            self._add_object(m)
+        finally:
+            receiver.contents.written(content)
 
     async def _transactions(self) -> None:
         backend = self._backend

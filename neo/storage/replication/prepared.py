@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from neo.node.peer import Peer
-from neo.protocol.blobs import content_of
+from neo.protocol.blobs import MAGIC, PLACE, content_of
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import AddPrepared, AddPreparedObject, AskFetchPrepared
@@ -67,14 +67,16 @@ class PreparedFetch:
         self._participant.watch()
 
     async def _add_later(self, source: Peer) -> None:
-        """Fetch contents, then write the rows that refer to them (specification 26.19)."""
+        """Fetch contents, then write the rows that refer to them (specification 26.19). Raise
+        FetchFailed."""
         for m in self._later:
+            if m.ttid not in self._wanted or self._failure:
+                continue  # it ended
+            checked_record(m, ZERO_TID, source)  # before anybody is asked for what it refers to
             content = content_of(m.data)
-            if content is None or m.ttid not in self._wanted:
-                continue
-            here = await self._contents.fetch(m.oid, content, source)
-            if not here:
-                self._failure = f"the content of object {m.oid.hex()} is lost"
+            assert content is not None
+            if not await self._contents.fetch(m.oid, content, source):
+                self._failure = f"content {content} of object {m.oid.hex()} is on no node"
             self._write(source, m)
             self._contents.written(content)
 
@@ -102,7 +104,12 @@ class PreparedFetch:
     def add(self, source: Peer, message: AddPrepared | AddPreparedObject) -> None:
         """Write a row of the source, unless the fetch or the transaction ended; later, if its content is
         not here."""
-        if isinstance(message, AddPreparedObject) and not message.compression:
+        if (
+            isinstance(message, AddPreparedObject)
+            and message.data[PLACE] == MAGIC
+            and not message.compression
+            and source is self._source
+        ):
             content = content_of(message.data)
             if content is not None and not self._contents.here(content):
                 self._later.append(message)

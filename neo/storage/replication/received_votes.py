@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from neo.node.peer import Peer
 from neo.node.task import Future
-from neo.protocol.blobs import Content, content_of
+from neo.protocol.blobs import MAGIC, PLACE, Content, content_of
 from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID
@@ -126,7 +126,9 @@ class ReceivedVotes(Part):
         if rows.failure is not None:
             return  # earlier rows may still be there
         rows.oids.add(m.oid)
-        content = None if m.compression else content_of(m.data)
+        content = None
+        if m.data[PLACE] == MAGIC and not m.compression:
+            content = content_of(m.data)
         if content is None or self._contents.here(content):
             self._write(source, m, rows)
         else:
@@ -138,18 +140,19 @@ class ReceivedVotes(Part):
     ) -> None:
         """Write a row when its content is here (specification 26.19)."""
         try:
-            if not await self._contents.fetch(m.oid, content, source):
-                raise FetchFailed(f"the content of object {m.oid.hex()} is lost")
+            checked_record(m, ZERO_TID, source)  # before anybody is asked for what it refers to
+            here = await self._contents.fetch(m.oid, content, source)
         except FetchFailed as e:
-            rows.failure, rows.complete = str(e), False
+            rows.failure = str(e)
         else:
             vote, partition = self.known.get(m.ttid), self._cells.partitions.partition(m.oid)
-            if vote is not None and vote.partitions.get(partition) is rows:
+            if not here:
+                rows.failure = f"content {content} of object {m.oid.hex()} is on no node"
+            elif vote is not None and vote.partitions.get(partition) is rows:
                 self._write(source, m, rows)
-                rows.complete &= rows.failure is None
             self._contents.written(content)
-        finally:
-            rows.later -= 1
+        rows.later -= 1
+        rows.complete &= rows.failure is None
         self._look()
 
     def _write(self, source: Peer, m: AddVotedObject, rows: _Rows) -> None:
@@ -198,7 +201,8 @@ class ReceivedVotes(Part):
         """Answer when the rows are durable."""
         self.arrived(source, m.ttid, m.partition_list, fetched=False)
         if self._waits(source, m):
-            source.begin_job()
+            # Not a job of the peer, of which only few are executed at a time: votes without blobs go on,
+            # and what this node reads must not wait behind requests.
             self._background.run(self._store_later(source, message_id, m))
         else:
             self._database.answer_stored(source, message_id, AnswerStoreVoted(m.ttid))
@@ -224,8 +228,6 @@ class ReceivedVotes(Part):
             source.refuse(message_id, e.code, e.message)
         else:
             self._database.answer_stored(source, message_id, AnswerStoreVoted(m.ttid))
-        finally:
-            source.end_job()
 
     def dropped(self, source: Peer, ttid: bytes) -> None:
         """Handle NotifyAborted of an upstream node."""
@@ -263,6 +265,12 @@ class ReceivedVotes(Part):
             and oids <= rows.oids
             and rows.metadata >= metadata
         )
+
+    def failure(self, ttid: bytes, partition: int) -> str | None:
+        """Return why rows of a partition were not written, None if none was refused."""
+        vote = self.known.get(ttid)
+        rows = None if vote is None else vote.partitions.get(partition)
+        return None if rows is None else rows.failure
 
     def arriving(self, ttid: bytes, partitions: Iterable[int]) -> bool:
         """Return whether rows of one of these partitions are under way."""

@@ -87,10 +87,13 @@ class VoteFetch:
                 if not self.votes.has(m.ttid, each, oids, partition(m.ttid) == each)
             ]
 
-        for _ in range(FETCHES_MAX):
+        async def arrived() -> list[int]:
             while (lack := lacking()) and self.votes.arriving(m.ttid, lack):
                 await self.votes.changed()
-            if not lack:
+            return lack
+
+        for _ in range(FETCHES_MAX):
+            if not (lack := await arrived()):
                 break
             by_source: dict[Address, list[int]] = {}
             for each in lack:
@@ -104,9 +107,11 @@ class VoteFetch:
                     self.votes.arrived(source, m.ttid, partitions, fetched=True)
                 finally:
                     self.upstream.fetched(source)
-        if lack := lacking():
+        if lack := await arrived():
+            why = self.votes.failure(m.ttid, lack[0])
             raise ErrorAnswer(
-                ErrorCode.INCOMPLETE_TRANSACTION, f"rows are missing in partition {lack[0]}"
+                ErrorCode.INCOMPLETE_TRANSACTION,
+                why or f"rows are missing in partition {lack[0]}",
             )
 
     async def _connect(self, cluster: str, address: Address) -> Peer:
