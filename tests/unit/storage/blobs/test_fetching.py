@@ -60,9 +60,16 @@ def give(end: End, data: bytes, sent: bytes | None = None) -> int:
     return offset
 
 
-def refuse(end: End) -> None:
+def refuse(end: End, code: ErrorCode = ErrorCode.OID_NOT_FOUND) -> None:
     message_id, _ = take_question(end, AskBlob)
-    answer(end, message_id, Error(ErrorCode.OID_NOT_FOUND.value, "it is not here"))
+    answer(end, message_id, Error(code.value, "it is not here"))
+
+
+def wait_for_failure(world: World, caplog: pytest.LogCaptureFixture, why: str) -> None:
+    """Wait until a round of the replication has failed."""
+    world.wait(lambda: "not replicated yet" in caplog.text, "the round does not fail")
+    assert why in caplog.text
+    world.settle()
 
 
 def holder(world: World, nid: int) -> End:
@@ -231,16 +238,19 @@ def test_what_no_node_has_is_lost_and_asked_for_again(
     assert files(folder) == names(DATA)
 
 
-def test_a_node_that_does_not_answer_may_have_it(world: World) -> None:
+def test_a_node_that_refuses_for_now_may_have_it(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     """Specification 26.17: the round fails, and is made again."""
     _, source = begin(world)
-    message_id, _ = take_question(source, AskBlob)
-    answer(source, message_id, Error(ErrorCode.NOT_READY.value, "the operation stops"))
-    world.settle()
+    refuse(source, ErrorCode.NOT_READY)
+    wait_for_failure(world, caplog, f"content {content_of(DATA)} of object {p64(2).hex()} cannot be")
     assert not has_row(world) and lost(world) == []
 
 
-def test_a_content_that_was_packed_away_is_not_lost(world: World) -> None:
+def test_a_content_that_was_packed_away_is_not_lost(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     """Specification 10.24, 26.21: the row is not current at the source any more."""
     node = Destination(world)
     node.unfinished(12)
@@ -249,7 +259,7 @@ def test_a_content_that_was_packed_away_is_not_lost(world: World) -> None:
     node.serve(source, 0, 12, {(12, 2): record_of(DATA)})
     refuse(source)
     packed(source, 12)
-    world.settle()
+    wait_for_failure(world, caplog, "was packed meanwhile")
     assert not has_row(world) and lost(world) == []
 
 
@@ -258,7 +268,9 @@ def packed(source: End, tid: int) -> None:
     answer(source, message_id, AnswerPackState(p64(tid)))
 
 
-def test_a_row_that_was_damaged_in_transit_is_not_followed(world: World) -> None:
+def test_a_row_that_was_damaged_in_transit_is_not_followed(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     """Specification 10.9: its reference means nothing."""
     node = Destination(world)
     node.unfinished(12)
@@ -270,8 +282,9 @@ def test_a_row_that_was_damaged_in_transit_is_not_followed(world: World) -> None
     row = AddObject(p64(2), p64(12), 0, checksum, record_of(b"damaged"), None)
     source.connection.send(row, message_id)
     answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
-    world.settle()
-    assert not source.inbox and not has_row(world) and lost(world) == []
+    wait_for_failure(world, caplog, "does not match its checksum")
+    assert not any(isinstance(m, AskBlob) for _, m in source.inbox)
+    assert not has_row(world) and lost(world) == []
 
 
 def test_no_row_is_written_to_a_cell_that_was_taken_away_meanwhile(

@@ -17,8 +17,10 @@ from neo.protocol.packets import (
     FEATURE_PREPARED,
     FEATURE_SYNC,
     FEATURES,
+    AbortTransaction,
     AddObject,
     AddPreparedObject,
+    Address,
     AddVotedObject,
     AnswerBlob,
     AnswerFetchVoted,
@@ -69,15 +71,20 @@ def own(world: World) -> End:
     return backup(world)
 
 
-@pytest.fixture
-def source(world: World, own: End) -> End:
-    """A node of the upstream cluster, which sends its votes."""
-    asked = ask_voted(own, 1, sources={0: SOURCE})
+def sender(world: World, own: End, address: Address = SOURCE) -> End:
+    """Return a node of the upstream cluster, which sends its votes."""
+    asked = ask_voted(own, 1, sources={0: address})
     source = upstream(world, FEATURE_SYNC, FEATURE_BLOBS)
     message_id, _ = take_question(source, AskFetchVoted)
     answer(source, message_id, Error(ErrorCode.TID_NOT_FOUND.value, "it has ended"))
     world.wait(lambda: bool(asked), "AskVoted is not answered")
+    own.send(AbortTransaction(p64(1), []))
     return source
+
+
+@pytest.fixture
+def source(world: World, own: End) -> End:
+    return sender(world, own)
 
 
 def test_a_vote_is_stored_when_its_content_is_durable(
@@ -102,6 +109,24 @@ def test_equal_contents_are_asked_for_once(world: World, source: End) -> None:
     give(source, DATA)
     world.wait(lambda: bool(stored), "the vote is not stored")
     assert kept(world, 10) == [p64(2), p64(4)] and not source.inbox
+
+
+def test_a_transfer_that_fails_is_made_anew_for_another_row(
+    world: World, own: End, source: End
+) -> None:
+    """Specification 26.17: the nodes of its object are asked, its source first."""
+    other = sender(world, own, OTHER)
+    waiting = []
+    for ttid, each in ((10, source), (11, other)):
+        send(each, ttid, 0, row(ttid, 2, record_of(DATA)))
+        waiting.append(store_later(each, ttid, 0))
+    refuse(source, ErrorCode.NOT_READY)
+    refuse(other, ErrorCode.NOT_READY)
+    give(other, DATA)
+    world.wait(lambda: all(waiting), "a vote is not answered")
+    assert waiting[1] == [AnswerStoreVoted(p64(11))]
+    code, text = refused(waiting[0][0])
+    assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "cannot be fetched" in text
 
 
 def test_votes_that_wait_for_contents_do_not_hold_back_others(world: World, source: End) -> None:
@@ -220,10 +245,13 @@ def test_a_cell_joins_a_prepared_transaction_when_its_contents_are_durable(
     assert has_row(world)
 
 
-def test_a_prepared_transaction_without_its_content_is_not_joined(world: World) -> None:
+def test_a_prepared_transaction_without_its_content_is_not_joined(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     """Specification 26.19."""
     node = prepared_row(world)
     refuse(node.end)
+    world.wait(lambda: "is on no node" in caplog.text, "the fetch does not fail")
     world.settle()
     assert not node.master.inbox and not world.backend.prepared_rows(p64(10)).stored
     assert lost(world) == []
