@@ -35,6 +35,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python -m tests.bench $(BENCH_OPTIONS)
 	$(BIN)/python -m tests.bench.replication $(REPLICATION_OPTIONS)
 	$(BIN)/python -m tests.bench.sync $(REPLICATION_OPTIONS)
+	$(BIN)/python -m tests.bench.blobs $(REPLICATION_OPTIONS)
 
 bench-spark: $(VENV)/.installed-test
 	$(BIN)/python -m tests.bench.spark $(SPARK_OPTIONS)

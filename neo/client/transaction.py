@@ -196,6 +196,8 @@ class ClientTransaction:
     ) -> None:
         """Store an object. ``blob``: its content is sent first. Raise the errors of settle(), and of the
         blob's file."""
+        if blob is not None and oid in self.changes:
+            self.settle()  # the nodes drop the content that they were sent before
         self._change(oid, Change(kind, base, data, None, blob))
 
     def copy(self, oid: bytes, base: bytes, data_serial: bytes, kind: Kind = Kind.COPY) -> None:

@@ -70,7 +70,6 @@ OPTIONS = role_options(
         "the folder for the contents of blobs is empty on purpose: copy them from other nodes",
         flag=True,
         default=False,
-        command_line_only=True,
     ),
     Option("reset", "erase the database first", flag=True, default=False, command_line_only=True),
     Option(

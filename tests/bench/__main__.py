@@ -1,93 +1,18 @@
 """`python -m tests.bench`: measure NEO and its peers on this machine, in one run."""
 
-import argparse
-import json
-import logging
-import os
 import sys
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 
-from rich.console import Console
-
-from tests.bench.runner import run
-from tests.bench.sizes import QUICK, Sizes
+from tests.bench.command import command
+from tests.bench.figures import KINDS
+from tests.bench.runner import Suite
 from tests.bench.systems import SYSTEMS
 from tests.bench.workloads import WORKLOADS
-
-WIDTH = 160  # width of tables in a file or a pipe: six systems side by side
-
-
-def _chosen(known: dict[str, object]) -> Callable[[str], list[str]]:
-    def parse(text: str) -> list[str]:
-        names = text.split(",")
-        for name in names:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
-        return [name for name in known if name in names]
-
-    return parse
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run and print the tables. Return 1 if a figure of NEO failed; a failure of another system is a
     result."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument(
-        "--systems",
-        type=_chosen(dict(SYSTEMS)),
-        default=list(SYSTEMS),
-        help=f"comma-separated, of {', '.join(SYSTEMS)} (default: all)",
-    )
-    parser.add_argument(
-        "--only",
-        type=_chosen(dict(WORKLOADS)),
-        default=list(WORKLOADS),
-        help=f"workloads, of {', '.join(WORKLOADS)} (default: all)",
-    )
-    parser.add_argument("--rounds", type=int, default=None, help="default: 3, with --quick 1")
-    parser.add_argument(
-        "--quick", action="store_true", help="sizes that show that everything works, and no more"
-    )
-    parser.add_argument(
-        "--limit",
-        type=float,
-        metavar="SECONDS",
-        help="for one rate; what takes longer is cut short and marked "
-        f"(default {Sizes.__dataclass_fields__['seconds'].default:.0f}). An import, and what is one "
-        "transaction or object, is done as a whole",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything here")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables here")
-    parser.add_argument(
-        "--log",
-        type=Path,
-        metavar="FILE",
-        help="what the storages' clients log, warnings and worse, goes here (default: nowhere)",
-    )
-    options = parser.parse_args(arguments)
-    # Inherited by the clients, because ZEO logs a traceback for each late invalidation.
-    logging.basicConfig(filename=options.log or os.devnull)
-    sizes = QUICK if options.quick else Sizes()
-    if options.limit is not None:
-        sizes = replace(sizes, seconds=options.limit)
-    rounds = options.rounds or (1 if options.quick else 3)
-
-    progress = Console(stderr=True, highlight=False, markup=False)
-    chosen = {name: SYSTEMS[name] for name in options.systems}
-    report = run(chosen, rounds, sizes, options.only, progress.print)
-
-    if options.json is not None:
-        options.json.write_text(json.dumps(report.to_json(), indent=1, ensure_ascii=False) + "\n")
-    if options.markdown is not None:
-        options.markdown.write_text(report.markdown())
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH
-    for table in report.rich_tables():
-        console.print(table)
-    return 1 if report.errors([name for name in chosen if name.startswith("neo-")]) else 0
+    return command("python -m tests.bench", __doc__, SYSTEMS, Suite(WORKLOADS, KINDS), arguments)
 
 
 if __name__ == "__main__":

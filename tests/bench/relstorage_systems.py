@@ -103,7 +103,7 @@ class RelStorageMariaDB(System):
         return None
 
     def storage(self) -> Any:
-        options = Options(driver="MySQLdb")
+        options = Options(driver="MySQLdb", **self.options())
         adapter = MySQLAdapter(
             options=options,
             version_detector=_AsMySQL57() if self._adapted else None,
@@ -113,6 +113,10 @@ class RelStorageMariaDB(System):
             db=self._database,
         )
         return RelStorage(adapter, options=options)
+
+    def options(self) -> dict[str, Any]:
+        """Return further options of a client storage."""
+        return {}
 
     def pids(self) -> dict[str, int]:
         return {"mariadbd": self._server.pid}

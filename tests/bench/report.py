@@ -6,7 +6,7 @@ import os
 import platform
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -37,7 +37,10 @@ class Cell:
 class Report:
     """Collects figures during a run, and shows them afterwards."""
 
-    def __init__(self, systems: list[str], sizes: Sizes, rounds: int) -> None:
+    def __init__(
+        self, systems: list[str], sizes: Sizes, rounds: int, kinds: Sequence[Kind] = KINDS
+    ) -> None:
+        self._all_kinds = kinds
         self._systems = {name: {"title": name, "note": ""} for name in systems}
         self._sizes = sizes
         self._rounds = rounds
@@ -76,7 +79,7 @@ class Report:
     def _missing(self, system: str, workload: str, given: set[str]) -> list[Cell]:
         return [
             self._cells[kind.name, system]
-            for kind in KINDS
+            for kind in self._all_kinds
             if kind.workload == workload and kind.name not in given
         ]
 
@@ -139,7 +142,7 @@ class Report:
     def _kinds(self) -> list[Kind]:
         """Return the figures of the workloads that were run, in the order of the table."""
         seen = {name for name, _ in self._cells}
-        return [kind for kind in KINDS if kind.name in seen]
+        return [kind for kind in self._all_kinds if kind.name in seen]
 
     def _figure(self, kind: Kind) -> dict[str, Any]:
         return {

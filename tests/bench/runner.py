@@ -3,16 +3,24 @@
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.bench import clients, floor
-from tests.bench.figures import Memory
+from tests.bench.figures import KINDS, Kind, Memory
 from tests.bench.records import make_source
 from tests.bench.report import Report
 from tests.bench.sizes import Sizes
 from tests.bench.systems import System
-from tests.bench.workloads import WORKLOADS
+from tests.bench.workloads import WORKLOADS, Workload
 
 Say = Callable[[str], None]
+
+
+class Suite(NamedTuple):
+    """Workloads, and the figures that they yield."""
+
+    workloads: Mapping[str, Workload]
+    kinds: Sequence[Kind]
 
 
 def run(
@@ -21,13 +29,16 @@ def run(
     sizes: Sizes,
     workloads: Sequence[str],
     say: Say,
+    suite: Suite | None = None,
 ) -> Report:
     """Measure `systems` in `rounds`; each round starts with another one, to be fair to all.
 
     In a round a system is started on an empty folder, does every workload, and is stopped: no other
-    system's servers run meanwhile. The report records failures; the run goes on.
+    system's servers run meanwhile. The report records failures; the run goes on. ``suite``: default
+    is that of all storages.
     """
-    report = Report(list(systems), sizes, rounds)
+    suite = suite or Suite(WORKLOADS, KINDS)
+    report = Report(list(systems), sizes, rounds, suite.kinds)
     names = list(systems)
     with tempfile.TemporaryDirectory(prefix="neo-bench-") as top:
         source = Path(top) / "source.fs"
@@ -40,9 +51,8 @@ def run(
                 with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=top) as folder:
                     say(f"round {number + 1} of {rounds}: {name}")
                     report.add_floor(floor.measure(Path(folder), sizes))
-                    _System(name, systems[name], Path(folder), report, say).do(
-                        workloads, sizes, source
-                    )
+                    done = _System(name, systems[name], Path(folder), report, suite.workloads, say)
+                    done.do(workloads, sizes, source)
     return report
 
 
@@ -50,10 +60,16 @@ class _System:
     """One system in one round."""
 
     def __init__(
-        self, name: str, factory: Callable[[], System], folder: Path, report: Report, say: Say
+        self,
+        name: str,
+        factory: Callable[[], System],
+        folder: Path,
+        report: Report,
+        known: Mapping[str, Workload],
+        say: Say,
     ) -> None:
         self._name, self._factory, self._folder = name, factory, folder
-        self._report, self._say = report, say
+        self._report, self._known, self._say = report, known, say
         self._starts = 0
 
     def do(self, workloads: Sequence[str], sizes: Sizes, source: Path) -> None:
@@ -85,7 +101,7 @@ class _System:
         self._say(f"  {workload}")
         given = set()
         try:
-            for figure in WORKLOADS[workload](system, sizes, source):
+            for figure in self._known[workload](system, sizes, source):
                 if isinstance(figure, Memory):
                     self._report.add_memory(self._name, figure)
                 else:

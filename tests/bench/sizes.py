@@ -22,6 +22,14 @@ class Sizes:
     commit_seconds: float = 5.0
     stored: int = 100_000
     big_mb: int = 256
+    blobs: int = 1_000
+    blob_kib: int = 10
+    blob_batch: int = 100
+    blobs_medium: int = 50
+    blob_medium_mib: int = 10
+    blob_huge_mib: int = 1024
+    upload_mib: int = 256
+    upload_seconds: float = 20.0
     echoes: int = 3_000
     syncs: int = 300
     seconds: float = 60.0
@@ -46,7 +54,9 @@ def _killed_after(seconds: float) -> float:
 
 QUICK = Sizes(
     imported=100, objects=320, loads=100, threads=4, prefetched=100, commits=40, clients=4,
-    commit_seconds=0.25, stored=500, big_mb=2, echoes=200, syncs=20, seconds=5.0, whole_seconds=15.0,
+    commit_seconds=0.25, stored=500, big_mb=2, blobs=20,
+    blob_batch=5, blobs_medium=2, blob_medium_mib=1, blob_huge_mib=8, upload_mib=8, upload_seconds=0.5,
+    echoes=200, syncs=20, seconds=5.0, whole_seconds=15.0,
 )  # fmt: skip
 
 

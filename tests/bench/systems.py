@@ -77,11 +77,16 @@ class ZEOSystem(System):
         log = folder / "zeo.log"
         with log.open("wb") as output:
             self._server = subprocess.Popen(
-                [sys.executable, "-m", "ZEO.runzeo", "-f", str(folder / "Data.fs"),
-                 "-a", "{}:{}".format(*self._address), "--pid-file", str(folder / "zeo.pid")],
+                [sys.executable, "-m", "ZEO.runzeo", *self.options(folder)],
                 stdout=output, stderr=subprocess.STDOUT, cwd=folder,
             )  # fmt: skip
         _wait_for_port(self._address, self._server, log)
+
+    def options(self, folder: Path) -> list[str]:
+        """Return the options of the server."""
+        address = "{}:{}".format(*self._address)
+        pid = str(folder / "zeo.pid")
+        return ["-f", str(folder / "Data.fs"), "-a", address, "--pid-file", pid]
 
     def storage(self) -> Any:
         from ZEO.ClientStorage import ClientStorage

@@ -61,7 +61,7 @@ def commit(view: Any, records: list[tuple[bytes, bytes, bytes]]) -> bytes:
     return tid
 
 
-def _fill(system: System, count: int) -> list[bytes]:
+def fill(system: System, count: int) -> list[bytes]:
     """Store `count` new objects. Return their oids."""
     rng = random.Random(count)
     storage = system.storage()
@@ -112,7 +112,7 @@ def import_and_iterate(system: System, sizes: Sizes, source: Path) -> Results:
 
 def cold_load(system: System, sizes: Sizes, source: Path) -> Results:
     """Measure the time of one load by one thread, each of another object, with an empty cache."""
-    oids = clients.run(lambda: _fill(system, sizes.loads), sizes.seconds_max)
+    oids = clients.run(lambda: fill(system, sizes.loads), sizes.seconds_max)
 
     def load() -> list[float]:
         storage = system.storage()
@@ -122,13 +122,13 @@ def cold_load(system: System, sizes: Sizes, source: Path) -> Results:
         return samples
 
     samples = clients.run(load, sizes.seconds_max)
-    yield from _percentiles("cold_load", samples, sizes.loads)
+    yield from percentiles("cold_load", samples, sizes.loads)
 
 
 def loads(system: System, sizes: Sizes, source: Path) -> Results:
     """Measure loads per second of one client process, with 1 and with many threads, and an empty
     cache."""
-    oids = clients.run(lambda: _fill(system, sizes.objects), sizes.seconds_max)
+    oids = clients.run(lambda: fill(system, sizes.objects), sizes.seconds_max)
 
     def load(threads: int, wanted: list[bytes]) -> tuple[int, float]:
         storage = system.storage()
@@ -163,7 +163,7 @@ def loads(system: System, sizes: Sizes, source: Path) -> Results:
 
 def prefetch(system: System, sizes: Sizes, source: Path) -> Results:
     """Measure the time to prefetch many objects and to load each of them."""
-    oids = clients.run(lambda: _fill(system, sizes.prefetched), sizes.seconds_max)
+    oids = clients.run(lambda: fill(system, sizes.prefetched), sizes.seconds_max)
 
     def fetch() -> float:
         storage = system.storage()
@@ -196,7 +196,7 @@ def commits(system: System, sizes: Sizes, source: Path) -> Results:
         storage.close()
         return samples
 
-    yield from _percentiles("commit", clients.run(work, sizes.seconds_max), sizes.commits)
+    yield from percentiles("commit", clients.run(work, sizes.seconds_max), sizes.commits)
 
 
 def disjoint(system: System, sizes: Sizes, source: Path) -> Results:
@@ -217,7 +217,7 @@ def disjoint(system: System, sizes: Sizes, source: Path) -> Results:
         return count / elapsed
 
     yield Figure("disjoint_1", sum(clients.run_many(1, work, sizes.seconds_max)))
-    _need_processes(system)
+    need_processes(system)
     yield Figure("disjoint_many", sum(clients.run_many(sizes.clients, work, sizes.seconds_max)))
 
 
@@ -255,7 +255,7 @@ def counter(system: System, sizes: Sizes, source: Path) -> Results:
     expected = 0
     for name, processes in (("counter_1", 1), ("counter_many", sizes.clients)):
         if processes > 1:
-            _need_processes(system)
+            need_processes(system)
         results = clients.run_many(processes, work, sizes.seconds_max)
         expected += sum(count for count, _ in results)
         found = clients.run(value, sizes.seconds_max)
@@ -287,7 +287,7 @@ def big_transaction(system: System, sizes: Sizes, source: Path) -> Results:
     count, elapsed, rise = clients.run(work, sizes.whole_seconds_max)
     partial = count < sizes.stored
     yield Figure("big_transaction_mb_s", count * 1024 / elapsed / _MB, partial)
-    yield from _memory("big_transaction", rise, partial)
+    yield from memory_figures("big_transaction", rise, partial)
 
 
 def big_object(system: System, sizes: Sizes, source: Path) -> Results:
@@ -320,10 +320,10 @@ def big_object(system: System, sizes: Sizes, source: Path) -> Results:
 
     oid, elapsed, written = clients.run(write, sizes.whole_seconds_max)
     yield Figure("big_object_write_mb_s", len(data) / elapsed / _MB)
-    yield from _memory("big_object_write", written)
+    yield from memory_figures("big_object_write", written)
     elapsed, rise = clients.run(lambda: read(oid), sizes.whole_seconds_max)
     yield Figure("big_object_read_mb_s", len(data) / elapsed / _MB)
-    yield from _memory("big_object_read", rise)
+    yield from memory_figures("big_object_read", rise)
 
 
 def _timed(limit: Limit, function: Callable[[T], object], items: Iterable[T]) -> list[float]:
@@ -338,13 +338,15 @@ def _timed(limit: Limit, function: Callable[[T], object], items: Iterable[T]) ->
     return samples
 
 
-def _percentiles(name: str, samples: list[float], wanted: int) -> Results:
+def percentiles(name: str, samples: list[float], wanted: int) -> Results:
+    """Yield the median and the 99th percentile of samples in µs."""
     slowest = sorted(samples)[int(len(samples) * 0.99)]
     yield Figure(f"{name}_p50", statistics.median(samples), len(samples) < wanted)
     yield Figure(f"{name}_p99", slowest, len(samples) < wanted)
 
 
-def _memory(prefix: str, rise: dict[str, float], partial: bool = False) -> Results:
+def memory_figures(prefix: str, rise: dict[str, float], partial: bool = False) -> Results:
+    """Yield the memory of each process above idle, and that of the client and of the largest server."""
     servers = [value for name, value in rise.items() if name != "client"]
     yield Memory(prefix, rise, partial)
     yield Figure(f"{prefix}_client_mb", rise["client"], partial)
@@ -352,7 +354,8 @@ def _memory(prefix: str, rise: dict[str, float], partial: bool = False) -> Resul
         yield Figure(f"{prefix}_server_mb", max(servers), partial)
 
 
-def _need_processes(system: System) -> None:
+def need_processes(system: System) -> None:
+    """Raise NotApplicable if only one process can open the system."""
     if system.one_process:
         raise NotApplicable(f"only one process can open a {system.title}")
 

@@ -18,10 +18,14 @@ WRITERS = 2
 
 
 class Load:
-    """Writers in processes of their own, which are started again when they are killed."""
+    """Writers in processes of their own, which are started again when they are killed. ``module``: what
+    a writer runs."""
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
+    def __init__(
+        self, cluster: Cluster, folder: Path, module: str = "tests.faults.writer"
+    ) -> None:
         self.cluster = cluster
+        self._module = module
         self.folder = folder
         self.ledgers = [Ledger(folder, writer) for writer in range(WRITERS)]
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -35,7 +39,7 @@ class Load:
         arguments = [simple.masters, simple.name, str(writer), str(self.folder)]
         with open(self.folder / f"writer{writer}.log", "ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.writer", *arguments], stdout=log, stderr=log
+                [sys.executable, "-m", self._module, *arguments], stdout=log, stderr=log
             )
 
     def kill(self, writer: int) -> None:

@@ -1,6 +1,6 @@
 """Databases on a small disk of their own, which fills up or becomes read-only.
 
-``python -m tests.faults.small_disk FOLDER full-sqlite|full-mariadb|readonly`` mounts the disk on the
+``python -m tests.faults.small_disk FOLDER SCENARIO`` mounts the disk on the
 folder. Run it by ``unshare --mount``, so that no other process sees the disk and nothing of it is left.
 """
 
@@ -10,14 +10,18 @@ import re
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
+from shutil import disk_usage
 
 from ZODB.DB import DB
+from ZODB.POSException import POSError
 
 from neo.simple import ClusterError
+from tests.faults.contents import Made, check_folder, check_fresh, parts, put
 from tests.faults.load import Load, check
 from tests.faults.operator import DEADLINE_SECONDS
+from tests.faults.states import wait
 from tests.faults.writer import OBJECTS, prepare, values
 from tests.support.cluster import Cluster
 from tests.support.mariadb import Server
@@ -128,7 +132,40 @@ def readonly(folder: Path) -> None:
         db.close()
 
 
-SCENARIOS = {"full-sqlite": full_sqlite, "full-mariadb": full_mariadb, "readonly": readonly}
+def full_blobs(folder: Path) -> None:
+    """Upload contents that do not fit. The node goes on, and the space is free again."""
+    mount(folder, SQLITE_BYTES)
+    small = {"small": Made("small", 1000), "half": Made("half", SQLITE_BYTES // 2)}
+    settings = {"blob_dir": str(folder / "contents")}
+    with Cluster(storages=1, partitions=4, settings=settings) as cluster:
+        processes = cluster.pids()
+        with closing(DB(cluster.storage())) as db:
+            put(db, small)
+            for number in range(2):
+                before = disk_usage(folder).used
+                try:
+                    put(db, {"large": Made("large", SQLITE_BYTES)})
+                except POSError as e:
+                    print(f"{type(e).__name__}: {e}")
+                    assert re.search(r"no space|disk is full", str(e), re.IGNORECASE), e
+                else:
+                    raise AssertionError("it was stored on a disk where it does not fit")
+                wait(lambda: not parts(cluster, "storage1"), "the part stays")
+                assert disk_usage(folder).used <= before + FREE_BYTES
+                small[f"after {number}"] = Made(f"after {number}", 10_000)
+                put(db, {f"after {number}": small[f"after {number}"]})
+        check_fresh(cluster, small)
+        check_folder(cluster, "storage1")
+        assert cluster.pids() == processes
+        cluster.simple.check()
+
+
+SCENARIOS = {
+    "full-sqlite": full_sqlite,
+    "full-mariadb": full_mariadb,
+    "full-blobs": full_blobs,
+    "readonly": readonly,
+}
 
 if __name__ == "__main__":
     SCENARIOS[sys.argv[2]](Path(sys.argv[1]))

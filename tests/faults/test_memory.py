@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 import transaction
@@ -28,6 +27,7 @@ from neo.protocol.packets import (
     RequestIdentification,
 )
 from tests.faults.bad_peers import NAME, Patient
+from tests.support.memory import Process
 
 MB = 1 << 20
 OBJECT_BYTES = 5_000_000
@@ -44,22 +44,6 @@ class Big(Persistent):
 
     def __init__(self, size: int) -> None:
         self.data = os.urandom(size)
-
-
-class Process:
-    """Measures the memory of a process above that at the creation of this object."""
-
-    def __init__(self, pid: int) -> None:
-        self._folder = Path(f"/proc/{pid}")
-        (self._folder / "clear_refs").write_text("5")  # set the peak to the present value
-        self._idle = self._peak()
-
-    def _peak(self) -> int:
-        status = (self._folder / "status").read_text()
-        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
-
-    def above(self) -> int:
-        return self._peak() - self._idle
 
 
 @pytest.fixture(scope="module")
@@ -145,11 +129,10 @@ def test_strangers_that_announce_long_messages(patient: Patient, role: str) -> N
 
 
 PREFETCH = """
-import sys
-from pathlib import Path
-from neo.client import Storage
-from tests.faults.test_memory import Process
 import os
+import sys
+from neo.client import Storage
+from tests.support.memory import Process
 masters, name, *oids = sys.argv[1:]
 storage = Storage(masters, name, cache_size=10 << 20)
 storage.load(bytes(8))

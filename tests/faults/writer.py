@@ -46,6 +46,11 @@ class Ledger:
             return 0
         return int(path.read_bytes()[-20:] or 0)
 
+    @staticmethod
+    def _all(path: Path) -> list[int]:
+        data = path.read_bytes() if path.exists() else b""
+        return [int(data[place : place + 20]) for place in range(0, len(data), 20)]
+
     def attempt(self, number: int) -> None:
         self._write(self._attempted, number)
 
@@ -59,6 +64,12 @@ class Ledger:
     @property
     def acknowledged(self) -> int:
         return self._read(self._acknowledged)
+
+    def all_attempted(self) -> list[int]:
+        return self._all(self._attempted)
+
+    def all_acknowledged(self) -> list[int]:
+        return self._all(self._acknowledged)
 
 
 def prepare(storage: Any, writers: int) -> None:
@@ -101,12 +112,12 @@ def write_for_ever(db: DB, writer: int, ledger: Ledger) -> None:
             )
 
 
-def opened(masters: str, name: str) -> DB:
+def opened(masters: str, name: str, **options: Any) -> DB:
     """Open the database. Try again while the cluster is away, as an application that is restarted.
     There is no deadline here: the parent process has one."""
     while True:
         try:
-            storage = Storage(masters, name, wait_timeout=5)
+            storage = Storage(masters, name, wait_timeout=5, **options)
         except UnavailableError as e:
             print(f"not opened: {e}", flush=True)
             continue

@@ -31,8 +31,10 @@ PROBE = "progress"
 class Application:
     """A client process that runs some of the workloads' threads."""
 
-    def __init__(self, run: Run, jobs: list[tuple[Workload, int]]) -> None:
+    def __init__(self, run: Run, jobs: list[tuple[Workload, int]], place: int) -> None:
+        """``place``: the number of this process among those that run at the same time."""
         self.run = run
+        self._blob_dir = run.blob_dirs.choose(place) if run.with_blobs else None
         self.jobs = jobs
         self.process: ClientProcess = run.cluster.client()
         self.random = Random(run.world.random.getrandbits(64))
@@ -50,7 +52,8 @@ class Application:
 
     def _log(self, what: str) -> None:
         current = self.run.cluster.threads.current
-        self.run.world.log(current.name if current else self.process.name, what)
+        who = current.name if current else self.process.name
+        self.run.world.log(who, self.run.blob_dirs.hide(what))
 
     def _name(self) -> str:
         current = self.run.cluster.threads.current
@@ -75,7 +78,10 @@ class Application:
 
     def open(self) -> DB:
         """Open another database, in a thread of this process."""
-        storage = self.run.cluster.storage(self.process, **self.run.settings)
+        settings = self.run.settings
+        if self._blob_dir is not None:
+            settings = settings | {"blob_dir": self._blob_dir}
+        storage = self.run.cluster.storage(self.process, **settings)
         try:
             return DB(Recorded(storage, self.run.history, self._name, self._voted))
         except BaseException:
@@ -91,7 +97,8 @@ class Application:
 
     def _context(self, random: Random) -> Context:
         assert self._db is not None
-        return Context(self._db, random, self._log, self.open, self.process.spawn, self._sleep)
+        host = self._log, self.open, self.process.spawn, self._sleep
+        return Context(self._db, random, *host, self.run.blob_dirs.new_file)
 
     def _open(self) -> None:
         self._db = self._persist(self.open)

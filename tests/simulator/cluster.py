@@ -244,6 +244,12 @@ class Cluster:
         master = self.master_core
         return master is not None and self.packed_at(master.packs.tid)
 
+    @property
+    def swept(self) -> bool:
+        """Return whether all nodes that serve have compared their folders of contents."""
+        cores = [p.core for p in self.storages if isinstance(p.core, StorageNode)]
+        return all(core.blobs.sweep.done for core in cores if core.cluster.operational)
+
     def packed_at(self, tid: bytes) -> bool:
         """Return whether all readable cells are packed at ``tid`` or later, and no pack is left."""
         master = self.master_core

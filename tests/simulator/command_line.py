@@ -39,6 +39,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     add(
         "--scrub", type=float, help="seconds in which all copies are compared; default: by the seed"
     )
+    add("--blobs", choices=("yes", "no"), help="with blobs, or without; default: chosen by the seed")
     add("--canary", choices=sorted(CANARIES), metavar="NAME", help="plant this bug")
     add("--full-mix", action="store_true", help="with --canary: without the options it needs")
     add("--once", action="store_true", help="do not compare a second run")
@@ -85,6 +86,6 @@ def options_of(arguments: argparse.Namespace) -> Options:
     given = {
         name: getattr(arguments, name) for name in Options.__dataclass_fields__ if name != "canary"
     }
-    for name in ("backup", "sync"):
+    for name in ("backup", "sync", "blobs"):
         given[name] = {None: None, "yes": True, "no": False}[given[name]]
     return replace(options, **{name: value for name, value in given.items() if value is not None})

@@ -137,6 +137,8 @@ class ContentVolume:
     def heal(self) -> None:
         if self.own is not None:
             self.own.heal()
+        if self.owner is not None:
+            self.owner.hurry()
 
     def error(self, number: int, what: str) -> OSError:
         return OSError(number, f"{what} [{self.name}'s folder of contents]")

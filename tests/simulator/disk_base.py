@@ -9,6 +9,7 @@ from random import Random
 from neo.storage.backend.api import Backend, BackendFailure
 from neo.storage.blobs.contents import open_disk
 from neo.storage.blobs.disk import ContentDisk
+from tests.simulator.content_check import check_contents
 from tests.simulator.content_disk import SimContentDisk
 from tests.simulator.content_volume import ContentVolume
 from tests.simulator.disk_check import Rows, check_tables, contents, orphans
@@ -79,12 +80,12 @@ class SimDisk(ABC):
         self.contents = ContentVolume(world, name, self)
 
     def heal(self) -> None:
-        self.contents.heal()
         self.full = self.failing = self.unreadable = False
         if self.slow:
             self.slow = 0.0
             for sync in self.syncs:
                 sync.hurry()
+        self.contents.heal()
 
     def start_sync(self, done: Callable[[], None]) -> Sync:
         """Start a sync. ``done`` is called when what was written is durable, or the sync has failed."""
@@ -190,6 +191,8 @@ class SimDisk(ABC):
         held = self.references() if quiet else {}
         if held:
             raise Violation(f"{self.name}: data is held for no transaction: {sorted(held)[:5]}")
+        if quiet:
+            check_contents(self.tables(), self.contents)
 
     def check_pruned(self) -> None:
         """Raise Violation for any data without a reference, after the node has deleted orphans."""

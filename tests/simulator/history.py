@@ -51,6 +51,8 @@ class Attempt:
     checked: dict[bytes, bytes] = field(default_factory=dict)
     #: oid → digest of data that was stored without conflict resolution; None: deleted.
     contents: dict[bytes, bytes | None] = field(default_factory=dict)
+    #: oid → content of the blob that was stored, by hexadecimal checksum.
+    blobs: dict[bytes, str] = field(default_factory=dict)
 
 
 class Void(NamedTuple):
@@ -118,6 +120,8 @@ class History:
         self.voids: list[Void] = []
         #: (oid, serial) → digest of what a client read or stored there.
         self.contents: dict[tuple[bytes, bytes], bytes | None] = {}
+        #: (oid, serial) → content of a blob that a client read or stored there, by checksum.
+        self.blobs: dict[tuple[bytes, bytes], str] = {}
         #: The greatest tid that was acknowledged.
         self.acknowledged_tid = ZERO_TID
         #: Tids that were acknowledged, with the marks of their transactions.
@@ -155,6 +159,8 @@ class History:
             self._stored.update(attempt.stored)
         for oid, content in attempt.contents.items():
             self.seen(attempt.client, oid, tid, content)
+        for oid, checksum in attempt.blobs.items():
+            self.seen_blob(attempt.client, oid, tid, checksum)
 
     def told(self, tid: bytes) -> None:
         """Record that a client knows that all transactions up to ``tid`` are committed."""
@@ -167,6 +173,15 @@ class History:
         if known != content and not self.void(serial):
             raise self.violated(
                 f"{client} read other data of {oid.hex()} at {serial.hex()} than was seen there before"
+            )
+
+    def seen_blob(self, client: str, oid: bytes, serial: bytes, checksum: str) -> None:
+        """Record the content of a blob that was read; check that it was the same before."""
+        known = self.blobs.setdefault((oid, serial), checksum)
+        if known != checksum and not self.void(serial):
+            raise self.violated(
+                f"{client} read content {checksum[:16]} of blob {oid.hex()} at {serial.hex()}, where"
+                f" {known[:16]} was seen before"
             )
 
     def given(self, client: str, oid: bytes) -> None:
@@ -192,6 +207,11 @@ class History:
         self.contents = {
             revision: content
             for revision, content in self.contents.items()
+            if not self.void(revision[1])
+        }
+        self.blobs = {
+            revision: checksum
+            for revision, checksum in self.blobs.items()
             if not self.void(revision[1])
         }
         self._stored = {

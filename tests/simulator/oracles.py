@@ -12,6 +12,7 @@
   acknowledged to any client has a greater tid.
 * A list of transactions has exactly those in its range, each with all its records.
 * Each revision has the data that was stored there, and that was read there by any client.
+* Each blob has the content that was stored there, and that was read there by any client.
 * No oid is given twice, as long as there is one master.
 
 An oracle is a function (history, tables) that raises Violation, and a line in :data:`ORACLES`.
@@ -192,6 +193,31 @@ def check_contents(history: History, tables: Tables) -> None:
                 )
 
 
+def check_blobs(history: History, tables: Tables) -> None:
+    """Check that each blob has the content that was stored there, and every read returned it; and that
+    undo, conflict resolution and copies left no blob without one."""
+    for oid, serial in tables.bare:
+        raise Violation(f"blob {oid.hex()} at {serial.hex()} has no content")
+    for (oid, serial), checksum in history.blobs.items():
+        found = tables.blobs.get((oid, serial))
+        if (oid, serial) in tables.contents and found != checksum:
+            raise Violation(
+                f"blob {oid.hex()} at {serial.hex()} has content {_short(found)}, and"
+                f" {checksum[:16]} was read there"
+            )
+    by_mark = {mark: tid for tid, (mark, _) in tables.transactions.items()}
+    for attempt in history.attempts:
+        tid = by_mark.get(attempt.mark)
+        for oid in attempt.contents if tid is not None else ():
+            assert tid is not None
+            found, stored = tables.blobs.get((oid, tid)), attempt.blobs.get(oid)
+            if (oid, tid) in tables.contents and found != stored:
+                raise Violation(
+                    f"blob {oid.hex()} at {tid.hex()} has content {_short(found)}, and"
+                    f" {attempt.mark} stored {_short(stored)}"
+                )
+
+
 def check_oids(history: History, tables: Tables) -> None:
     """Check that a master gives no oid twice. The next master may, as long as the oid is not in use."""
     if history.given_twice and tables.masters == 1:
@@ -201,7 +227,7 @@ def check_oids(history: History, tables: Tables) -> None:
 Oracle = Callable[[History, Tables], None]
 ORACLES: tuple[Oracle, ...] = (
     *(check_transactions, check_attempts, check_reads, check_listings),
-    *(check_snapshots, check_contents, check_oids),
+    *(check_snapshots, check_contents, check_blobs, check_oids),
 )
 
 
@@ -221,6 +247,10 @@ def before_or_at(serials: list[bytes], bound: bytes) -> bytes | None:
     """Return the last revision before or at ``bound``."""
     at = bisect_left(serials, bound)
     return bound if serials[at : at + 1] == [bound] else before(serials, bound)
+
+
+def _short(checksum: str | None) -> str:
+    return "none" if checksum is None else checksum[:16]
 
 
 def _hex(tid: bytes | None) -> str:

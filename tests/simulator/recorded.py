@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ZODB.POSException import POSKeyError
@@ -13,11 +14,17 @@ from zope.interface import directlyProvides, providedBy
 from neo.client.errors import TransactionLostError
 from neo.client.scan import Order, Range, Revision, Scanner
 from neo.protocol.ids import ZERO_TID, add64, p64
+from tests.simulator.content_volume import checksum_of
 from tests.simulator.history import Attempt, History, Listing, Outcome, Read, Snapshot
 from tests.simulator.tables import digest
 
 #: Greatest number of objects per partition of a snapshot that are sought by oid: each is a request.
 SOUGHT_MAX = 50
+
+
+def file_checksum(path: str) -> str:
+    """Return the hexadecimal checksum of a file's content."""
+    return checksum_of(Path(path).read_bytes())
 
 
 class Recorded:
@@ -121,6 +128,18 @@ class Recorded:
         if found is not None:
             self._seen(oid, found[1], found[0])
         return found
+
+    def loadBlob(self, oid: bytes, serial: bytes) -> str:
+        path: str = self._storage.loadBlob(oid, serial)
+        # No other thread runs before this is read.
+        self._history.seen_blob(self._client(), oid, serial, file_checksum(path))
+        return path
+
+    def openCommittedBlobFile(self, oid: bytes, serial: bytes, blob: Any = None) -> Any:
+        file = self._storage.openCommittedBlobFile(oid, serial, blob)
+        self._history.seen_blob(self._client(), oid, serial, checksum_of(file.read()))
+        file.seek(0)
+        return file
 
     def iterator(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[Any]:
         """Return an iterator, which is recorded when it is exhausted."""
@@ -237,11 +256,42 @@ class Recorded:
     def store(self, oid: bytes, serial: bytes, data: bytes, version: str, transaction: Any) -> None:
         self._attempts[transaction].stored[oid] = serial or ZERO_TID
         self._attempts[transaction].contents[oid] = digest(data)
+        self._attempts[transaction].blobs.pop(oid, None)
         self._storage.store(oid, serial, data, version, transaction)
+
+    def storeBlob(
+        self,
+        oid: bytes,
+        oldserial: bytes,
+        data: bytes,
+        blobfilename: str,
+        version: str,
+        transaction: Any,
+    ) -> None:
+        self._attempts[transaction].stored[oid] = oldserial or ZERO_TID
+        self._attempts[transaction].contents[oid] = digest(data)
+        # The storage takes the file away.
+        self._attempts[transaction].blobs[oid] = file_checksum(blobfilename)
+        self._storage.storeBlob(oid, oldserial, data, blobfilename, version, transaction)
+
+    def restoreBlob(
+        self,
+        oid: bytes,
+        serial: bytes,
+        data: bytes,
+        blobfilename: str,
+        prev_txn: bytes | None,
+        transaction: Any,
+    ) -> None:
+        self._attempts[transaction].stored[oid] = None
+        self._attempts[transaction].contents[oid] = digest(data)
+        self._attempts[transaction].blobs[oid] = file_checksum(blobfilename)
+        self._storage.restoreBlob(oid, serial, data, blobfilename, prev_txn, transaction)
 
     def deleteObject(self, oid: bytes, serial: bytes, transaction: Any) -> None:
         self._attempts[transaction].stored[oid] = serial
         self._attempts[transaction].contents[oid] = None
+        self._attempts[transaction].blobs.pop(oid, None)
         self._storage.deleteObject(oid, serial, transaction)
 
     def restore(
@@ -255,6 +305,7 @@ class Recorded:
     ) -> None:
         self._attempts[transaction].stored[oid] = None
         self._attempts[transaction].contents[oid] = digest(data)
+        self._attempts[transaction].blobs.pop(oid, None)
         self._storage.restore(oid, serial, data, version, prev_txn, transaction)
 
     def copyTransactionsFrom(self, other: Any) -> None:
@@ -282,6 +333,7 @@ class Recorded:
         for oid in oids:
             attempt.stored[oid] = None
             attempt.contents.pop(oid, None)
+            attempt.blobs.pop(oid, None)
 
     def tpc_finish(self, transaction: Any, callback: Any = lambda tid: None) -> bytes:
         attempt = self._attempts.pop(transaction)

@@ -19,6 +19,7 @@ from neo.storage.node import StorageNode
 from tests.simulator.admin_watch import watched_administration
 from tests.simulator.applications import Application
 from tests.simulator.backup_site import BackupSite
+from tests.simulator.blob_dirs import BlobDirs
 from tests.simulator.broken_promises import BrokenPromises
 from tests.simulator.checks import Drills
 from tests.simulator.clock import Clocks
@@ -42,7 +43,7 @@ from tests.simulator.replicas import check_packed, check_replicas
 from tests.simulator.site_faults import SiteFaults
 from tests.simulator.standing import Standing
 from tests.simulator.table_watch import check_tables, watched_tables
-from tests.simulator.workloads import LATER, WORKLOADS
+from tests.simulator.workloads import LATER, WITH_BLOBS, WORKLOADS
 from tests.simulator.workloads.base import Workload
 from tests.simulator.world import World
 from tests.simulator.zodb_world import simulated_zodb
@@ -84,6 +85,7 @@ class Options:
     * ``storages``, ``replicas``, ``backup`` (a second cluster), ``sync`` (a synchronous backup), and
       ``masters`` of each cluster. With a canary the seed chooses no replicas, backup or several masters.
     * ``scrub``: period in seconds, 0 for never, which is the default with a canary
+    * ``blobs``: with the workload of blobs, and folders of contents, or without
     * ``canary``: a planted bug
     """
 
@@ -99,6 +101,7 @@ class Options:
     sync: bool | None = None
     masters: int | None = None
     scrub: float | None = None
+    blobs: bool | None = None
     canary: str | None = None
 
     def arguments(self) -> str:
@@ -117,6 +120,7 @@ class Options:
             "sync": _YES_NO[self.sync],
             "masters": self.masters,
             "scrub": self.scrub,
+            "blobs": _YES_NO[self.blobs],
             "canary": self.canary and f"{self.canary} --full-mix",
         }
         return " ".join(f"--{name} {value}" for name, value in given.items() if value is not None)
@@ -152,6 +156,9 @@ class Run:
         self.cluster.threads.preemption = random.choice([0.0, 0.01, 0.1])
         self.history = History(world)
         self.workloads = self._choose_workloads()
+        #: Whether storage nodes have folders of contents.
+        self.with_blobs = any(workload.name in WITH_BLOBS for workload in self.workloads)
+        self.blob_dirs = BlobDirs(seed)
         #: Options of the clients' storages.
         self.settings: dict[str, Any] = {
             "cache_size": random.choice([0, 2000, 20_000_000]),
@@ -194,6 +201,9 @@ class Run:
             # A separate generator, so that the other choices of the seed stay the same.
             later = Random(f"later workloads {self.world.seed}")
             names += [name for name in LATER if later.random() < LATER_CHANCE]
+        if self.options.blobs is not None:
+            names = [name for name in names if name not in WITH_BLOBS]
+            names += WITH_BLOBS if self.options.blobs else ()
         return [WORKLOADS[name](Random(random.getrandbits(64))) for name in names]
 
     # -- phases ----------------------------------------------------------------------------------
@@ -211,6 +221,7 @@ class Run:
                 simulated_zodb(self.cluster.threads),
                 self.site_faults.watching(),
                 nullcontext() if self.backup is None else self.backup.watching(),
+                self.blob_dirs.world(self.with_blobs),
             ):
                 self._execute()
         finally:
@@ -308,13 +319,13 @@ class Run:
         shares: list[list[tuple[Workload, int]]] = [[] for _ in range(count)]
         for index, job in enumerate(jobs):
             shares[index % count].append(job)
-        self.applications = [Application(self, share) for share in shares]
+        self.applications = [Application(self, share, place) for place, share in enumerate(shares)]
 
     def replace_client(self, index: int) -> None:
         """Kill a client process and start another one, which continues its work."""
         application = self.applications[index]
         application.process.kill()
-        self.applications[index] = Application(self, application.jobs)
+        self.applications[index] = Application(self, application.jobs, index)
 
     @contextmanager
     def _thinking(self, seconds: float) -> Iterator[None]:
@@ -366,6 +377,11 @@ class Run:
             application.process.kill()
         self.world.run_until(lambda: self.operator.settled, HEAL_SECONDS, "all cells are complete")
         self.world.run_until(lambda: self.cluster.packed, HEAL_SECONDS, "all cells are packed")
+        self.world.run_until(
+            lambda: all(cluster.swept for cluster in self.clusters),
+            HEAL_SECONDS,
+            "folders of contents are compared",
+        )
         if self.backup is None:
             self.world.run(QUIET_SECONDS)
             if self.cluster.scrub_seconds:
@@ -416,6 +432,7 @@ class Run:
                 mount.remount()
         for disk in self.disks.values():
             disk.close()
+        self.blob_dirs.close()
 
 
 def _replicas(options: Options, storages: int, random: Random) -> int:

@@ -94,6 +94,8 @@ def _simpler(options: Options) -> Iterator[Options]:
             yield replace(options, workloads=(name,))
     if options.backup or (options.backup is None and by_seed):
         yield replace(options, backup=False)
+    if options.blobs or (options.blobs is None and by_seed):
+        yield replace(options, blobs=False)
     for masters in (1, 3):
         if options.masters is None and by_seed or masters < (options.masters or 1):
             yield replace(options, masters=masters)

@@ -22,6 +22,8 @@ logger = logging.getLogger("neo.storage")
 
 #: Rows of a step while no client is active.
 STEP_LENGTH = 1000
+#: Pause after a sweep that could not read all of the folder.
+RETRY_SECONDS = 30.0
 
 
 class Sweep(Part):
@@ -35,6 +37,11 @@ class Sweep(Part):
         self._wanted = contents.enabled
         self._running = False
         contents.sweep = self.want
+
+    @property
+    def done(self) -> bool:
+        """Whether the folder was compared, as far as is known now."""
+        return not self._wanted and not self._running
 
     def want(self) -> None:
         """Compare the folder, again if that is in progress."""
@@ -52,21 +59,27 @@ class Sweep(Part):
             while self._wanted:
                 self._wanted = False
                 try:
-                    await self._sweep()
+                    whole = await self._sweep()
+                    if not whole:
+                        self._wanted = True
+                        await self._background.sleep(RETRY_SECONDS)
                 except BaseException:
                     self._wanted = True
                     raise
         finally:
             self._running = False
 
-    async def _sweep(self) -> None:
+    async def _sweep(self) -> bool:
+        """Compare the whole folder. Return False if a part of it could not be read."""
         await self._forget_freed()
         removed = lost = 0
+        whole = True
         for bucket in range(BUCKETS):
             try:
                 files = await self._files(bucket)
             except OSError as e:
                 logger.error("a part of the folder of contents cannot be compared: %s", e)
+                whole = False
                 continue
             needed, missing = await self._rows(bucket, set(files))
             useless = [checksum for checksum in files if checksum not in needed]
@@ -80,6 +93,7 @@ class Sweep(Part):
                 "%d contents of blobs are not in the folder of this node: they are read from other nodes",
                 lost,
             )
+        return whole
 
     async def _forget_freed(self) -> None:
         min_id: int | None = 0

@@ -214,6 +214,8 @@ class Uploads(Part):
         may, or why it may not. Raises ErrorAnswer if the content is not here and not on its way."""
         if not self._contents.enabled:
             raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, NO_FOLDER)
+        if self._contents.has(content.checksum):
+            return True
         transaction = self.transactions.get((client, ttid))
         if transaction is not None:
             own = transaction.uploads.get(oid)
@@ -229,8 +231,6 @@ class Uploads(Part):
                 return False
             if own is not None and own.failure is not None:
                 raise own.failure
-        if self._contents.has(content.checksum):
-            return True
         raise ErrorAnswer(
             ErrorCode.INCOMPLETE_TRANSACTION,
             f"object {oid.hex()} refers to content {content}, which is not on this node: send it before"
@@ -243,7 +243,10 @@ class Uploads(Part):
         if transaction is None:
             return
         for oid, upload in transaction.uploads.items():
-            if not upload.durable:
+            # An equal content, of another object, may be durable before.
+            content = upload.content
+            here = content is not None and self._contents.has(content.checksum)
+            if not here:
                 reason = "it is not complete" if upload.failure is None else upload.failure.message
                 raise ErrorAnswer(
                     ErrorCode.INCOMPLETE_TRANSACTION,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.simulator.workloads.bank import Bank, ResolvingBank
 from tests.simulator.workloads.base import Workload
 from tests.simulator.workloads.big import Big
+from tests.simulator.workloads.blobs import Blobs
 from tests.simulator.workloads.cascades import Cascades
 from tests.simulator.workloads.counters import Counters
 from tests.simulator.workloads.deadlocks import Deadlocks
@@ -22,8 +23,10 @@ from tests.simulator.workloads.visitors import Visitors
 _ALL = (
     *(Bank, Big, Counters, Deadlocks, Growth, Increments, Iteration),
     *(Pack, Phases, Records, Restore, Skew, Undo, Visitors),
-    *(Cascades, Prepared, ResolvingBank),
+    *(Cascades, Prepared, ResolvingBank, Blobs),
 )
 #: Workloads that were added when many seeds were known: a seed has them besides the others.
-LATER = (Cascades.name, ResolvingBank.name, Prepared.name)
+LATER = (Cascades.name, ResolvingBank.name, Prepared.name, Blobs.name)
+#: Workloads for which storage nodes have folders of contents.
+WITH_BLOBS = (Blobs.name,)
 WORKLOADS: dict[str, type[Workload]] = {workload.name: workload for workload in _ALL}

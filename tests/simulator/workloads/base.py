@@ -28,7 +28,8 @@ class Context:
     """The environment of a thread of a workload.
 
     ``db`` and ``storage``: those of its client process. ``open()`` opens another database in the same
-    process; ``spawn(target)`` starts another thread there.
+    process; ``spawn(target)`` starts another thread there. ``new_file(data)``: the path of a file with
+    this content, which a storage may take away.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Context:
         open: Callable[[], DB],
         spawn: Callable[[Callable[[], None]], object],
         sleep: Callable[[float], None],
+        new_file: Callable[[bytes], str],
     ) -> None:
         self.db = db
         self.random = random
@@ -46,6 +48,7 @@ class Context:
         self.open = open
         self.spawn = spawn
         self.sleep = sleep
+        self.new_file = new_file
         self.storage: Recorded = db.storage
         self._held: tuple[Any, Any] | None = None
 
