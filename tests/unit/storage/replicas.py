@@ -41,18 +41,19 @@ def storage_row(nid: int, state: NodeState = NodeState.RUNNING) -> NodeRow:
     return (NodeType.STORAGE, OTHER, nid, state, 20.0 + nid)
 
 
-def storage(world: World, master: End, nid: int) -> End:
+def storage(world: World, master: End, nid: int, *features: str) -> End:
     """Another storage node dials this one."""
     world.notify(master, storage_row(nid))
     end = world.stranger()
-    answer = identify(end, nid)
+    answer = identify(end, nid, *features)
     assert answer == AcceptIdentification(NodeType.STORAGE, 1, nid), answer
     return end
 
 
-def identify(end: End, nid: int) -> object:
+def identify(end: End, nid: int, *features: str) -> object:
+    extra = {FEATURES: [*features]} if features else {}
     answer: object = end.ask(
-        RequestIdentification(NodeType.STORAGE, nid, OTHER, "test", 20.0 + nid, {})
+        RequestIdentification(NodeType.STORAGE, nid, OTHER, "test", 20.0 + nid, extra)
     )
     return answer
 
@@ -109,7 +110,7 @@ class Destination:
         self.world.wait(lambda: bool(self.world.host.dialed), "the source is not dialed")
         source = self.world.take_dial()
         message_id, request = take_question(source, RequestIdentification)
-        extra = {FEATURES: [FEATURE_MAINTENANCE, FEATURE_PREPARED]}
+        extra = {FEATURES: [FEATURE_MAINTENANCE, FEATURE_PREPARED, *self.world.blobs]}
         assert request == RequestIdentification(NodeType.STORAGE, 1, STORAGE, "test", 1.5, extra)
         answer(source, message_id, AcceptIdentification(NodeType.STORAGE, 2, 1))
         if features:

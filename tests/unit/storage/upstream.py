@@ -35,7 +35,7 @@ def upstream(world: World, *features: str) -> End:
     world.wait(lambda: bool(world.host.dialed), "upstream is not dialed")
     source = world.take_dial()
     message_id, request = take_question(source, RequestIdentification)
-    extra = {FEATURES: [FEATURE_MAINTENANCE, FEATURE_SYNC]}
+    extra = {FEATURES: [FEATURE_MAINTENANCE, FEATURE_SYNC, *world.blobs]}
     assert request == RequestIdentification(NodeType.STORAGE, None, STORAGE, "up", 1.5, extra)
     if features:
         source.send(NotifyFeatures(list(features)))

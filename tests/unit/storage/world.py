@@ -16,6 +16,7 @@ from neo.node.peer import Peer
 from neo.protocol.enums import CellState, NodeState, NodeType
 from neo.protocol.errors import PeerError
 from neo.protocol.packets import (
+    FEATURE_BLOBS,
     AcceptIdentification,
     Address,
     CellRow,
@@ -206,6 +207,8 @@ class World:
         )
         self.backend.open()
         self.folder = ContentFolder(blob_dir, self.host.from_thread) if blob_dir else None
+        #: What the node announces to others because of the folder.
+        self.blobs = [FEATURE_BLOBS] if blob_dir else []
         try:
             open_disk(self.folder, self.backend)
         except BackendFailure:

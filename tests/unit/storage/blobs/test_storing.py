@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from neo.protocol.blobs import PIECE_BYTES, Content, content_hash, with_content
+from neo.protocol.blobs import PIECE_BYTES, with_content
 from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import p64
 from neo.protocol.packets import (
@@ -29,18 +28,12 @@ from neo.protocol.packets import (
 from neo.storage.backend.api import BackendFailure
 from neo.storage.blobs import contents
 from neo.topology.masters import RETRY_SECONDS
+from tests.unit.storage.blobs.conftest import Make
+from tests.unit.storage.blobs.contents import content_of, files, parts
 from tests.unit.storage.requests import finish, load, store_request, vote
 from tests.unit.storage.world import C1, C2, End, World, refused
 
 OID, TTID = 2, 10
-
-Make = Callable[[], World]
-
-
-def content_of(data: bytes) -> Content:
-    made = content_hash()
-    made.update(data)
-    return Content(len(data), made.digest())
 
 
 def piece(data: bytes, offset: int = 0, last: bool = True, ttid: int = TTID) -> AskStoreBlob:
@@ -69,48 +62,6 @@ def commit_blob(
 
 def read(client: End, data: bytes, offset: int = 0, length: int = PIECE_BYTES) -> Any:
     return client.ask(AskBlob(p64(OID), content_of(data).checksum, offset, length))
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "blobs"
-
-
-@pytest.fixture
-def make(tmp_path: Path, folder: Path) -> Iterator[Make]:
-    """Make the node again, after the end of the one before."""
-    worlds: list[World] = []
-
-    def make() -> World:
-        worlds.append(World(str(tmp_path / "node.sqlite"), blob_dir=str(folder)))
-        return worlds[-1]
-
-    yield make
-    for world in worlds:
-        world.close()
-
-
-@pytest.fixture
-def world(make: Make) -> World:
-    return make()
-
-
-@pytest.fixture
-def master(world: World) -> End:
-    return world.operate()
-
-
-@pytest.fixture
-def client(world: World, master: End) -> End:
-    return world.client(master)
-
-
-def files(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.glob("[0-9a-f][0-9a-f]/*"))
-
-
-def parts(folder: Path) -> list[str]:
-    return [path.name for path in folder.glob("parts/*")]
 
 
 def wait_for_files(world: World, folder: Path, *wanted: bytes) -> None:
