@@ -192,7 +192,7 @@ def test_damage_is_found_by_a_comparison_and_mended_by_another_copy() -> None:
         machine = Machine(seed)
         machine.keep()
         machine.run()
-        assert machine.volume.damage() is not None
+        assert machine.volume.damage(content().checksum.hex())
         machine.disk.verify(content(), machine.answers.append)
         found.add(type(machine.run()[0]))
         machine.volume.check_durable([content().checksum.hex()])  # excused

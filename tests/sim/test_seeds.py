@@ -15,7 +15,7 @@ import pytest
 from tests.sim.command import ROOT, SECONDS_MAX, simulate, told
 
 #: Number of new seeds, which take five to ten minutes on two cores.
-SEEDS = 250
+SEEDS = 200
 #: Seeds that have been tried often. They run twice, to compare the events.
 KNOWN = range(30_000, 30_050)
 

@@ -24,6 +24,7 @@ from neo.storage.maintenance import check, pack
 from neo.storage.node import StorageNode
 from tests.simulator.cluster import Cluster
 from tests.simulator.console import Command
+from tests.simulator.content_volume import ContentVolume
 from tests.simulator.disk_check import Rows, orphans
 from tests.simulator.operator import Operator
 from tests.simulator.planting import plant
@@ -47,6 +48,10 @@ ROUNDS_MAX = 20
 #: A node that lost its cells erases them in the background, a few rows at a time. Checked at most this
 #: often whether rows were erased, once a second.
 ERASED_LOOKS = 20
+
+
+#: Contents of a cell from which one is chosen.
+CONTENTS_MOST = 10
 
 
 class _Nobody:
@@ -196,6 +201,35 @@ class Drills:
             raise Violation(
                 f"check: {victims} are damaged in partition {partition}, found: {wrong or 'none'}"
             )
+
+    def mend_contents(self) -> None:
+        """Damage a content on one node that has a copy, and check: the node finds it, and copies it
+        anew. Raise Violation."""
+        with self._resting():
+            found = self._content_with_copy()
+            if found is None:
+                return
+            volume, name = found
+            self._cluster.world.log("drill", f"{volume.name}: {volume.damage(name)}")
+            partitions = range(len(self._master.partitions))
+            self._type(CheckReplicas(dict.fromkeys(partitions), ZERO_TID, None))
+            self._wait(lambda: name in volume.intact(), "a damaged content is copied anew")
+
+    def _content_with_copy(self) -> tuple[ContentVolume, str] | None:
+        """Return a content of a cell that another node has, too."""
+        table, found = self._master.partitions, []
+        for partition in range(len(table)):
+            nids = table.readable(partition)
+            for nid in nids if len(nids) > 1 else ():
+                core = self._storage(nid)
+                volume = self._volume(core)
+                for _, content in core.database.backend.references(partition, -1, CONTENTS_MOST):
+                    found.append((volume, content.checksum.hex()))
+        return self._random.choice(found) if found else None
+
+    def _volume(self, core: StorageNode) -> ContentVolume:
+        (name,) = [p.name for p in self._cluster.storages if p.core is core]
+        return self._cluster.disks[name].contents
 
     def _end_repair(self) -> None:
         self._wait_moving(lambda: self._operator.settled, "the cell is repaired")

@@ -157,13 +157,9 @@ class ContentVolume:
     def seconds(self, typical: float) -> float:
         return typical * (0.5 + self.random.random()) + self.health.slow * self.random.random()
 
-    def damage(self) -> str | None:
+    def damage(self, name: str) -> str:
         """Damage a content that is durable: change bytes, truncate or delete its file. Return what was
-        done, None if there is none."""
-        names = sorted(self.contents.durable)
-        if not names:
-            return None
-        name = self.random.choice(names)
+        done."""
         file = self.contents.durable[name]
         how = self.random.choice(("flip", "truncate", "delete"))
         if how == "delete" or not file.data:

@@ -388,6 +388,7 @@ class Run:
                 self.drills.scrub_and_repair()
             else:
                 self.drills.check_and_repair()
+            self.drills.mend_contents()
         backup = self.backup
         if backup is not None:
             backup.catch_up()

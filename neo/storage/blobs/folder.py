@@ -18,6 +18,7 @@ import fcntl
 import logging
 import os
 import secrets
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
@@ -37,6 +38,8 @@ THREADS = 4
 STEP_BYTES = 1 << 20
 #: Begins the names of parts of fetches, which are resumed.
 FETCH = "fetch-"
+#: Parts of fetches that nobody went on with for this time are deleted at the next start.
+FETCH_SECONDS = 7 * 86400.0
 PARTS = "parts"
 IDENTITY = "identity"
 LOCK = "lock"
@@ -177,7 +180,8 @@ class ContentFolder:
     def _clean(self) -> None:
         self._parts.mkdir(mode=0o700, exist_ok=True)
         for each in self._parts.iterdir():
-            if not each.name.startswith(FETCH):
+            is_old = each.stat().st_mtime < time.time() - FETCH_SECONDS
+            if is_old or not each.name.startswith(FETCH):
                 each.unlink(missing_ok=True)
         for bucket in range(BUCKETS):
             (self.path / f"{bucket:02x}").mkdir(mode=0o700, exist_ok=True)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from tests.simulator.canaries import (
     backup,
+    blobs,
     client,
     election,
     interrupts,
@@ -32,7 +33,7 @@ CANARIES: dict[str, Canary] = {
     canary.name: canary
     for module in (
         *(master, storage, client, replication, operation, backup, maintenance, election),
-        *(old_disks, mark, scrub, locks, interrupts, prepared, sync),
+        *(old_disks, mark, scrub, locks, interrupts, prepared, sync, blobs),
     )
     for canary in module.CANARIES
 }

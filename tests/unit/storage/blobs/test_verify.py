@@ -8,32 +8,24 @@ from pathlib import Path
 import pytest
 
 from neo.protocol.packets import AskContentState, VerifyContents
-from tests.unit.storage.blobs.test_storing import (  # noqa: F401
-    OID,
-    client,
-    commit_blob,
-    content_of,
-    folder,
-    make,
-    master,
-    world,
-)
+from tests.unit.storage.blobs.contents import content_of
+from tests.unit.storage.blobs.test_storing import OID, commit_blob
 from tests.unit.storage.world import End, World
 
 PARTITIONS = 2
 
 
-def path(folder: Path, data: bytes) -> Path:  # noqa: F811
+def path(folder: Path, data: bytes) -> Path:
     name = content_of(data).checksum.hex()
     return folder / name[:2] / name
 
 
 @pytest.mark.parametrize("damage", ["flip", "shorten", "remove"])
 def test_a_damaged_content_is_found(
-    world: World,  # noqa: F811
-    master: End,  # noqa: F811
-    client: End,  # noqa: F811
-    folder: Path,  # noqa: F811
+    world: World,
+    master: End,
+    client: End,
+    folder: Path,
     damage: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -55,9 +47,9 @@ def test_a_damaged_content_is_found(
 
 
 def test_intact_contents_are_counted(
-    world: World,  # noqa: F811
-    master: End,  # noqa: F811
-    client: End,  # noqa: F811
+    world: World,
+    master: End,
+    client: End,
 ) -> None:
     """Specification 26.23."""
     commit_blob(master, client, b"intact", 12)
