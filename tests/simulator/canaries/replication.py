@@ -192,7 +192,7 @@ CANARIES = (
         "a node that the cluster was started without forgets what it found when it is interrupted",
         "cells: replicas are not equal; commits: an acknowledged one is lost",
         _given_up_half_compared,
-        200,
+        60,
         {
             "workloads": ("bank",),
             "faults": ("forsake", "kill-server"),
@@ -200,6 +200,6 @@ CANARIES = (
             "replicas": 1,
             "masters": 1,
         },
-        first=160,
+        first=440,
     ),
 )
