@@ -590,6 +590,7 @@ class NEOStorage(ConflictResolvingStorage):
                 tid = prepared.finish(prepared.distribute)
                 if self._coordination is None:  # otherwise its thread ends it
                     self._prepared.pop(key, None)
+                    self._blobs.ended(key, tid)
                 return tid
         return self._decisions.commit(xid)
 

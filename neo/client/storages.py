@@ -70,7 +70,7 @@ class StorageConnections:
         self._connections.check_open()
         address = joined.handler.view.addresses.get(nid)
         if address is None:
-            raise ConnectionLost(f"{format_nid(nid)} is not running")
+            raise ConnectionLost(self._connections.why_lost(nid))
         handler = StorageHandler()
         name = f"{format_nid(nid)} {format_address(address)}"
         channel = self._connections.open(address, handler, name)
