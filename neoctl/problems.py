@@ -446,8 +446,8 @@ def find_content_problems(
         Problem(
             "problem",
             f"{row['nid']} lost {row['lost']:,} contents of blobs: their files are missing or damaged",
-            "look at its disk and its log; the contents are copied from other nodes that have them. If"
-            " they stay lost, restore its folder of contents from a backup",
+            "nothing, they are copied from other nodes that have them; suspect its disk; if they stay"
+            " lost: restore their files, which its log names; then: neoctl check",
         )
         for row in blobs
         if row["lost"]
@@ -462,7 +462,7 @@ def find_content_problems(
                         "problem",
                         f"{node['nid']} keeps no contents of blobs: clients cannot store blobs in its"
                         " partitions",
-                        "set its blob_dir, and start it again",
+                        "set its blob_dir and start it again",
                     )
                 )
     return found

@@ -20,6 +20,7 @@ from neoctl.verbs import Arguments, Reply, find
 from tests.sim.writing import Counter
 from tests.simulator.cluster import Cluster, Shape, Site
 from tests.simulator.console import Command
+from tests.simulator.content_volume import File
 from tests.simulator.memory_disk import MemoryDisk
 from tests.simulator.process import Process
 from tests.simulator.world import World
@@ -85,6 +86,8 @@ class Stage:
         self.admin = SimAdmin(self.cluster)
         #: Storage nodes that are not part of the cluster yet.
         self.spare: list[Process] = []
+        #: Files of contents that are missing on the first storage node.
+        self.moved: dict[str, File] = {}
         if self.up is not None:
             if sync is not None:
                 self.cluster.sync, self.up.sync_policy = True, sync

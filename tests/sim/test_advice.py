@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import pytest
@@ -36,10 +37,12 @@ from tests.sim.backup_scenes import (
     upstream_lost,
     upstream_silent,
 )
+from tests.sim.writing import BlobWriter
 from tests.simulator.clients import ClientProcess
 from tests.simulator.cluster import CLUSTER_NAME
 from tests.simulator.network import End
 from tests.simulator.process import Process
+from tests.simulator.zodb_world import simulated_zodb
 
 ROOT = Path(__file__).parents[2]
 
@@ -231,15 +234,15 @@ def cut_off() -> Stage:
 
 
 def damage(stage: Stage, process: Process) -> None:
-    """Delete all rows of partition 0 on one node."""
+    """Delete all rows of partition 0 but the last on one node: it is not behind the others."""
     core = process.core
     assert isinstance(core, StorageNode)
     backend = core.database.backend
 
     def lose() -> None:
         rows = list(backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX_TID, 100))
-        assert rows
-        backend.delete_objects(rows)
+        assert len(rows) > 1
+        backend.delete_objects(rows[:-1])
 
     process.do(lose)
     stage.cluster.damaged.add(0)
@@ -264,6 +267,46 @@ def differing_from_upstream() -> Stage:
     stage.world.run(5.0)
     damage(stage, stage.cluster.storages[0])
     stage.neoctl("check")
+    stage.world.run(5.0)
+    return stage
+
+
+def with_blob(*shape: int) -> Stage:
+    """Bring up a cluster with a blob. The client must not keep a copy of it."""
+    stage = served(*shape)
+    with TemporaryDirectory() as folder, simulated_zodb(stage.cluster.threads):
+        writer = BlobWriter(stage.cluster, folder)
+        writer.wait_commits(1)
+        writer.end()
+        writer.kill()
+    stage.world.run(5.0)
+    return stage
+
+
+def lost_content(copies: int) -> Stage:
+    """The file of a content is moved away, or cannot be read, on the first node of two."""
+    stage = with_blob(copies, 1, copies - 1)
+    volume = stage.cluster.disks[stage.cluster.storages[0].name].contents
+    (name,) = volume.contents.now
+    stage.moved[name] = volume.contents.now.pop(name)
+    if copies > 1:  # the other node cannot help before the problem is seen
+        stage.lose(stage.cluster.storages[1])
+    stage.neoctl("check")
+    stage.world.run(5.0)
+    return stage
+
+
+def without_folder() -> Stage:
+    """A node that has no copy of a blob is started without a folder."""
+    stage = with_blob(2, 2, 0)
+    process = next(
+        process
+        for process in stage.cluster.storages
+        if not stage.cluster.disks[process.name].contents.used
+    )
+    stage.cluster.disks[process.name].has_folder = False
+    process.kill()
+    process.start()
     stage.world.run(5.0)
     return stage
 
@@ -416,6 +459,10 @@ SYNC_GOES_ON = (
 NOT_IN_SYNC = (
     "mend what the reason names; if this backup is only behind: wait until it has caught up"
 )
+LOST_CONTENTS = (
+    "nothing, they are copied from other nodes that have them; suspect its disk; if they stay lost:"
+    " restore their files, which its log names; then: neoctl check"
+)
 DIFFER = "… differ: name the one to believe: neoctl check …:NODE"
 DIFFER_UPSTREAM = (
     "… differ from the upstream cluster: check that one, too; if it is right: neoctl repair …:…"
@@ -489,6 +536,9 @@ SCENES = [
     ),
     Scene(UNDECIDED, lambda: undecided(wanted=False)),
     Scene(UNDECIDED, lambda: undecided(wanted=False), otherwise=True),
+    Scene(LOST_CONTENTS, lambda: lost_content(2)),
+    Scene(LOST_CONTENTS, lambda: lost_content(1), otherwise=True),
+    Scene("set its blob_dir and start it again", without_folder),
     Scene("nothing, unless it stays so", learning),
     Scene(WAIT_VOTES, learning),
 ]
@@ -560,6 +610,18 @@ def catch_up(stage: Stage) -> None:
     wait_in_sync(stage)
 
 
+def restore_files(stage: Stage) -> None:
+    volume = stage.cluster.disks[stage.cluster.storages[0].name].contents
+    volume.contents.now.update(stage.moved)
+
+
+def set_blob_dir(stage: Stage) -> None:
+    for process in stage.cluster.storages:
+        stage.cluster.disks[process.name].has_folder = True
+        process.kill()
+    revive(stage)
+
+
 def resolve(stage: Stage) -> None:
     """Do what the resolver does about a transaction that its coordinator does not know."""
     for row in stage.neoctl("print prepared").data["prepared"]:
@@ -609,6 +671,10 @@ WORDS: dict[str, Callable[[Stage], None]] = {
     "wait until they vote": nothing,
     "wait until all is copied": nothing,
     "name the one to believe": nothing,
+    "they are copied from other nodes that have them": revive,
+    "restore their files": restore_files,
+    "which its log names": nothing,
+    "set its blob_dir and start it again": set_blob_dir,
     "run neoresolve with all databases that take part": resolve,
     "no other database has committed it": nothing,
 }

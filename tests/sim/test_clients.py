@@ -77,7 +77,7 @@ def stories(kind: str) -> list[list[str]]:
         knobs=("none",), disk="memory", masters=1, backup=False,
     )  # fmt: skip
     found = []
-    for seed in range(10):
+    for seed in range(10, 20):
         run = Run(seed, options)
         run.execute()
         story = list(run.world.story)

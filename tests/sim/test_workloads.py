@@ -61,7 +61,7 @@ def test_all_workloads_compose(seed: int) -> None:
 
 def _alone(db: DB, **given: Any) -> Context:
     """Return a context of one thread, the only user of the database."""
-    nothing: dict[str, Any] = dict.fromkeys(("log", "spawn", "sleep"), lambda _: None)
+    nothing: dict[str, Any] = dict.fromkeys(("log", "spawn", "sleep", "new_file"), lambda _: None)
     return Context(**{"db": db, "random": Random(1), "open": lambda: db} | nothing | given)
 
 

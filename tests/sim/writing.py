@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from ZODB.blob import Blob
 from ZODB.DB import DB
 
 from tests.simulator.cluster import Cluster
@@ -71,3 +72,25 @@ class Counter(Writing):
     def check(self, db: DB) -> None:
         with db.transaction() as connection:
             assert connection.root()["value"] >= self.commits
+
+
+class BlobWriter(Writing):
+    """Stores one blob."""
+
+    def __init__(self, cluster: Cluster, folder: str) -> None:
+        """``folder``: for blobs of the client."""
+        self.folder = folder
+        super().__init__(cluster)
+
+    def open(self) -> DB:
+        return DB(self.cluster.storage(self.process, wait_timeout=5.0, blob_dir=self.folder))
+
+    def step(self, db: DB) -> None:
+        with db.transaction() as connection:
+            blob = connection.root().setdefault("blob", Blob())
+            with blob.open("w") as file:
+                file.write(b"content")
+
+    def check(self, db: DB) -> None:
+        with db.transaction() as connection, connection.root()["blob"].open() as file:
+            assert file.read() == b"content"

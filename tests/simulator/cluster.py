@@ -167,7 +167,8 @@ class Cluster:
         try:
             core = StorageNode(host, settings, candidates, backend, contents)
         except BackendFailure:
-            contents.close()
+            if contents is not None:
+                contents.close()
             backend.close()
             raise
         return core

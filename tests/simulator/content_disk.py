@@ -48,14 +48,14 @@ class SimContentDisk:
 
     # -- life --------------------------------------------------------------------------------------
 
-    def open(self, identity: str | None, reset: bool = False) -> str:
+    def open(self, identity: str | None, needed: bool = True, reset: bool = False) -> str:
         volume = self._volume
         if volume.owner is not None:
             raise BackendFailure(f"{volume.name}: another process uses this folder of contents")
         if volume.health.failing or volume.health.full:
             raise BackendFailure(f"{volume.name}: the folder of contents cannot be used")
         if not reset:
-            self._check_identity(identity)
+            self._check_identity(identity, needed)
         volume.owner = self
         if reset:
             self._erase()
@@ -64,11 +64,11 @@ class SimContentDisk:
         volume.opened()
         return volume.identity
 
-    def _check_identity(self, identity: str | None) -> None:
+    def _check_identity(self, identity: str | None, needed: bool) -> None:
         """Raise BackendFailure if folder and database do not belong together. A crash may have left a
         new folder without a database that knows it."""
         volume = self._volume
-        if identity is None and not volume.contents.now:
+        if not volume.contents.now and (identity is None or not needed):
             return
         if volume.identity != identity:
             what = "is empty" if volume.identity is None else "belongs to another database"

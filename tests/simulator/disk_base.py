@@ -76,7 +76,8 @@ class SimDisk(ABC):
         self.syncs: list[Sync] = []
         self.dedup = world.chance(DEDUP_CHANCE) if dedup is None else dedup
         self._orphans: set[int] = set()
-        #: The folder of contents of this machine.
+        #: The folder of contents of this machine, and whether it is configured.
+        self.has_folder = True
         self.contents = ContentVolume(world, name, self)
 
     def heal(self) -> None:
@@ -127,13 +128,10 @@ class SimDisk(ABC):
         self.contents.check_durable(contents(rows))
         return backend
 
-    def open_contents(self, host: DiskHost) -> ContentDisk:
-        """Return the folder of contents for a new process, which opens it."""
-        return SimContentDisk(self.contents, host)
-
-    def open(self, host: DiskHost, failed: OnFailure) -> tuple[Backend, ContentDisk]:
-        """Return the open database and the open folder of a new process."""
-        backend, folder = self.open_backend(host, failed), self.open_contents(host)
+    def open(self, host: DiskHost, failed: OnFailure) -> tuple[Backend, ContentDisk | None]:
+        """Return the open database and the open folder, if there is one, of a new process."""
+        backend = self.open_backend(host, failed)
+        folder = SimContentDisk(self.contents, host) if self.has_folder else None
         try:
             open_disk(folder, backend)
         except BackendFailure:

@@ -51,12 +51,13 @@ def open_disk(disk: ContentDisk | None, backend: Backend, reset: bool = False) -
     erased. Raise BackendFailure if the folder is of another database, cannot be used, or is needed and
     not given."""
     identity = backend.get_config(IDENTITY)
+    needed = identity is not None and bool(backend.contents(b"", 1))
     if disk is None:
-        if identity is not None:
+        if needed:
             raise BackendFailure(
                 "the database has contents of blobs, which are in a folder: set blob_dir to this folder"
             )
-    elif (found := disk.open(identity, reset)) != identity:
+    elif (found := disk.open(identity, needed, reset)) != identity:
         backend.set_config(IDENTITY, found)
 
 
@@ -129,6 +130,10 @@ class Contents(Part):
         if len(self.lost) < LOST_MAX:
             self.lost[content.checksum] = content, oid
             self.on_lost()
+
+    def intact(self, checksum: bytes) -> None:
+        """Note that the file of a content matches its checksum: an operator may have restored it."""
+        self.lost.pop(checksum, None)
 
     # -- holders -----------------------------------------------------------------------------------
 

@@ -26,12 +26,14 @@ class ContentDisk(Protocol):
     their order; others may overlap.
     """
 
-    def open(self, identity: str | None, reset: bool = False) -> str:
+    def open(self, identity: str | None, needed: bool = True, reset: bool = False) -> str:
         """Lock the folder, create it if it is missing, and delete the parts of uploads. Return its
         identity, which the database keeps: random, chosen when the folder is created.
 
-        ``identity``: the one in the database, None if there is none yet. ``reset``: delete everything.
-        Raise BackendFailure if the folder belongs to another database, is in use, or cannot be used.
+        ``identity``: the one in the database, None if there is none yet. ``needed``: whether the
+        database has contents; else it accepts the identity of any folder without contents. ``reset``:
+        delete everything. Raise BackendFailure if the folder belongs to another database, is in use, or
+        cannot be used.
         """
 
     def close(self) -> None:

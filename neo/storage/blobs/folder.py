@@ -100,13 +100,14 @@ class ContentFolder:
 
     # -- life ------------------------------------------------------------------------------------
 
-    def open(self, identity: str | None, reset: bool = False) -> str:
+    def open(self, identity: str | None, needed: bool = True, reset: bool = False) -> str:
         try:
             self._lock()
             try:
                 if reset:
                     self._erase()
-                found = self._identify(identity, reset)
+                    identity = None
+                found = self._identify(identity, needed and identity is not None)
                 self._clean()
             except BaseException:
                 self._unlock()
@@ -141,7 +142,7 @@ class ContentFolder:
             os.close(self._lock_fd)
             self._lock_fd = None
 
-    def _identify(self, identity: str | None, reset: bool) -> str:
+    def _identify(self, identity: str | None, needed: bool) -> str:
         """Return the identity of the folder; create it in a new folder. Raise BackendFailure."""
         path = self.path / IDENTITY
         try:
@@ -149,24 +150,20 @@ class ContentFolder:
         except FileNotFoundError:
             found = ""
         if not found:
-            if identity is not None and not (self._fill or reset):
+            if needed and not self._fill:
                 raise BackendFailure(
                     f"the folder of contents {self.path} is empty, and the database has contents of"
                     " blobs: is the disk mounted? Restore the folder, or start once with --fetch-blobs to"
                     " have them copied from other nodes"
                 )
-            found = identity if identity is not None and not reset else secrets.token_hex(16)
+            found = identity or secrets.token_hex(16)
             self._parts.mkdir(mode=0o700, exist_ok=True)
             _write_durably(path, found)
-        elif identity is None and any(self._kept()):
-            raise BackendFailure(
-                f"the folder of contents {self.path} belongs to another database: give this node a"
-                " blob_dir of its own, or restore the database that belongs to the folder"
-            )
-        elif identity not in (None, found):
+        elif found != identity and (needed or any(self._kept())):
             raise BackendFailure(
                 f"the folder of contents {self.path} belongs to another database (identity {found}, and"
-                f" that of this database is {identity}): set blob_dir to the folder of this database"
+                f" that of this database is {identity or 'none yet'}): set blob_dir to the folder of this"
+                " database, or restore the database that belongs to the folder"
             )
         return found
 

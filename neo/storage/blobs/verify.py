@@ -39,7 +39,7 @@ class Verifier(Part):
     @property
     def left(self) -> int:
         """The number of partitions that are not compared to the end."""
-        return len(self._partitions)
+        return len(self._partitions) + self._running
 
     def verify(self, partition: int) -> None:
         """Compare the contents of a partition in the background. What is damaged is noted as lost."""
@@ -58,10 +58,10 @@ class Verifier(Part):
     async def _run(self) -> None:
         while self._partitions:
             partition = next(iter(self._partitions))
+            del self._partitions[partition]  # who asks from now on wants a new look
             count = await self._compare(partition)
             if count:
                 logger.info("%d contents of partition %d are compared", count, partition)
-            del self._partitions[partition]
         self._running = False
 
     async def _compare(self, partition: int) -> int:
@@ -86,5 +86,7 @@ class Verifier(Part):
                     await verified
                 except (OSError, ContentMismatch) as e:
                     self._contents.damaged(content, e)
+                else:
+                    self._contents.intact(content.checksum)
                 count += 1
                 await self._background.give_way(began)

@@ -18,7 +18,7 @@ from tests.simulator.planting import Canary, Patch
 
 _BLOBS = {"workloads": ("blobs",), "disk": "memory", "backup": False, "seconds": 6.0}
 _KILLS = {**_BLOBS, "faults": ("kill-server",)}
-_COPIES = {**_BLOBS, "storages": 3, "replicas": 1, "faults": ("kill-server", "tweak")}
+_COPIES = {**_BLOBS, "storages": 3, "replicas": 1, "faults": ("kill-server", "operate")}
 
 
 def _row_before_sync() -> list[Patch]:

@@ -24,7 +24,6 @@ from neo.protocol.packets import (
     AskFetchPrepared,
     AskJoinPrepared,
     AskLockInformation,
-    AskLocks,
     AskPreparedTransactions,
     AskPrepareInformation,
     AskStoreObject,
@@ -37,10 +36,10 @@ from neo.protocol.packets import (
     NotifyUnlockInformation,
     Ping,
     Pong,
-    PreparedMetadata,
     RequestIdentification,
 )
 from neo.storage.replication.fetch import LOOK_SECONDS
+from tests.unit.storage.prepared import DECIDED, META, SINCE, TEXT, XID, Prepared
 from tests.unit.storage.replicas import (
     OTHER,
     Destination,
@@ -51,63 +50,6 @@ from tests.unit.storage.replicas import (
 )
 from tests.unit.storage.requests import commit, data_of, finish, store, store_request, vote
 from tests.unit.storage.world import C2, OUT, UP, End, MakeWorld, World, refused
-
-XID, TEXT, SINCE = b"order 7", b"jim: pays", 1000.0
-META: PreparedMetadata = (b"user", b"note", b"ext", [p64(0), p64(2)])
-DECIDED: DecidedRow = (b"order 6", p64(4), None, 990.0)
-
-
-class Prepared(Destination):
-    """S1 waits for transaction 10, which is prepared, and has fetched what is committed."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self.unfinished(12, 10)
-        self.master.send(NotifyPrepared([p64(10)]))
-        self.end = self.source(FEATURE_PREPARED)
-        self.serve(self.end, 0, 12, {(12, 0): b"committed"})
-        self.begin()
-
-    def begin(self, *ttids: int) -> None:
-        """The node asks for prepared transactions."""
-        self.message_id, m = take_question(self.end, AskFetchPrepared)
-        assert (m.partition, m.ttid_list) == (0, [p64(ttid) for ttid in ttids or (10,)])
-
-    def begin_without_any(self) -> None:
-        """The node asks for the outcomes only."""
-        message_id, m = take_question(self.end, AskFetchPrepared)
-        assert m.ttid_list == []
-        answer(self.end, message_id, AnswerFetchPrepared([], []))
-
-    def mark(self, ttid: int = 10, *checks: tuple[int, int], meta: bool = True) -> None:
-        checked = [(p64(oid), p64(serial)) for oid, serial in checks]
-        metadata = META if meta else None
-        row = AddPrepared(p64(ttid), XID, SINCE, TEXT, [0, 1], metadata, checked)
-        self.end.connection.send(row, self.message_id)
-        self.end._deliver()
-
-    def row(self, ttid: int, oid: int, data: bytes | None, serial: int | None = None) -> None:
-        checksum = ZERO_HASH if data is None else sha1(data).digest()
-        source = None if serial is None else p64(serial)
-        row = AddPreparedObject(p64(ttid), p64(oid), 0, checksum, data or b"", source)
-        self.end.connection.send(row, self.message_id)
-        self.end._deliver()
-
-    def end_rows(self, *ttids: int) -> None:
-        sent = [p64(ttid) for ttid in ttids or (10,)]
-        answer(self.end, self.message_id, AnswerFetchPrepared(sent, [DECIDED]))
-
-    def join(self, *joined: int, asked: int = 10) -> None:
-        """The node asks the master whether it takes part."""
-        message_id, m = take_question(self.master, AskJoinPrepared)
-        assert (m.partition, m.ttid_list) == (0, [p64(asked)])
-        answer(self.master, message_id, AnswerJoinPrepared([p64(ttid) for ttid in joined]))
-
-    def done(self, tid: int) -> None:
-        assert self.master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(tid))
-
-    def phases(self) -> dict[bytes, str]:
-        return {ttid: phase for ttid, _, phase, _, _ in self.master.ask(AskLocks()).row_list}
 
 
 def test_a_cell_fetches_what_is_prepared_and_takes_part(world: World) -> None:

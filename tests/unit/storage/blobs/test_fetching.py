@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from neo.protocol.blobs import PIECE_BYTES, PIECES_AHEAD, with_content
+from neo.protocol.blobs import PIECE_BYTES, PIECES_AHEAD
 from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.ids import p64
 from neo.protocol.packets import (
@@ -19,7 +19,6 @@ from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     AcceptIdentification,
     AddObject,
-    AnswerBlob,
     AnswerFetchObjects,
     AnswerFetchTransactions,
     AnswerPackState,
@@ -27,7 +26,6 @@ from neo.protocol.packets import (
     AskFetchObjects,
     AskFetchTransactions,
     AskPackState,
-    Error,
     NotifyBlobDamaged,
     NotifyFeatures,
     NotifyPartitionChanges,
@@ -39,30 +37,13 @@ from neo.protocol.packets import (
 )
 from neo.storage.replication.replicator import RETRY_SECONDS
 from tests.unit.storage.blobs.contents import content_of, files, parts
+from tests.unit.storage.blobs.transfers import give, has_row, lost, names, record_of, refuse
 from tests.unit.storage.replicas import Destination, answer, storage_row, take_question
 from tests.unit.storage.upstream import SOURCE, backup, upstream
 from tests.unit.storage.world import DISCARDED, UP, End, World
 
 DATA = b"the content"
 LARGE = bytes(range(256)) * (PIECE_BYTES // 256) * 5 + b"end"
-
-
-def record_of(data: bytes) -> bytes:
-    return with_content(b"pickle", content_of(data))
-
-
-def give(end: End, data: bytes, sent: bytes | None = None) -> int:
-    """Answer the next piece, of ``sent`` if it is not ``data``; return its offset."""
-    message_id, m = take_question(end, AskBlob)
-    assert m.checksum == content_of(data).checksum
-    offset: int = m.offset
-    answer(end, message_id, AnswerBlob((sent or data)[offset : offset + m.length]))
-    return offset
-
-
-def refuse(end: End, code: ErrorCode = ErrorCode.OID_NOT_FOUND) -> None:
-    message_id, _ = take_question(end, AskBlob)
-    answer(end, message_id, Error(code.value, "it is not here"))
 
 
 def wait_for_failure(world: World, caplog: pytest.LogCaptureFixture, why: str) -> None:
@@ -82,18 +63,6 @@ def holder(world: World, nid: int) -> End:
     end.send(NotifyFeatures([FEATURE_BLOBS]))
     answer(end, message_id, Pong())
     return end
-
-
-def has_row(world: World, oid: int = 2) -> bool:
-    return world.backend.load(p64(oid), None, None) is not None
-
-
-def lost(world: World) -> list[bytes]:
-    return list(world.core.blobs.contents.lost)
-
-
-def names(*contents: bytes) -> list[str]:
-    return sorted(content_of(data).checksum.hex() for data in contents)
 
 
 def begin(world: World, data: bytes = DATA, others: bool = False) -> tuple[Destination, End]:

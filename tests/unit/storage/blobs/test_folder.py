@@ -191,6 +191,18 @@ def test_a_folder_belongs_to_one_database(path: Path) -> None:
             Disk(path).folder.open(identity)
 
 
+def test_without_contents_a_database_takes_any_folder_without_contents(path: Path) -> None:
+    made = Disk(path)
+    identity = made.folder.open("0" * 32, needed=False)
+    made.folder.close()
+    again = Disk(path)
+    assert again.folder.open("1" * 32, needed=False) == identity
+    again.add(b"x")
+    again.folder.close()
+    with pytest.raises(BackendFailure, match="belongs to another database"):
+        Disk(path).folder.open("1" * 32, needed=False)
+
+
 def test_an_empty_folder_is_accepted_only_to_be_filled(path: Path) -> None:
     with pytest.raises(BackendFailure, match="is the disk mounted"):
         Disk(path).folder.open("1" * 32)

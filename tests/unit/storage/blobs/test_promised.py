@@ -39,9 +39,18 @@ from neo.protocol.packets import (
 )
 from neo.storage.replication.vote_fetch import FETCHES_MAX
 from tests.unit.storage.blobs.contents import content_of, files, parts
-from tests.unit.storage.blobs.test_fetching import give, has_row, lost, names, record_of, refuse
-from tests.unit.storage.blobs.test_storing import commit_blob, upload
-from tests.unit.storage.blobs.test_storing import record_of as store_of
+from tests.unit.storage.blobs.transfers import (
+    commit_blob,
+    give,
+    has_row,
+    lost,
+    names,
+    record_of,
+    refuse,
+    store_of,
+    upload,
+)
+from tests.unit.storage.prepared import SINCE, TEXT, XID, Prepared
 from tests.unit.storage.replicas import MAX, OTHER, answer, storage, take_question
 from tests.unit.storage.requests import finish, vote
 from tests.unit.storage.syncing import (
@@ -55,7 +64,6 @@ from tests.unit.storage.syncing import (
     subscriber,
     vote_later,
 )
-from tests.unit.storage.test_prepared_replication import SINCE, TEXT, XID, Prepared
 from tests.unit.storage.upstream import SOURCE, backup, upstream
 from tests.unit.storage.world import End, World, refused
 

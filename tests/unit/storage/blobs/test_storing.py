@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hashlib import sha1
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,6 @@ from neo.protocol.packets import (
     AnswerBlob,
     AnswerStoreBlob,
     AnswerStoreObject,
-    AskBlob,
     AskPack,
     AskStoreBlob,
     AskStoreObject,
@@ -30,38 +28,9 @@ from neo.storage.blobs import contents
 from neo.topology.masters import RETRY_SECONDS
 from tests.unit.storage.blobs.conftest import Make
 from tests.unit.storage.blobs.contents import content_of, files, parts
-from tests.unit.storage.requests import finish, load, store_request, vote
+from tests.unit.storage.blobs.transfers import OID, TTID, commit_blob, piece, read, store_of, upload
+from tests.unit.storage.requests import commit, finish, load, store_request, vote
 from tests.unit.storage.world import C1, C2, End, World, refused
-
-OID, TTID = 2, 10
-
-
-def piece(data: bytes, offset: int = 0, last: bool = True, ttid: int = TTID) -> AskStoreBlob:
-    """A piece; the last one of a content of which ``data`` is the whole."""
-    checksum = content_of(data).checksum if last else None
-    return AskStoreBlob(p64(ttid), p64(OID), offset, data[offset:], checksum)
-
-
-def record_of(data: bytes, ttid: int = TTID, serial: int = 0) -> AskStoreObject:
-    record = with_content(b"pickle", content_of(data))
-    return store_request(ttid, OID, serial, record)
-
-
-def upload(client: End, data: bytes, ttid: int = TTID) -> None:
-    assert client.ask(piece(data, ttid=ttid)) == AnswerStoreBlob(p64(ttid), p64(OID))
-
-
-def commit_blob(
-    master: End, client: End, data: bytes, tid: int, ttid: int = TTID, serial: int = 0
-) -> None:
-    upload(client, data, ttid)
-    assert client.ask(record_of(data, ttid, serial)) == AnswerStoreObject(None)
-    vote(client, ttid, OID)
-    finish(master, ttid, tid)
-
-
-def read(client: End, data: bytes, offset: int = 0, length: int = PIECE_BYTES) -> Any:
-    return client.ask(AskBlob(p64(OID), content_of(data).checksum, offset, length))
 
 
 def wait_for_files(world: World, folder: Path, *wanted: bytes) -> None:
@@ -88,7 +57,7 @@ def test_a_content_is_a_file_before_the_last_piece_is_answered(
     assert files(folder) == [] and len(parts(folder)) == 1
     assert client.ask(piece(data, 4)) == AnswerStoreBlob(p64(TTID), p64(OID))
     assert files(folder) == [content_of(data).checksum.hex()] and parts(folder) == []
-    assert client.ask(record_of(data)) == AnswerStoreObject(None)
+    assert client.ask(store_of(data)) == AnswerStoreObject(None)
     vote(client, TTID, OID)
     finish(master, TTID, 12)
     wait_for_files(world, folder, data)
@@ -103,13 +72,13 @@ def test_a_record_waits_for_the_content_that_was_sent_before(
     """Specification 26.12."""
     data = b"x" * PIECE_BYTES
     client.ask_later(piece(data))
-    assert client.ask(record_of(data)) == AnswerStoreObject(None)
+    assert client.ask(store_of(data)) == AnswerStoreObject(None)
     assert world.backend.has_content(content_of(data).checksum)
 
 
 def test_a_record_without_its_content_is_refused(world: World, client: End) -> None:
     """Specification 26.12."""
-    code, text = refused(client.ask(record_of(b"not sent")))
+    code, text = refused(client.ask(store_of(b"not sent")))
     assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "send it before the record" in text
     assert not world.backend.has_content(content_of(b"not sent").checksum)
 
@@ -135,7 +104,7 @@ def test_a_content_that_does_not_match_is_refused_and_deleted(client: End, folde
     code, _ = refused(client.ask(wrong))
     assert code == ErrorCode.PROTOCOL_ERROR.value
     assert files(folder) == [] and parts(folder) == []
-    code, _ = refused(client.ask(record_of(b"sent")))
+    code, _ = refused(client.ask(store_of(b"sent")))
     assert code == ErrorCode.INCOMPLETE_TRANSACTION.value
 
 
@@ -164,9 +133,9 @@ def test_an_object_may_be_stored_twice_in_a_transaction(
     world: World, master: End, client: End, folder: Path
 ) -> None:
     upload(client, b"first")
-    assert client.ask(record_of(b"first")) == AnswerStoreObject(None)
+    assert client.ask(store_of(b"first")) == AnswerStoreObject(None)
     upload(client, b"second")
-    assert client.ask(record_of(b"second")) == AnswerStoreObject(None)
+    assert client.ask(store_of(b"second")) == AnswerStoreObject(None)
     vote(client, TTID, OID)
     finish(master, TTID, 12)
     wait_for_files(world, folder, b"second")
@@ -189,7 +158,7 @@ def test_an_abort_after_the_record_drops_contents(
 ) -> None:
     """Specification 26.9, 26.13."""
     upload(client, b"whole")
-    assert client.ask(record_of(b"whole")) == AnswerStoreObject(None)
+    assert client.ask(store_of(b"whole")) == AnswerStoreObject(None)
     vote(client, TTID, OID)
     client.send(AbortTransaction(p64(TTID), []))
     wait_for_files(world, folder)
@@ -225,7 +194,7 @@ def test_equal_contents_are_one_file_until_the_last_is_gone(
     upload(other, b"same", 11)
     client.send(AbortTransaction(p64(TTID), []))
     wait_for_files(world, folder, b"same")
-    assert other.ask(record_of(b"same", 11)) == AnswerStoreObject(None)
+    assert other.ask(store_of(b"same", 11)) == AnswerStoreObject(None)
 
 
 def test_a_pack_removes_files(world: World, master: End, client: End, folder: Path) -> None:
@@ -261,7 +230,7 @@ def test_a_node_without_a_folder_refuses_contents(tmp_path: Path) -> None:
     master = world.operate()
     assert FEATURE_BLOBS not in features(world, master)
     client = world.client(master, C2)
-    for request in (piece(b"x"), record_of(b"x")):
+    for request in (piece(b"x"), store_of(b"x")):
         code, text = refused(client.ask(request))
         assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "set blob_dir" in text
     code, text = refused(read(client, b"x"))
@@ -345,6 +314,20 @@ def test_a_database_with_contents_needs_its_folder(
         World(database, blob_dir=str(tmp_path / "other"))
     with pytest.raises(BackendFailure, match="belongs to another database"):
         World(str(tmp_path / "second.sqlite"), blob_dir=str(folder))
+
+
+def test_a_database_without_contents_takes_another_folder_or_none(
+    tmp_path: Path, world: World, master: End, client: End
+) -> None:
+    """Specification 26.7: so the copy of a database, which never had a blob, starts."""
+    database = str(tmp_path / "node.sqlite")
+    commit(master, client, 10, 12, 2)
+    world.close()
+    World(database).close()
+    other = World(database, blob_dir=str(tmp_path / "other"))
+    again = other.operate()
+    commit_blob(again, other.client(again), b"kept", 22, 20, 12)
+    other.close()
 
 
 def test_a_node_that_is_dropped_deletes_its_contents(

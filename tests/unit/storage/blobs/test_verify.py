@@ -9,7 +9,7 @@ import pytest
 
 from neo.protocol.packets import AskContentState, VerifyContents
 from tests.unit.storage.blobs.contents import content_of
-from tests.unit.storage.blobs.test_storing import OID, commit_blob
+from tests.unit.storage.blobs.transfers import OID, commit_blob
 from tests.unit.storage.world import End, World
 
 PARTITIONS = 2
@@ -60,3 +60,18 @@ def test_intact_contents_are_counted(
     state = master.ask(AskContentState())
     assert (state.count, state.size, state.lost, state.left) == (1, 6, 0, 0)
     assert state.free > 0
+
+
+def test_a_file_that_was_put_back_is_not_lost_any_more(
+    world: World, master: End, client: End, folder: Path
+) -> None:
+    """Specification 26.21."""
+    commit_blob(master, client, b"moved", 12)
+    file = path(folder, b"moved")
+    file.rename(folder / "elsewhere")
+    contents = world.core.blobs.contents
+    master.send(VerifyContents(OID % PARTITIONS))
+    world.wait(lambda: bool(contents.lost), "the loss is not found")
+    (folder / "elsewhere").rename(file)
+    master.send(VerifyContents(OID % PARTITIONS))
+    world.wait(lambda: not contents.lost, "it stays lost")
