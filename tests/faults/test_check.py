@@ -112,6 +112,7 @@ def test_a_copied_disk_becomes_a_node_that_gets_what_it_lacks(
     }
     if parser.has_option("storage3", "mark"):  # only with MariaDB
         parser["storage3"]["mark"] = str(tmp_path / "storage3.acknowledged")
+        parser["storage3"]["blob_dir"] = str(tmp_path / "storage3.blobs")
     conf = tmp_path / "neo.conf"
     with open(conf, "w") as file:
         parser.write(file)

@@ -98,6 +98,7 @@ def test_a_copied_disk_becomes_a_node_of_the_backup(
     }
     if parser.has_option("storage2", "mark"):  # only with MariaDB
         parser["storage2"]["mark"] = str(tmp_path / "storage2.acknowledged")
+        parser["storage2"]["blob_dir"] = str(tmp_path / "storage2.blobs")
     conf = tmp_path / "neo.conf"
     with open(conf, "w") as file:
         parser.write(file)
