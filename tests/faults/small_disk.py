@@ -136,8 +136,7 @@ def full_blobs(folder: Path) -> None:
     """Upload contents that do not fit. The node goes on, and the space is free again."""
     mount(folder, SQLITE_BYTES)
     small = {"small": Made("small", 1000), "half": Made("half", SQLITE_BYTES // 2)}
-    settings = {"blob_dir": str(folder / "contents")}
-    with Cluster(storages=1, partitions=4, settings=settings) as cluster:
+    with Cluster(storages=1, partitions=4, database=f"{folder}/storage{{n}}.sqlite") as cluster:
         processes = cluster.pids()
         with closing(DB(cluster.storage())) as db:
             put(db, small)

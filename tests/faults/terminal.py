@@ -36,13 +36,17 @@ class Terminal:
     def type(self, commands: str) -> str:
         """Execute commands. Return their output. Raise AssertionError when one of them fails."""
         assert self._shell.stdin is not None and self._shell.stdout is not None
-        self._shell.stdin.write(f"{commands}\necho did: that\n")
+        # What runs in the background keeps the output open when the shell ends.
+        ended = "trap 'echo ended: $?' EXIT"
+        self._shell.stdin.write(f"{ended}\n{commands}\necho did: that\n")
         self._shell.stdin.flush()
         said: list[str] = []
         for line in self._shell.stdout:
             if line == "did: that\n":
                 return "".join(said)
             said.append(line)
+            if line.startswith("ended: "):
+                break
         raise AssertionError(f"{commands}\n{''.join(said)}\nexit code {self._shell.wait()}")
 
     def close(self) -> None:

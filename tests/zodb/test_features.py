@@ -150,13 +150,17 @@ def test_a_copy_to_another_cluster_is_the_same(storage: NEOStorage, fleets: GetF
         db.close()
 
 
-def test_blobs_are_refused_by_a_copy(storage: NEOStorage, tmp_path: object) -> None:
+def test_blobs_are_copied_from_another_storage(storage: NEOStorage, tmp_path: object) -> None:
+    """A client without a folder of its own uses a temporary one."""
     source = ZODB.DB(FileStorage(f"{tmp_path}/a.fs", blob_dir=f"{tmp_path}/blobs"))
     with source.transaction() as connection:
         connection.root.blob = Blob(b"data")
-    with pytest.raises(NEOStorageError, match="is a blob"):
-        storage.copyTransactionsFrom(source.storage)
+    storage.copyTransactionsFrom(source.storage)
     source.close()
+    db = ZODB.DB(storage)
+    with db.transaction() as connection, connection.root.blob.open() as file:
+        assert file.read() == b"data"
+    db.close()
 
 
 # -- prefetch and cache --------------------------------------------------------------------------
