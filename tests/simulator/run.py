@@ -384,6 +384,8 @@ class Run:
         )
         if self.backup is None:
             self.world.run(QUIET_SECONDS)
+            for disk in self.cluster.disks.values():
+                disk.check_promised()
             if self.cluster.scrub_seconds:
                 self.drills.scrub_and_repair()
             else:

@@ -20,6 +20,7 @@ from neo.master.serving.admin import MAX_REPLICAS, ServeAdmin
 from neo.node import backlog, peer
 from neo.node.core import Core
 from neo.node.peer import Peer
+from neo.protocol.blobs import Content
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import AnswerObject, AskObject, Message, SetNumReplicas
@@ -90,7 +91,9 @@ def _clone_without_id() -> list[Patch]:
 
 
 def _hint_believed() -> list[Patch]:
-    def same(self: Restorer, oid: bytes, serial: bytes, data: bytes) -> bytes | None:
+    def same(
+        self: Restorer, oid: bytes, serial: bytes, data: bytes, content: Content | None
+    ) -> bytes | None:
         try:
             answer = self._replicas.read_id(oid, AskObject(oid, serial, None))
         except ErrorAnswer:
