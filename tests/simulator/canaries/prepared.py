@@ -152,7 +152,8 @@ CANARIES = (
         "history: a checked object was changed",
         _checks_not_taken_again,
         150,
-        CRASHES,
+        {**CRASHES, "storages": 1, "faults": ("kill-server",), "masters": 1, "backup": False},
+        first=30,
     ),
     Canary(
         "mark-answered-before-the-disk",
