@@ -3,6 +3,7 @@
 #   make demo [DATA=Data.fs] [DEMO_OPTIONS=--keep]   a cluster at work on real input
 #   make test [TEST_OPTIONS="-k wire"]               lint, then the whole suite (-n 3)
 #   make lint | bench | bench-spark | docs | clean
+#   make plone                                       a Plone site on a cluster, and back
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -15,7 +16,7 @@ REPLICATION_OPTIONS ?= $(filter --quick,$(BENCH_OPTIONS))
 BIN := $(VENV)/bin
 PACKAGING := setup.cfg pyproject.toml tools/install-debian.sh
 
-.PHONY: help demo test lint bench bench-spark docs clean
+.PHONY: help demo test lint bench bench-spark plone docs clean
 .DELETE_ON_ERROR:
 
 help:
@@ -37,6 +38,9 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python -m tests.bench.sync $(REPLICATION_OPTIONS)
 	$(BIN)/python -m tests.bench.blobs $(REPLICATION_OPTIONS)
 
+plone: $(VENV)-plone/.installed
+	$(VENV)-plone/bin/python -m tests.plone.story
+
 bench-spark: $(VENV)/.installed-test
 	$(BIN)/python -m tests.bench.spark $(SPARK_OPTIONS)
 
@@ -44,7 +48,7 @@ docs: $(VENV)/.installed-docs
 	$(BIN)/python tools/render_docs.py docs build/docs
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .tox
+	rm -rf $(VENV) $(VENV)-plone build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .tox
 	find neo neoctl schema tests tools -name __pycache__ -prune -exec rm -rf {} +
 
 # Wheels alone serve the demo: no compiler, no MariaDB.
@@ -63,6 +67,12 @@ $(VENV)/.installed-bench: $(VENV)/.installed-test
 
 $(VENV)/.installed-docs: $(VENV)/bin/python $(PACKAGING)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
+# Plone takes some minutes to install, and decides about versions of many packages.
+$(VENV)-plone/.installed: $(VENV)/bin/python $(PACKAGING)
+	$(PYTHON) -m venv $(VENV)-plone
+	$(VENV)-plone/bin/python -m pip install --quiet --disable-pip-version-check -e '.[plone]'
 	@touch $@
 
 $(VENV)/bin/python:

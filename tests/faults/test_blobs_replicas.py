@@ -93,7 +93,8 @@ def test_cells_with_blobs_move_to_another_node_which_is_killed_meanwhile(cluster
     cluster.simple.kill(name_of[old])
     check_fresh(cluster, contents)
     cluster.simple.restart(name_of[old])
-    wait(lambda: check_folder(cluster, name_of[old]) == 0, "the contents of dropped cells stay")
+    wait(lambda: not files(cluster, name_of[old]), "the contents of dropped cells stay")
+    assert check_folder(cluster, name_of[old]) == 0
 
 
 def test_a_backup_gets_contents_and_takes_over() -> None:

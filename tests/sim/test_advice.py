@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import pytest
@@ -37,12 +36,11 @@ from tests.sim.backup_scenes import (
     upstream_lost,
     upstream_silent,
 )
-from tests.sim.writing import BlobWriter
+from tests.sim.content_scenes import lost_content, restore_files, set_blob_dir, without_folder
 from tests.simulator.clients import ClientProcess
 from tests.simulator.cluster import CLUSTER_NAME
 from tests.simulator.network import End
 from tests.simulator.process import Process
-from tests.simulator.zodb_world import simulated_zodb
 
 ROOT = Path(__file__).parents[2]
 
@@ -267,46 +265,6 @@ def differing_from_upstream() -> Stage:
     stage.world.run(5.0)
     damage(stage, stage.cluster.storages[0])
     stage.neoctl("check")
-    stage.world.run(5.0)
-    return stage
-
-
-def with_blob(*shape: int) -> Stage:
-    """Bring up a cluster with a blob. The client must not keep a copy of it."""
-    stage = served(*shape)
-    with TemporaryDirectory() as folder, simulated_zodb(stage.cluster.threads):
-        writer = BlobWriter(stage.cluster, folder)
-        writer.wait_commits(1)
-        writer.end()
-        writer.kill()
-    stage.world.run(5.0)
-    return stage
-
-
-def lost_content(copies: int) -> Stage:
-    """The file of a content is moved away, or cannot be read, on the first node of two."""
-    stage = with_blob(copies, 1, copies - 1)
-    volume = stage.cluster.disks[stage.cluster.storages[0].name].contents
-    (name,) = volume.contents.now
-    stage.moved[name] = volume.contents.now.pop(name)
-    if copies > 1:  # the other node cannot help before the problem is seen
-        stage.lose(stage.cluster.storages[1])
-    stage.neoctl("check")
-    stage.world.run(5.0)
-    return stage
-
-
-def without_folder() -> Stage:
-    """A node that has no copy of a blob is started without a folder."""
-    stage = with_blob(2, 2, 0)
-    process = next(
-        process
-        for process in stage.cluster.storages
-        if not stage.cluster.disks[process.name].contents.used
-    )
-    stage.cluster.disks[process.name].has_folder = False
-    process.kill()
-    process.start()
     stage.world.run(5.0)
     return stage
 
@@ -608,18 +566,6 @@ def switch_on(stage: Stage) -> None:
 def catch_up(stage: Stage) -> None:
     heal(stage)
     wait_in_sync(stage)
-
-
-def restore_files(stage: Stage) -> None:
-    volume = stage.cluster.disks[stage.cluster.storages[0].name].contents
-    volume.contents.now.update(stage.moved)
-
-
-def set_blob_dir(stage: Stage) -> None:
-    for process in stage.cluster.storages:
-        stage.cluster.disks[process.name].has_folder = True
-        process.kill()
-    revive(stage)
 
 
 def resolve(stage: Stage) -> None:

@@ -156,5 +156,6 @@ CANARIES = (
         _mended_without_objects,
         40,
         QUIET,
+        first=10,
     ),
 )

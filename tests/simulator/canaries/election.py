@@ -207,6 +207,7 @@ CANARIES = (
             "faults": ("kill-master",) * 3 + ("slow-log",) * 3 + ("hand-over",),
             "storages": 1,
         },
+        first=13,
     ),
     Canary(
         "decided-before-synced",
@@ -231,6 +232,7 @@ CANARIES = (
         _old_epoch_granted,
         80,
         AWAY,
+        first=22,
     ),
     Canary(
         "no-wait-before-serving",
@@ -271,6 +273,7 @@ CANARIES = (
         _guard_forgotten,
         100,
         {**LOST_POWER, "faults": ("kill-master", "kill-server", "hand-over"), "replicas": 1},
+        first=11,
     ),
     Canary(
         "lease-of-a-minority",
@@ -295,6 +298,7 @@ CANARIES = (
         _votes_before_it_learned,
         160,
         {**THREE, "faults": ("lose-log", "move-parts", "kill-server"), "storages": 1},
+        first=11,
     ),
     Canary(
         "claimed-twice",
@@ -303,6 +307,7 @@ CANARIES = (
         _claimed_twice,
         80,
         AWAY,
+        first=12,
     ),
     Canary(
         "index-of-the-configuration",

@@ -122,6 +122,7 @@ CANARIES = (
         _locked_not_waited_for,
         100,
         MOVES | {"workloads": ("bank",)},
+        first=14,
     ),
     Canary(
         "unfinished-not-told",
@@ -200,6 +201,6 @@ CANARIES = (
             "replicas": 1,
             "masters": 1,
         },
-        first=440,
+        first=455,
     ),
 )
