@@ -111,6 +111,8 @@ class Scripted:
         self.identified = time.time()
         #: What the master announces to clients that identify from now on.
         self.features = [FEATURE_PREPARED]
+        #: The same of storage nodes.
+        self.storage_features: dict[int, list[str]] = {}
         self.storages = {
             nid: Node(self._storage_identifies(nid))
             for nid in sorted({n for row in cells for n in row})
@@ -167,6 +169,8 @@ class Scripted:
             assert (m.nid, m.id_timestamp) == (CLIENT, self.identified)
             accept = AcceptIdentification(NodeType.STORAGE, nid, m.nid)
             peer.answer(received.message_id, accept)
+            if features := self.storage_features.get(nid):
+                peer.send(NotifyFeatures(features))
 
         return identify
 
