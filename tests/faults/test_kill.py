@@ -19,7 +19,7 @@ from tests.support.cluster import Cluster
 
 ROUNDS = os.environ.get("NEO_KILL_ROUNDS")
 #: A round on MariaDB takes longer, above all when the server is killed.
-DEFAULT_ROUNDS = {"sqlite": 60, "mariadb": 20}
+DEFAULT_ROUNDS = {"sqlite": 40, "mariadb": 20}
 #: Time within which a process that comes back has usually joined again.
 JOIN_SECONDS = 0.5
 SEED = os.environ.get("NEO_KILL_SEED")

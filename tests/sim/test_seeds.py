@@ -15,7 +15,7 @@ import pytest
 from tests.sim.command import ROOT, SECONDS_MAX, simulate, told
 
 #: Number of new seeds, which take three to five minutes on two cores.
-SEEDS = 100
+SEEDS = 80
 #: Seeds that have been tried often. They run twice, to compare the events.
 KNOWN = range(30_000, 30_020)
 
