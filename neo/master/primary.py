@@ -169,11 +169,11 @@ class PrimaryMaster(Core):
             # What was finished now is acknowledged soon, and a backup that lacks it may be in sync.
             await self.sleep(left)
         await self.comparison.compare(None if memory is None else memory.least, recovery.forced)
+        settled = settle(cluster, found)
         # What storage nodes answered last made the table durable, too.
         assert cluster.partitions.ptid is not None
         cluster.served(cluster.partitions.ptid)
         self._was_operational = True
-        settled = settle(cluster, found)
         if memory is None:
             self.coordinator.backups.begin()
             self.coordinator.prepared.restore(*settled)

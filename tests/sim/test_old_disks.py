@@ -145,3 +145,21 @@ def test_seeds_with_old_disks_find_nothing_in_right_code() -> None:
     for seed in range(4):
         trial = attempt(seed, options, twice=False)
         assert trial.result is not None, trial.report(50)
+
+
+@pytest.mark.parametrize("seed", [22, 135, 176, 188])
+def test_what_is_prepared_survives_a_disk_that_lost_its_mark(seed: int) -> None:
+    """Specification 24.40. In these seeds one disk lost marks that had been acknowledged; the planted bug
+    ``lost-mark-is-believed`` looks for others."""
+    options = Options(
+        seconds=10.0,
+        faults=("old-disk", "lost-tail", "gap"),
+        workloads=("prepared",),
+        disk="memory",
+        storages=3,
+        replicas=1,
+        backup=False,
+        masters=1,
+    )
+    trial = attempt(seed, options, twice=False)
+    assert trial.result is not None, trial.report(50)

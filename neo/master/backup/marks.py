@@ -20,7 +20,7 @@ Rules:
 * a node is asked for a mark when all that the transaction may be based on is complete here: a mark is
   never based on revisions that the backup lacks, whenever it takes over;
 * a cell becomes readable when its node has all marks: one that a readable cell lacks is void when the
-  cluster takes over (specification 24.19).
+  cluster takes over (specification 24.42).
 """
 
 from __future__ import annotations

@@ -1,8 +1,17 @@
-"""Which transactions stay prepared when the cluster starts (specification 24.17 to 24.23).
+"""Which transactions stay prepared when the cluster starts (specification 24.17 to 24.23, 24.40).
 
+Theory of operation
+-------------------
 A transaction was acknowledged as prepared only if all readable cells of its partitions had its mark, and
-each mark names these partitions. So a mark that is missing in a readable cell proves that the transaction
-was not acknowledged, or that its end was.
+each mark names these partitions. So a mark that no readable cell of a partition has proves that the
+transaction was not acknowledged, or that its end was.
+
+A mark that only some of these cells have proves nothing: the others never got it, or their disks lost it.
+The transaction stays, and the cells without the mark are copied from the others, with the rows of the
+transaction. If it was not acknowledged, its coordinator does not know it, and rolls it back.
+
+Cells of a backup get and drop marks one by one, while later transactions arrive. There, and when a backup
+takes over, all readable cells must have a mark.
 """
 
 from __future__ import annotations
@@ -11,12 +20,12 @@ import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from neo.master.cluster import Cluster
+from neo.master.cluster import Cluster, left_behind
 from neo.master.commit.outcomes import Outcome
 from neo.master.commit.prepared import Survivor
 from neo.master.commit.transactions import Mark
 from neo.master.phases.memory import Memory
-from neo.protocol.ids import format_nids, format_xid
+from neo.protocol.ids import format_nid, format_nids, format_xid
 from neo.protocol.packets import AnswerPreparedTransactions
 
 logger = logging.getLogger("neo.master")
@@ -44,13 +53,16 @@ class Settled(NamedTuple):
 
 
 def settle(cluster: Cluster, found: Found) -> Settled:
-    """Return what stays prepared and what is remembered. Log what is dropped, and why. Call when the
-    partition table is that of the service: a cell that was found to be behind proves nothing."""
-    running = cluster.running_storages()
-    answers = {nid: answer for nid, answer in found.answers.items() if nid in running}
+    """Return what stays prepared and what is remembered. Log what is dropped, and why. Make cells
+    OUT_OF_DATE that lack what stays. Call when copies were compared: a cell that was found to be behind
+    proves nothing."""
+    copies = Copies(cluster)
+    answers = {nid: answer for nid, answer in found.answers.items() if nid in copies.running}
     outcomes = _outcomes(cluster, found, answers)
     survivors: dict[bytes, Survivor] = {}
-    # Of those with the same xid, the later was prepared when the earlier was aborted.
+    # The latest first. Of those with the same xid, the later was prepared when the earlier was aborted.
+    # Nodes are asked for marks in the order of their times: one that has a later mark and lacks an
+    # earlier one had ended the earlier transaction. So if no copy has both, the later one stays.
     for survivor in sorted(_marked(answers), key=lambda s: s.mark.since, reverse=True):
         xid = survivor.mark.xid
         outcome = outcomes.get(xid)
@@ -60,8 +72,10 @@ def settle(cluster: Cluster, found: Found) -> Settled:
             reason: str | None = "its xid was used again"
         elif outcome is not None and outcome.ttid >= survivor.ttid:
             reason = f"the transaction of this xid was {outcome}"
+        elif found.memory is not None or found.truncate_tid is not None:
+            reason = copies.missing(survivor)
         else:
-            reason = _missing(cluster, survivor, running)
+            reason = copies.keep(survivor)
         if reason is None:
             survivors[xid] = survivor
             outcomes.pop(xid, None)  # of an earlier transaction; its node was away when it was forgotten
@@ -72,14 +86,15 @@ def settle(cluster: Cluster, found: Found) -> Settled:
     for survivor in kept:
         name = format_xid(survivor.mark.xid)
         logger.info("transaction %s (%s) stays prepared", name, survivor.ttid.hex())
+    copies.leave_behind()
     return Settled(kept, outcomes, _partial(cluster, outcomes, answers), set(answers))
 
 
 def complete(cluster: Cluster, answers: dict[int, AnswerPreparedTransactions]) -> set[bytes]:
     """Return the ttids of the prepared transactions that all running nodes with a readable cell of their
     partitions have."""
-    running = cluster.running_storages()
-    return {s.ttid for s in _marked(answers) if _missing(cluster, s, running) is None}
+    copies = Copies(cluster)
+    return {s.ttid for s in _marked(answers) if copies.missing(s) is None}
 
 
 def _committed(ttid: bytes, outcome: Outcome | None) -> bool:
@@ -156,13 +171,63 @@ def _marked(answers: dict[int, AnswerPreparedTransactions]) -> Iterator[Survivor
         )
 
 
-def _missing(cluster: Cluster, survivor: Survivor, running: set[int]) -> str | None:
-    """Return which running nodes lack the mark in a readable cell; None if it is complete."""
-    table, partitions = cluster.partitions, survivor.mark.partitions
-    if any(partition >= len(table) for partition in partitions):
-        return f"it names partitions that do not exist; there are {len(table)}"
-    readable = {nid for partition in partitions for nid in table.readable(partition)}
-    without = (readable & running) - survivor.nodes
-    if without:
-        return f"{format_nids(without)} did not prepare it, so it was not acknowledged"
-    return None
+class Copies:
+    """The readable cells of running nodes, as (partition, nid), and those of them that are behind: they
+    lack a transaction that stays prepared."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.running = cluster.running_storages()
+        self.behind: set[tuple[int, int]] = set()
+
+    def _unknown(self, survivor: Survivor) -> str | None:
+        """Return the complaint that a mark names partitions that do not exist."""
+        count = len(self._cluster.partitions)
+        if any(partition >= count for partition in survivor.mark.partitions):
+            return f"it names partitions that do not exist; there are {count}"
+        return None
+
+    def _cells(self, partition: int) -> set[tuple[int, int]]:
+        readable = self._cluster.partitions.readable(partition)
+        return {(partition, nid) for nid in readable if nid in self.running}
+
+    def missing(self, survivor: Survivor) -> str | None:
+        """Return which nodes lack the mark in a readable cell; None if it is complete."""
+        if (unknown := self._unknown(survivor)) is not None:
+            return unknown
+        nids = {nid for p in survivor.mark.partitions for _, nid in self._cells(p)}
+        if without := nids - survivor.nodes:
+            return f"{format_nids(without)} did not prepare it, so it was not acknowledged"
+        return None
+
+    def keep(self, survivor: Survivor) -> str | None:
+        """Count the cells that lack a transaction as behind; or return why it cannot stay: a partition
+        has no copy that has it and all that stays already."""
+        if (unknown := self._unknown(survivor)) is not None:
+            return unknown
+        lacking = set()
+        for partition in sorted(survivor.mark.partitions):
+            cells = self._cells(partition)
+            having = {(partition, nid) for partition, nid in cells if nid in survivor.nodes}
+            if not having:
+                return f"no copy of partition {partition} has it, so it was not acknowledged"
+            if having <= self.behind:
+                return f"no copy of partition {partition} has it and what was prepared later"
+            lacking |= cells - having
+        self.behind |= lacking
+        return None
+
+    def leave_behind(self) -> None:
+        """Make the cells that are behind OUT_OF_DATE."""
+        rows = self._cluster.partitions.rows
+        for nid in sorted({nid for _, nid in self.behind}):
+            logger.warning(
+                "%s lacks prepared transactions that its replicas have: it was lost while they were"
+                " prepared or rolled back, or its disk went back in time. They are copied to partitions"
+                " %s",
+                format_nid(nid),
+                ", ".join(str(p) for p, other in sorted(self.behind) if other == nid),
+            )
+        self._cluster.change_partitions(
+            [(p, nid, left_behind(rows[p][nid])) for p, nid in sorted(self.behind)]
+        )

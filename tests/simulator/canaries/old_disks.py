@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from neo.master.phases import comparison
 from neo.master.phases.comparison import Comparison
+from neo.master.phases.survivors import Copies
 from neo.master.phases.tails import Lack, Tail, Verdict, judge
 from neo.protocol.ids import ZERO_TID
 from neo.storage.replication import replicator
@@ -19,6 +20,7 @@ OLD_DISKS = {
     "replicas": 1,
     "seconds": 10.0,
 }
+PREPARED = {**OLD_DISKS, "workloads": ("prepared",), "seconds": 20.0}
 
 
 def _comparison_ignored() -> list[Patch]:
@@ -53,6 +55,14 @@ def _replicated_from_the_last() -> list[Patch]:
     return [(replicator, "_begin", lambda tids: tids[-1] if tids else ZERO_TID)]
 
 
+def _lost_mark_is_believed() -> list[Patch]:
+    return [(Copies, "keep", Copies.missing)]
+
+
+def _cell_stays_without_mark() -> list[Patch]:
+    return [(Copies, "leave_behind", lambda self: None)]
+
+
 CANARIES = (
     Canary(
         "comparison-ignored",
@@ -85,5 +95,21 @@ CANARIES = (
         _replicated_from_the_last,
         30,
         OLD_DISKS,
+    ),
+    Canary(
+        "lost-mark-is-believed",
+        "a prepared transaction is dropped if one copy lacks it, though that disk may have lost it",
+        "workload: what is prepared is not listed; progress: its commit is refused for ever",
+        _lost_mark_is_believed,
+        60,
+        PREPARED,
+    ),
+    Canary(
+        "cell-stays-without-mark",
+        "a copy that lost a prepared transaction stays readable",
+        "reads, workload, cells: one copy lacks a commit",
+        _cell_stays_without_mark,
+        200,
+        PREPARED,
     ),
 )

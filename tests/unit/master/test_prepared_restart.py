@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from neo.master.phases.memory import Memory
+from neo.master.phases.survivors import Found, settle
 from neo.protocol.enums import CellState, ClusterState, NodeType
 from neo.protocol.ids import ZERO_TID, add64
 from neo.protocol.packets import (
@@ -123,19 +125,82 @@ def test_new_ids_are_later_than_what_nodes_that_are_behind_remember(
     assert again.master.cluster.tids.ttid() > late
 
 
-def test_what_a_readable_node_lacks_was_not_acknowledged(
-    world: PreparedWorld, ttid: bytes, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_one_copy_has_stays_and_the_other_copy_is_behind(
+    world: PreparedWorld, ttid: bytes, caplog: pytest.LogCaptureFixture, commit: bool
 ) -> None:
-    """Specification 24.19."""
+    """Specification 24.19, 24.40: the disk of S2 lost the mark, or S2 was never told."""
     known = marks(mark_of(ttid, [oid_of(world, 0)], [0, 1]))
     again, storages = world.restart([known, NOTHING])
+    assert survivors(storages) == [[ttid], [ttid]]
+    table = again.master.partitions
+    assert [table.state(p, 1) for p in ALL] == [UP] * 4
+    assert [table.state(p, 2) for p in ALL] == [OUT, OUT, UP, UP]
+    for storage in storages:
+        names = [type(message).__name__ for message in storage.received]
+        assert names.index("NotifyPartitionChanges") < names.index("StartOperation")
+    assert "S2 lacks prepared transactions" in caplog.text
+    assert "copied to partitions 0, 1" in caplog.text
+    again.make_ready(*storages)
+    assert states(again) == [(XID, "prepared")]
+    answer = decide(again.client(), commit)
+    if commit:
+        assert not storages[1].has(AskLockInformation)
+        lock(storages[0])
+    else:
+        for storage in storages:
+            remember(storage)
+    assert isinstance(again, PreparedWorld)
+    again.confirm(*storages)
+    assert answer.done
+
+
+def test_a_partition_of_which_no_copy_has_it_was_not_acknowledged(
+    world: PreparedWorld, ttid: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Specification 24.19: S2, with the only copies of partitions 2 and 3, was not told."""
+    rows = [[(1, UP)], [(1, UP), (2, UP)], [(2, UP)], [(2, UP)]]
+    known = marks(mark_of(ttid, [oid_of(world, 0)], [0, 1, 2]))
+    again, storages = world.restart([known, NOTHING], rows)
     assert survivors(storages) == [[], []]
+    assert again.master.partitions.row_list() == rows
     again.make_ready(*storages)
     assert states(again) == []
     assert (
-        f"prepared transaction order-7 ({ttid.hex()}) is dropped: S2 did not prepare it, so it was not"
-        " acknowledged" in caplog.text
+        f"prepared transaction order-7 ({ttid.hex()}) is dropped: no copy of partition 2 has it, so it"
+        " was not acknowledged" in caplog.text
     )
+
+
+def test_of_two_that_cannot_both_stay_the_later_does(
+    world: PreparedWorld, ttid: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Specification 24.41: S1 has the latest mark, so it ended the earlier transactions, or their mark is
+    not on its disk. The disk of S2 lost the latest. What has other partitions stays, too."""
+    late, aside = add64(ttid, 1), add64(ttid, 2)
+    known = [
+        marks(mark_of(late, [], [0], b"late", 7.0)),
+        marks(mark_of(ttid, [], [0, 1], b"early", 5.0), mark_of(aside, [], [1], b"aside", 6.0)),
+    ]
+    again, storages = world.restart(known)
+    assert survivors(storages) == [[aside, late], [aside, late]]
+    table = again.master.partitions
+    assert [(table.state(p, 1), table.state(p, 2)) for p in (0, 1)] == [(UP, OUT), (OUT, UP)]
+    assert "is dropped: no copy of partition 0 has it and what was prepared later" in caplog.text
+
+
+@pytest.mark.parametrize("takes_over", [True, False])
+def test_a_backup_keeps_only_what_all_copies_have(
+    world: PreparedWorld, ttid: bytes, takes_over: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Specification 24.42: S2 may have dropped it, because later transactions had come."""
+    answers = {1: marks(mark_of(ttid, [oid_of(world, 0)], [0, 1])), 2: NOTHING}
+    found = Found(answers, {}, *((tid(100), None) if takes_over else (None, Memory({}, frozenset()))))
+    cluster = world.master.cluster
+    before = cluster.partitions.ptid
+    assert not settle(cluster, found).survivors
+    assert cluster.partitions.ptid == before
+    assert "S2 did not prepare it, so it was not acknowledged" in caplog.text
 
 
 def test_a_mark_of_partitions_that_do_not_exist_is_dropped(
@@ -304,7 +369,7 @@ def test_outcomes_are_remembered_in_the_order_of_their_times(world: PreparedWorl
 def test_a_node_without_the_feature_is_not_asked_and_has_no_mark(
     world: PreparedWorld, ttid: bytes
 ) -> None:
-    """Specification 24.17, 24.19."""
+    """Specification 24.17, 24.19, 24.28: its program is an older one now."""
     known = marks(mark_of(ttid, [oid_of(world, 0)], ALL))
     again = MasterWorld(replicas=1)
     rows, ptid = world.master.partitions.row_list(), world.master.partitions.ptid
@@ -317,7 +382,8 @@ def test_a_node_without_the_feature_is_not_asked_and_has_no_mark(
     PreparedWorld.confirm(world, first)
     PreparedWorld.find(world, [first, second], [known, NOTHING])
     assert again.master.cluster.state is ClusterState.RUNNING
-    assert survivors([first]) == [[]]
+    assert survivors([first]) == [[ttid]]
+    assert [again.master.partitions.state(p, 2) for p in ALL] == [OUT] * 4
     assert not second.has(AskPreparedTransactions) and not second.has(NotifyPrepared)
 
 
