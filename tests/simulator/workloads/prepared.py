@@ -20,6 +20,7 @@ from ZODB.POSException import StorageError
 from ZODB.tests.MinPO import MinPO
 from ZODB.tests.StorageTestBase import zodb_pickle
 
+from neo.client.prepared import ROLLING_BACK
 from tests.simulator.workloads.base import Context, Workload
 from tests.simulator.world import Violation
 
@@ -73,9 +74,9 @@ class Prepared(Workload):
         self.accounts = random.randrange(4, 9)
         self.oids: list[bytes] = []
         self._numbers = 0
-        #: Transfers that are not settled, and the xids of those that are.
+        #: Transfers that are not settled. Of those that are, whether each xid was committed.
         self._open: list[_Transfer] = []
-        self._settled: set[bytes] = set()
+        self._settled: dict[bytes, bool] = {}
 
     def setup(self, context: Context) -> None:
         """Make the accounts. The root refers to them, lest a pack of another workload collect them."""
@@ -187,7 +188,7 @@ class Prepared(Workload):
             transfer.settled.add(xid)
         if transfer in self._open:
             self._open.remove(transfer)
-            self._settled.update(transfer.xids)
+            self._settled.update(dict.fromkeys(transfer.xids, transfer.decision))
         if context.random.random() < CONTRARY_CHANCE:
             self._contradict(context, transfer)
         elif transfer.decision and context.random.random() < FORGET_CHANCE:
@@ -206,16 +207,18 @@ class Prepared(Workload):
         raise Violation(f"{transfer.xids[0]!r} was rolled back, then committed")
 
     def _list(self, context: Context) -> None:
-        """Check that what is prepared and undecided is listed, and what is settled is not."""
+        """Check that what is prepared and undecided is listed, and what is settled is not. A rollback is
+        listed again while nodes are told of it whose disks forgot it (specification 24.23)."""
         undecided = {
             xid for transfer in self._open if transfer.decision is None for xid in transfer.prepared
         }
-        settled = set(self._settled)
-        listed = {prepared.xid for prepared in context.storage.recover()}
+        settled = dict(self._settled)
+        listed = {outcome.xid: outcome.state for outcome in context.storage.outcomes(0)}
         decided = {xid for t in self._open if t.decision is not None for xid in t.xids}
-        if missing := undecided - listed - decided - self._settled:
+        if missing := undecided - listed.keys() - decided - self._settled.keys():
             raise Violation(f"prepared: {sorted(missing)} are not listed: they were lost")
-        if risen := listed & settled:
+        told = {xid for xid in listed if listed[xid] == ROLLING_BACK and settled.get(xid) is False}
+        if risen := listed.keys() & settled.keys() - told:
             raise Violation(f"prepared: {sorted(risen)} are listed, and were settled before")
 
     def check(self, context: Context) -> None:
