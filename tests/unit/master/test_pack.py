@@ -18,7 +18,7 @@ from neo.protocol.packets import (
     StartOperation,
 )
 from tests.support.remote import Remote, error_of
-from tests.unit.master.cluster import MasterWorld, tid
+from tests.unit.master.cluster import MasterWorld, spread, tid
 
 
 def served() -> tuple[MasterWorld, list[Remote]]:
@@ -40,6 +40,14 @@ def back(world: MasterWorld, nid: int, **extra: Any) -> Remote:
     remote.take(StartOperation)
     remote.send(NotifyReady())
     return remote
+
+
+def join_backup(world: MasterWorld) -> Remote:
+    """Join the master of a backup."""
+    backup = Remote.connect(world.master)
+    extra = {"backup": b"bak", FEATURES: [FEATURE_PACK]}
+    backup.ask(RequestIdentification(NodeType.CLIENT, None, None, "test", None, extra))
+    return backup
 
 
 def refuse(storage: Remote, question: AskPack) -> None:
@@ -119,9 +127,7 @@ def test_nodes_that_know_less_than_one_that_is_back_are_asked() -> None:
 def test_a_master_tells_backups_of_packs_before_its_time() -> None:
     """Storage nodes remember packs."""
     world, (first, _) = served()
-    backup = Remote.connect(world.master)
-    extra = {"backup": b"bak", FEATURES: [FEATURE_PACK]}
-    backup.ask(RequestIdentification(NodeType.CLIENT, None, None, "test", None, extra))
+    backup = join_backup(world)
     assert not backup.has(NotifyPack)
     first.lose()
     first = back(world, 1, pack_tid=9)
@@ -129,6 +135,22 @@ def test_a_master_tells_backups_of_packs_before_its_time() -> None:
     first.lose()
     back(world, 1, pack_tid=9)
     assert not backup.has(NotifyPack), "once is enough"
+
+
+def test_a_backup_that_was_away_hears_of_a_pack_when_its_nodes_and_master_are_gone() -> None:
+    """Specification 12.5, 12.9, 12.12: a node that replaces another one is asked, too, remembers the
+    pack, and tells the next master."""
+    world, (first, second) = served()
+    second.lose()
+    world.client().ask(AskPack(tid(7)))
+    first.answer(first.take(AskPack), AnswerPack(True))
+    assert back(world, 2).take(AskPack).tid == tid(7)
+
+    again = MasterWorld()
+    again.extra = {"pack_tid": 7}
+    storage = again.storage(2, 7, spread(2), nid=2)
+    again.verify(storage, ltid=tid(50))
+    assert join_backup(again).take(NotifyPack).tid == tid(7)
 
 
 def test_a_pack_of_another_database_is_not_believed() -> None:
