@@ -71,7 +71,8 @@ class OldDisks:
         master, core = self._cluster.master_core, mount.process.core
         if master is None or not self._operator.settled:
             return False
-        if master.cluster.state is not ClusterState.RUNNING:
+        # The next master could start with an earlier table, in which the only other copy is behind.
+        if master.cluster.state is not ClusterState.RUNNING or not master.cluster.published.complete:
             return False
         if not isinstance(core, StorageNode) or mount.used is not mount.disk:
             return False
