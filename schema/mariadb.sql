@@ -107,7 +107,7 @@ CREATE TABLE IF NOT EXISTS decided (
   time DOUBLE NOT NULL
 );
 
--- Contents of blobs (specification 26): the values of data that refer to one, by its BLAKE2b checksum.
+-- Contents of blobs (specification 26): the values of data that refer to one, by its BLAKE3 checksum.
 CREATE TABLE IF NOT EXISTS content (
   data_id BIGINT UNSIGNED NOT NULL PRIMARY KEY,
   checksum BINARY(32) NOT NULL,

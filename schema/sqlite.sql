@@ -99,7 +99,7 @@ CREATE TABLE IF NOT EXISTS decided (
   time REAL NOT NULL
 ) WITHOUT ROWID;
 
--- Contents of blobs (specification 26): the values of data that refer to one, by its BLAKE2b checksum.
+-- Contents of blobs (specification 26): the values of data that refer to one, by its BLAKE3 checksum.
 CREATE TABLE IF NOT EXISTS content (
   data_id INTEGER PRIMARY KEY,
   checksum BLOB NOT NULL,

@@ -38,7 +38,7 @@ class _Digest(NamedTuple):
         if self.content is None:
             return f"{text} without content"
         size, checksum = self.content
-        return f"{text} and a content of {size} bytes with BLAKE2b {checksum.hex()[:12]}"
+        return f"{text} and a content of {size} bytes with BLAKE3 {checksum.hex()[:12]}"
 
 
 #: Errors that loading the pickle of another application may raise.

@@ -11,9 +11,10 @@ A content is a file that never changes, equal for all revisions and objects that
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple
+
+from blake3 import blake3
 
 #: Begins a reference. Random bytes, so that no record of an application ends like one.
 MAGIC: Final = b"NEO blob \x9d\x3c\x71\xe6\x0a\xd8\x55"
@@ -34,7 +35,7 @@ PLACE: Final = slice(-REFERENCE_BYTES, len(MAGIC) - REFERENCE_BYTES)
 
 
 class Content(NamedTuple):
-    """``size``: in bytes. ``checksum``: BLAKE2b, 32 bytes."""
+    """``size``: in bytes. ``checksum``: BLAKE3, 32 bytes."""
 
     size: int
     checksum: bytes
@@ -43,9 +44,9 @@ class Content(NamedTuple):
         return f"{self.checksum.hex()} ({self.size} bytes)"
 
 
-def content_hash() -> blake2b:
+def content_hash() -> blake3:
     """Return a new object that computes the checksum of a content."""
-    return blake2b(digest_size=CHECKSUM_BYTES)
+    return blake3()
 
 
 def content_of(record: bytes) -> Content | None:

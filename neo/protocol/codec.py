@@ -372,8 +372,8 @@ class Decoder:
         if waiting > self._limit:
             raise PeerError(f"message of more than {self._limit} bytes")
         looked = len(self._head)
-        new = self._recent[max(0, len(self._recent) - waiting) :]
-        self._head += new[: LIMIT_STRANGER - looked]
+        begin = max(0, len(self._recent) - waiting)
+        self._head += self._recent[begin : begin + LIMIT_STRANGER - looked]
         self._recent = b""
         if looked < HEAD_BYTES:
             check_lengths(self._head[:HEAD_BYTES], self._limit)

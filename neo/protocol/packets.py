@@ -1669,7 +1669,7 @@ class NotifyLeft(Message):
 #: it if it has a folder for contents.
 FEATURE_BLOBS = "blobs"
 
-#: BLAKE2b of a content.
+#: BLAKE3 of a content.
 ContentChecksum = Annotated[bytes, Meta(min_length=32, max_length=32)]
 
 

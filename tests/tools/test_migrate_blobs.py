@@ -233,7 +233,7 @@ def test_verify_finds_another_content(
     assert migrate(source, copy, "--verify", "--dry-run") == 1
     err = capsys.readouterr().err
     assert f"different: transaction {victim.stem}: object 0x" in err
-    assert f"and a content of {len(BIG)} bytes with BLAKE2b" in err
+    assert f"and a content of {len(BIG)} bytes with BLAKE3" in err
 
 
 def test_verify_of_blobs_needs_both_folders(source: Source, copy: Source, capsys: Capture) -> None:

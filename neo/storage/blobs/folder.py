@@ -4,15 +4,17 @@ Theory of operation
 -------------------
 Some threads execute the calls. Those for one part, and for one checksum, go to the same thread, in their
 order. A ``keep`` belongs to both: the thread of its part executes it, and a lock keeps the rename and the
-removal of one content apart. Hashing and input and output release the
-interpreter, so that pieces of several transfers, and the loop, go on at the same time.
+removal of one content apart. Hashing and input and output release the interpreter, so that pieces of
+several transfers, and the loop, go on at the same time.
 
-A content becomes durable in this order: its bytes are synced, its part is renamed, the folder of its new
-name is synced. What is renamed is complete.
+The kernel writes the bytes of a part to the disk while more of them come. A content becomes durable in
+this order: its bytes are synced, its part is renamed, the folder of its new name is synced. What is
+renamed is complete.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import logging
@@ -21,10 +23,11 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from hashlib import blake2b
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
+
+from blake3 import blake3
 
 from neo.protocol.blobs import Content, content_hash
 from neo.storage.backend.api import BackendFailure, Schedule
@@ -36,6 +39,9 @@ logger = logging.getLogger("neo.storage")
 THREADS = 4
 #: Bytes that are read together to compute a checksum.
 STEP_BYTES = 1 << 20
+#: Bytes of a part that are not on their way to the disk. So the sync at its end finds little to write,
+#: and the syncs of the database, which share the disk, never wait for a whole content.
+WRITE_BACK_BYTES = 8 << 20
 #: Begins the names of parts of fetches, which are resumed.
 FETCH = "fetch-"
 #: Parts of fetches that nobody went on with for this time are deleted at the next start.
@@ -44,18 +50,35 @@ PARTS = "parts"
 IDENTITY = "identity"
 LOCK = "lock"
 
+_sync_file_range = ctypes.CDLL(None, use_errno=True).sync_file_range
+_sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+_WAIT_BEFORE, _WRITE = 1, 2  # its flags
+
+#: Of file systems that do not know the call: the sync at the end writes everything.
+_NO_WRITE_BACK = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _Part:
     """A part that is being received. Used by one thread."""
 
-    __slots__ = ("fd", "hash", "size")
+    __slots__ = ("fd", "hash", "size", "_written_back")
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.hash = content_hash()
         self.size = 0
+        self._written_back = 0
+
+    def write_back(self) -> None:
+        """Have the kernel write what was appended, when it is WRITE_BACK_BYTES, once it has written what
+        came before. Raise OSError of an earlier write: the sync at the end would not tell it again."""
+        length = self.size - self._written_back
+        if length >= WRITE_BACK_BYTES:
+            before = max(0, self._written_back - WRITE_BACK_BYTES)
+            _sync_range(self.fd, before, self._written_back - before, _WAIT_BEFORE)
+            _sync_range(self.fd, self._written_back, length, _WRITE)
+            self._written_back = self.size
 
 
 class _Worker:
@@ -240,11 +263,12 @@ class ContentFolder:
                 raise ContentMismatch(f"part {part} does not have {offset} bytes")
             try:
                 _write_all(open_part.fd, data)
+                open_part.hash.update(data)
+                open_part.size += len(data)
+                open_part.write_back()
             except OSError:
                 self._drop(worker, part)  # its room is needed
                 raise
-            open_part.hash.update(data)
-            open_part.size += len(data)
 
         self._simple(hash(part), call, done)
 
@@ -366,14 +390,14 @@ def _is_name(name: str, bucket: int) -> bool:
     return len(name) == 64 and name.startswith(prefix) and not set(name) - set("0123456789abcdef")
 
 
-def _compare(name: str, size: int, found: blake2b, content: Content) -> None:
+def _compare(name: str, size: int, found: blake3, content: Content) -> None:
     if size != content.size:
         raise ContentMismatch(f"{name} has {size} bytes, and content {content} has another length")
     if found.digest() != content.checksum:
         raise ContentMismatch(f"{name} does not match its checksum {content.checksum.hex()}")
 
 
-def _hash_file(fd: int, found: blake2b) -> int:
+def _hash_file(fd: int, found: blake3) -> int:
     """Add the bytes of a file to a checksum, and return their number. The position is then its end."""
     size = os.lseek(fd, 0, os.SEEK_SET)
     while data := os.read(fd, STEP_BYTES):
@@ -386,6 +410,13 @@ def _write_all(fd: int, data: bytes) -> None:
     written = os.write(fd, data)
     while written < len(data):
         written += os.write(fd, data[written:])
+
+
+def _sync_range(fd: int, offset: int, length: int, flags: int) -> None:
+    if length and _sync_file_range(fd, offset, length, flags):
+        code = ctypes.get_errno()
+        if code not in _NO_WRITE_BACK:
+            raise OSError(code, os.strerror(code))
 
 
 def _write_durably(path: Path, text: str) -> None:

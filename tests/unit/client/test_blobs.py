@@ -31,7 +31,7 @@ from neo.protocol.packets import (
     Message,
     NotifyBlobDamaged,
 )
-from tests.unit.client.peers import in_threads
+from tests.unit.client.peers import in_threads, wait_until
 from tests.unit.client.reading import OID, answer, refuse
 from tests.unit.client.scripted import Scripted, scripted
 
@@ -262,6 +262,7 @@ def test_files_that_were_not_used_for_long_are_removed_first(tmp_path: Path) -> 
             old = time.time() - 3600 * (10 - number)
             os.utime(path, (old, old))
         recent = commit(storage, tmp_path)
+        wait_until(lambda: not storage._blobs._eviction._running)
         storage._blobs._eviction.evict()
         left = sorted(cache.glob("*/*.blob"))
         assert left == sorted([found[3], recent])

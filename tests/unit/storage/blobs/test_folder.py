@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 from collections.abc import Callable, Iterator
@@ -251,6 +252,36 @@ def test_a_full_disk_fails_the_part_and_frees_its_room(
     assert isinstance(disk.append("p", 5, b"678"), ContentMismatch)
     assert disk.read(kept) == b"before"
     assert disk.read(disk.add(b"after")) == b"after"
+
+
+def test_a_write_that_failed_later_fails_the_part(
+    disk: Disk, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel tells it once: the sync at the end would succeed."""
+
+    def failed(fd: int, offset: int, length: int, flags: int) -> int:
+        ctypes.set_errno(errno.EIO)
+        return -1
+
+    monkeypatch.setattr(folder, "WRITE_BACK_BYTES", 10)
+    assert disk.append("part", 0, b"0123456789") is None
+    monkeypatch.setattr(folder, "_sync_file_range", failed)
+    assert disk.append("part", 10, b"012345678") is None
+    error = disk.append("part", 19, b"9")
+    assert isinstance(error, OSError) and error.errno == errno.EIO
+    assert os.listdir(path / "parts") == []
+
+
+def test_a_file_system_that_syncs_whole_files_only_is_accepted(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(fd: int, offset: int, length: int, flags: int) -> int:
+        ctypes.set_errno(errno.ENOSYS)
+        return -1
+
+    monkeypatch.setattr(folder, "WRITE_BACK_BYTES", 1)
+    monkeypatch.setattr(folder, "_sync_file_range", unknown)
+    assert disk.read(disk.add(b"data")) == b"data"
 
 
 def test_nothing_is_kept_that_cannot_be_synced(
