@@ -37,6 +37,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python -m tests.bench.replication $(REPLICATION_OPTIONS)
 	$(BIN)/python -m tests.bench.sync $(REPLICATION_OPTIONS)
 	$(BIN)/python -m tests.bench.blobs $(REPLICATION_OPTIONS)
+	$(BIN)/python -m tests.bench.operations $(REPLICATION_OPTIONS)
 
 plone: $(VENV)-plone/.installed
 	$(VENV)-plone/bin/python -m tests.plone.story

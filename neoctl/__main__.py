@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from neo.protocol.errors import ErrorAnswer
-from neoctl import commands  # registers the verbs
+from neoctl import archives, commands, operations  # register the verbs
 from neoctl.client import TIMEOUT_SECONDS, AdminAway, AdminClient
 from neoctl.settings import ADDRESS_VARIABLE, SettingError, target
 from neoctl.verbs import VERBS, Arguments, CommandError, Reply, find, meant
 
-__all__ = ["commands", "main"]
+__all__ = ["archives", "commands", "main", "operations"]
 
 #: Advice by refusal of the master. It goes to stderr, because scripts parse the refusal on stdout.
 HINTS = {
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--key", help="file of its private key")
     add("--json", action="store_true", help="print data instead of text")
     add("--timeout", type=_seconds, default=TIMEOUT_SECONDS, metavar="SECONDS", help="of each answer")
-    add("-n", "--dry-run", action="store_true", help="of tweak: only show what would change")
+    add("-n", "--dry-run", action="store_true", help="only show what would be done")
     add("command", nargs="*", help="see below, or: neoctl help VERB")
     return parser
 
@@ -125,11 +125,16 @@ def _help(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> Reply:
     found, words = find(options.command)
-    if options.dry_run and found is not VERBS["tweak"]:
-        raise CommandError("option -n is of tweak alone")
+    if options.dry_run and "[-n]" not in found.usage:
+        able = [name for name, each in VERBS.items() if "[-n]" in each.usage]
+        raise CommandError(f"option -n is of {', '.join(able)} alone")
+    arguments = Arguments(words, options.dry_run)
+    if found.local is not None:
+        return found.local(arguments)
+    assert found.run is not None
     where = target(options)
     with AdminClient(where.address, where.tls, options.timeout) as admin:
-        return found.run(admin, Arguments(words, options.dry_run))
+        return found.run(admin, arguments)
 
 
 def _refused(options: argparse.Namespace, code: str, message: str, hint: str) -> int:

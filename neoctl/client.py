@@ -40,12 +40,16 @@ class AdminClient:
     ) -> None:
         """Connect. Raises AdminAway."""
         self._address = address
+        self._tls = tls
         self._name = f"admin node {format_address(address)}"
         self._timeout = timeout
+        self._connect()
+
+    def _connect(self) -> None:
         self._connection = Connection(server=False)
-        self._link = None if tls is None else TlsLink(tls, server=False)
+        self._link = None if self._tls is None else TlsLink(self._tls, server=False)
         try:
-            self._socket = socket.create_connection(address, timeout)
+            self._socket = socket.create_connection(self._address, self._timeout)
             try:
                 configure(self._socket)
                 if self._link is not None:
@@ -69,6 +73,11 @@ class AdminClient:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def reconnect(self) -> None:
+        """Connect anew to the same admin node. Raises AdminAway; so do questions then."""
+        self.close()
+        self._connect()
 
     def close(self) -> None:
         self._connection.close()

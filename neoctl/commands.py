@@ -65,7 +65,7 @@ from neoctl.verbs import (
 PARTITIONS_MAX = 2**32
 
 
-def _done(answer: Error) -> Reply:
+def confirmed(answer: Error) -> Reply:
     """Return the master's confirmation of a command."""
     return Reply(answer.message, {"message": answer.message})
 
@@ -223,46 +223,48 @@ def print_blobs(admin: AdminClient, arguments: Arguments) -> Reply:
 
 @verb("start", "start a cluster that waits in RECOVERING, such as a new one")
 def start(admin: AdminClient, arguments: Arguments) -> Reply:
-    return _done(admin.ask(SetClusterState(ClusterState.VERIFYING)))
+    return confirmed(admin.ask(SetClusterState(ClusterState.VERIFYING)))
 
 
 @verb("set cluster STATE", "verifying, stopping, starting_backup or stopping_backup", 1, 1)
 def set_cluster(admin: AdminClient, arguments: Arguments) -> Reply:
-    return _done(admin.ask(SetClusterState(cluster_state(arguments.words[0]))))
+    return confirmed(admin.ask(SetClusterState(cluster_state(arguments.words[0]))))
 
 
 @verb("set primary NODE", "hand over to another master", 1, 1)
 def set_primary(admin: AdminClient, arguments: Arguments) -> Reply:
-    return _done(admin.ask(SetPrimary(nid(arguments.words[0]))))
+    return confirmed(admin.ask(SetPrimary(nid(arguments.words[0]))))
 
 
 @verb("set replicas N", "copies besides the first; then: tweak", 1, 1)
 def set_replicas(admin: AdminClient, arguments: Arguments) -> Reply:
     wanted = natural(arguments.words[0])
     storages = len(admin.ask(AskNodeList(NodeType.STORAGE)).node_list)
-    reply = _done(admin.ask(SetNumReplicas(wanted)))
+    reply = confirmed(admin.ask(SetNumReplicas(wanted)))
     if wanted < storages:
         return reply
     copies = f"{storages} storage node{'s' if storages != 1 else ''} can keep {storages} of the"
-    hint = f"{copies} {wanted + 1} copies: add storage nodes, then: neoctl tweak"
+    hint = f"{copies} {wanted + 1} copies: start storage nodes, then: neoctl add all"
     return reply._replace(hint=hint)
 
 
 @verb("set sync NAME on|off", "wait for a synchronous backup, or not, until the master restarts", 2, 2)
 def set_sync(admin: AdminClient, arguments: Arguments) -> Reply:
     name, on = arguments.words
-    return _done(admin.ask(SetSync(name, switch(on))))
+    return confirmed(admin.ask(SetSync(name, switch(on))))
 
 
-@verb("add NODE...|all", "take PENDING storage nodes into service, then: tweak; or a master", 1, None)
-def add(admin: AdminClient, arguments: Arguments) -> Reply:
-    if arguments.words == ["all"]:
-        wanted = _storages(admin, NodeState.PENDING)
-        if not wanted:
-            return Reply("No node added", {"message": "No node added"})
-    else:
-        wanted = nids(arguments.words)
-    return _done(admin.ask(AddPendingNodes(wanted)))
+@verb("admit NODE...|all", "take PENDING storage nodes into service without cells", 1, None)
+def admit(admin: AdminClient, arguments: Arguments) -> Reply:
+    wanted = pending_or_named(admin, arguments.words)
+    if not wanted:
+        return Reply("No node added", {"message": "No node added"})
+    return confirmed(admin.ask(AddPendingNodes(wanted)))
+
+
+def pending_or_named(admin: AdminClient, words: list[str]) -> list[int]:
+    """Return the PENDING storage nodes for ``all``, else the nodes that are named."""
+    return _storages(admin, NodeState.PENDING) if words == ["all"] else nids(words)
 
 
 @verb("tweak [-n] [NODE...]", "balance the partitions, emptying the nodes; -n: only show", 0, None)
@@ -285,12 +287,12 @@ def tweak(admin: AdminClient, arguments: Arguments) -> Reply:
 
 @verb("drop NODE", "remove a storage node or master that is down, for ever; erases the database", 1, 1)
 def drop(admin: AdminClient, arguments: Arguments) -> Reply:
-    return _done(admin.ask(SetNodeState(nid(arguments.words[0]), NodeState.UNKNOWN)))
+    return confirmed(admin.ask(SetNodeState(nid(arguments.words[0]), NodeState.UNKNOWN)))
 
 
 @verb("kill NODE", "stop a storage node or a secondary master", 1, 1)
 def kill(admin: AdminClient, arguments: Arguments) -> Reply:
-    return _done(admin.ask(SetNodeState(nid(arguments.words[0]), NodeState.DOWN)))
+    return confirmed(admin.ask(SetNodeState(nid(arguments.words[0]), NodeState.DOWN)))
 
 
 @verb(
@@ -314,7 +316,7 @@ def check(admin: AdminClient, arguments: Arguments) -> Reply:
     if None in references:
         named = _believing(admin, references[None]) | named
     last = tids[1] if len(tids) > 1 else None
-    reply = _done(admin.ask(CheckReplicas(named, tids[0] if tids else ZERO_TID, last)))
+    reply = confirmed(admin.ask(CheckReplicas(named, tids[0] if tids else ZERO_TID, last)))
     compared = "1 partition is" if len(named) == 1 else f"{len(named)} partitions are"
     hint = f"{compared} compared; what is found: neoctl print check"
     first = arguments.words[0] if tids and not words else ""
@@ -361,7 +363,7 @@ def repair(admin: AdminClient, arguments: Arguments) -> Reply:
             and wanted in (None, partition)
             and owner in (None, node)
         }
-    return _done(admin.ask(RepairCells(list(cells))))
+    return confirmed(admin.ask(RepairCells(list(cells))))
 
 
 @verb(
@@ -377,17 +379,17 @@ def prune_orphan(admin: AdminClient, arguments: Arguments) -> Reply:
     wanted = _storages(admin, NodeState.RUNNING) if words == ["all"] else nids(words)
     if not wanted:
         raise CommandError("no storage node is RUNNING", "'neoctl status' tells why")
-    return _done(admin.ask(Repair(wanted, dry_run == "1")))
+    return confirmed(admin.ask(Repair(wanted, dry_run == "1")))
 
 
 @verb("forget_table PTID", "start without a partition table that is lost, and its commits", 1, 1)
 def forget_table(admin: AdminClient, arguments: Arguments) -> Reply:
-    return _done(admin.ask(ForgetTable(natural(arguments.words[0]))))
+    return confirmed(admin.ask(ForgetTable(natural(arguments.words[0]))))
 
 
 @verb("end TTID", "abort an open transaction, such as one of a client that is stopped", 1, 1)
 def end(admin: AdminClient, arguments: Arguments) -> Reply:
-    return _done(admin.ask(EndTransaction(tid(arguments.words[0]))))
+    return confirmed(admin.ask(EndTransaction(tid(arguments.words[0]))))
 
 
 @verb("commit XID", "commit a prepared transaction, as its coordinator decided", 1, 1)
@@ -406,12 +408,12 @@ def rollback(admin: AdminClient, arguments: Arguments) -> Reply:
 
 @verb("forget XID", "forget the decision about a transaction, whose coordinator asks no more", 1, 1)
 def forget(admin: AdminClient, arguments: Arguments) -> Reply:
-    return _done(admin.ask(ForgetPrepared(xid(arguments.words[0]))))
+    return confirmed(admin.ask(ForgetPrepared(xid(arguments.words[0]))))
 
 
 @verb("truncate TID", "delete everything after TID, on all nodes, for ever", 1, 1)
 def truncate(admin: AdminClient, arguments: Arguments) -> Reply:
-    return _done(admin.ask(Truncate(tid(arguments.words[0]))))
+    return confirmed(admin.ask(Truncate(tid(arguments.words[0]))))
 
 
 @verb("flush_log", "make every node write out its log and open the file again")

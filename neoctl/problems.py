@@ -42,7 +42,7 @@ def find_problems(
     given; tests follow it."""
     problems = [
         *_state_problems(state, nodes, table, obstacle),
-        *_node_problems(state, nodes, election),
+        *_node_problems(state, nodes, table, election),
         *_cell_problems(state, nodes, table),
     ]
     return sorted(problems, key=lambda problem: problem.severity)
@@ -66,6 +66,46 @@ def find_check_problems(rows: list[tuple[int, int | None, str, str]]) -> list[Pr
                 " copied; neoctl check",
             )
         )
+    return problems
+
+
+def find_operation_problems(operations: list[Data], nodes: list[Data]) -> list[Problem]:
+    """Return operations that wait for nodes that are down, or cannot be undone there. ``operations``: in
+    progress."""
+    down = set(_down(nodes))
+    problems: list[Problem] = []
+    for row in operations:
+        title, over = f"operation {row['id']} ({row['kind']})", ("done", "rolled back", "forgotten")
+        waiting = {part["node"] for part in row["progress"] if part["mark"] not in over}
+        for nid in sorted(waiting & down):
+            text = f"{title} waits for {nid}, which is down"
+            if row["state"] == "RUNNING":
+                problems.append(
+                    Problem(
+                        "warning",
+                        text,
+                        f"start neostorage there; if it is lost for ever: neoctl abort {row['id']}",
+                    )
+                )
+            elif row["state"] == "ROLLING_BACK":
+                problems.append(
+                    Problem(
+                        "warning",
+                        f"{text}, to undo its part",
+                        f"start neostorage there; if it is lost for ever: neoctl drop {nid}",
+                    )
+                )
+        for part in row["progress"] if row["state"] == "ROLLING_BACK" else ():
+            nid, why = part["node"], part["text"]
+            if part["mark"] == "failed" and nid not in down:
+                problems.append(
+                    Problem(
+                        "warning",
+                        f"{title} is being undone, and {nid} says: {why}",
+                        "mend what it says; if you have put the node in order by hand: "
+                        f"neoctl forget_operation {row['id']} {nid}",
+                    )
+                )
     return problems
 
 
@@ -271,7 +311,7 @@ def _present(nodes: list[Data], row: Data) -> bool:
 
 
 def _node_problems(
-    state: ClusterState | None, nodes: list[Data], election: Data | None
+    state: ClusterState | None, nodes: list[Data], table: Data, election: Data | None
 ) -> list[Problem]:
     problems = []
     for node in nodes:
@@ -281,7 +321,7 @@ def _node_problems(
             else:
                 problems.append(_master_down(node))
         elif node["state"] == NodeState.PENDING.name and state in SERVING:
-            problems.append(_pending(node, nodes, election))
+            problems.append(_pending(node, nodes, table, election))
     return problems
 
 
@@ -319,15 +359,18 @@ def _master_down(node: Data) -> Problem:
     )
 
 
-def _pending(node: Data, nodes: list[Data], election: Data | None) -> Problem:
+def _pending(node: Data, nodes: list[Data], table: Data, election: Data | None) -> Problem:
     nid, text = node["nid"], f"{_named(node)} is connected but not used"
     if node["type"] != NodeType.STORAGE.name:
         if _may_grow(election):
             return Problem("warning", text, f"neoctl add {nid}")
         return Problem("warning", text, f"start the other masters; then: neoctl add {nid}")
-    if _down(nodes):
-        return Problem("warning", text, f"neoctl add {nid}")
-    return Problem("warning", text, f"neoctl add {nid}, then neoctl tweak")
+    if _down(nodes):  # nothing can be moved before it is back, or dropped
+        return Problem("warning", text, f"neoctl admit {nid}")
+    states = {state for row in table["partitions"] for state in row["cells"].values()}
+    if states != {CellState.UP_TO_DATE.name}:
+        return Problem("warning", text, f"wait until all is copied; then: neoctl add {nid}")
+    return Problem("warning", text, f"neoctl add {nid}")
 
 
 def _cell_problems(state: ClusterState | None, nodes: list[Data], table: Data) -> list[Problem]:
@@ -372,7 +415,7 @@ def _copies_problem(nodes: list[Data], table: Data) -> Problem:
         for node in nodes
     )
     if running < wanted:
-        return Problem("warning", text, "add storage nodes: neoctl add all; then: neoctl tweak")
+        return Problem("warning", text, "add storage nodes: neoctl add all")
     return Problem("warning", text, "neoctl tweak; then wait until all is copied")
 
 

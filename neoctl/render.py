@@ -7,7 +7,7 @@ documented at each function. Nodes are written ``S1``, ids ``0x…`` with 16 dig
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,7 +23,9 @@ from neo.protocol.packets import (
     CellRow,
     ContentRow,
     NodeRow,
+    OperationRow,
     PreparedRow,
+    StepRow,
     SyncRow,
     TransactionRow,
 )
@@ -45,6 +47,8 @@ SYNC_STATES = {
     "sync": "in sync",
     "lost": "lost, commits wait for it",
 }
+#: States of an operation that is over.
+OPERATION_ENDED = ("SUCCEEDED", "FAILED")
 UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 Data = dict[str, Any]
@@ -453,3 +457,86 @@ def _complete(row: Data) -> str:
 def second(seconds: float) -> str:
     """Return ``2026-11-25 12:00:00`` in UTC, rounded down."""
     return tid_date(tid_from_time(seconds)).partition(".")[0]
+
+
+def operation_data(row: OperationRow) -> Data:
+    """Return ``id kind arguments state since locks text steps progress done``: ``steps``: ``name nodes
+    synchronised undo``; ``progress``: ``node step mark done text`` of each; ``done``: from 0 to 1."""
+    id, kind, values, state, since, locks, text, steps, progress = row
+    parts = sum(len(step[1]) for step in steps)
+    return {
+        "id": id,
+        "kind": kind,
+        "arguments": {key: _plain(value) for key, value in values.items()},
+        "state": state,
+        "since": since,
+        "locks": locks,
+        "text": text,
+        "steps": [operation_step_data(step) for step in steps],
+        "progress": [
+            {"node": _peer(node), "step": step, "mark": mark, "done": done, "text": words}
+            for node, step, mark, done, words in progress
+        ],
+        "done": sum(done for *_, done, _ in progress) / parts if parts else 1.0,
+    }
+
+
+def _plain(value: object) -> object:
+    return hex_id(value) if isinstance(value, bytes) else value
+
+
+def _peer(nid: int) -> str:
+    """Return the name of a peer of an operation: 0 is the primary master, whoever that is."""
+    return format_nid(nid) if nid else "the master"
+
+
+def operation_step_data(step: StepRow) -> Data:
+    name, nodes, synchronised, undo = step
+    return {
+        "name": name,
+        "nodes": [_peer(node) for node in nodes],
+        "synchronised": synchronised,
+        "undo": undo,
+    }
+
+
+def operation_line(row: Data) -> str:
+    """Return an operation in one line."""
+    shown = (value for key, value in row["arguments"].items() if key not in ("gains", "losses"))
+    values = " ".join(str(value) for value in shown if value not in (False, None, ""))
+    text = f"operation {row['id']}: {row['kind']} {values}".rstrip()
+    state = row["state"].lower().replace("_", " ")
+    if row["state"] in OPERATION_ENDED:
+        return f"{text}: {state}" + (f": {row['text']}" if row["text"] else "")
+    text += f", {state}, {operation_step_now(row)}, {100 * row['done']:.0f} %"
+    return f"{text}, since {second(row['since'])} UTC"
+
+
+def operation_step_now(row: Data) -> str:
+    """Return the first step that is not done everywhere."""
+    for number, step in enumerate(row["steps"]):
+        marks = [each for each in row["progress"] if each["step"] == number and each["done"] >= 1]
+        if len(marks) < len(step["nodes"]):
+            return f"step {number + 1} of {len(row['steps'])} ({step['name']})"
+    return f"step {len(row['steps'])} of {len(row['steps'])}"
+
+
+def operation_step_line(number: int, step: Data) -> str:
+    notes = ["waits until all nodes have done the steps before"] if step["synchronised"] else []
+    if not step["undo"]:
+        notes.append("changes nothing that must be undone")
+    text = f"{number}. {step['name']} on {', '.join(step['nodes'])}"
+    return f"{text} ({'; '.join(notes)})" if notes else text
+
+
+def operation_details(row: Data) -> Iterator[str]:
+    """Yield the lines of ``print operations ID``."""
+    yield operation_line(row)
+    if row["locks"]:
+        yield f"locks: {', '.join(row['locks'])}"
+    for number, step in enumerate(row["steps"]):
+        yield operation_step_line(number + 1, step)
+        for each in row["progress"]:
+            if each["step"] == number:
+                words = f": {each['text']}" if each["text"] else ""
+                yield f"   {each['node']} {each['mark']}, {100 * each['done']:.0f} %{words}"

@@ -62,6 +62,7 @@ def _screen(data: Data, now: float, last_time: float | None) -> list[Any]:
         *_scrub_sentence(data, now),
         *_sync_sentences(data),
         *_blob_sentence(data),
+        *_operation_sentences(data),
         Text(),
         Padding(_node_table(data), (0, 0, 1, 0)),
         *_problem_lines(data["problems"]),
@@ -127,6 +128,16 @@ def _blob_sentence(data: Data) -> list[Text]:
     )
     left = sum(row["unverified"] for row in rows)
     return [Text(f"{text}; being verified" if left else text)]
+
+
+def _operation_sentences(data: Data) -> list[Text]:
+    """Return a sentence for each operation in progress, with what does not work on a node."""
+    texts = []
+    for row in data["operations"]:
+        failed = [each for each in row["progress"] if each["mark"] == "failed"]
+        why = f"; {failed[0]['node']}: {failed[0]['text']}" if failed else ""
+        texts.append(Text(f"{render.operation_line(row)}{why}"))
+    return texts
 
 
 def _ago(seconds: float) -> str:

@@ -22,6 +22,7 @@ from neo.protocol.packets import (
     AskLastTransaction,
     AskNodeList,
     AskObstacle,
+    AskOperations,
     AskPartitionList,
     AskPrepared,
     AskPrimary,
@@ -29,6 +30,7 @@ from neo.protocol.packets import (
     AskSync,
     AskTransactions,
     AskUpstream,
+    PreparedRow,
     Request,
 )
 from neoctl import render
@@ -40,6 +42,7 @@ from neoctl.problems import (
     find_check_problems,
     find_content_problems,
     find_master_problems,
+    find_operation_problems,
     find_problems,
     find_sync_problems,
     find_undecided,
@@ -64,8 +67,8 @@ def status_reply(admin: AdminClient) -> Reply:
     count, and ``says`` if down); ``ptid replicas partitions``; ``can_lose`` (storage nodes that may be
     lost without losing service, null if the cluster does not serve); ``scrub`` (see AnswerScrub; null if
     copies are not compared in the background); ``sync`` (see ``render.sync_data``; null if the master
-    does not know it); ``blobs`` (see ``render.content_data``); ``problems`` (``severity text advice`` of
-    each).
+    does not know it); ``blobs`` (see ``render.content_data``); ``operations`` in progress (see
+    ``render.operation_data``); ``problems`` (``severity text advice`` of each).
     """
     state = admin.ask(AskClusterState()).state
     primary = format_nid(admin.ask(AskPrimary()).primary_nid)
@@ -82,10 +85,9 @@ def status_reply(admin: AdminClient) -> Reply:
     transactions = _asked(admin, AskTransactions())
     obstacle = _obstacle(admin, state)
     # The last questions: an admin node of an earlier version does not know them, and closes.
-    known = _asked_late(admin, AskPrepared(0, None))
-    prepared = [] if known is None else known.row_list
+    prepared = _prepared(admin)
     scrub = _scrub(admin)
-    sync, blobs = _sync(admin, last_tid), _blobs(admin)
+    sync, blobs, operations = _sync(admin, last_tid), _blobs(admin), _operations(admin)
     now = time.time()
     problems = [
         *([] if report is None else find_check_problems(report.row_list)),
@@ -94,6 +96,7 @@ def status_reply(admin: AdminClient) -> Reply:
         *([] if transactions is None else find_blocking(transactions.row_list, prepared)),
         *find_undecided(prepared, now),
         *find_content_problems(state, blobs, nodes),
+        *find_operation_problems(operations, nodes),
         *find_problems(state, nodes, table, obstacle, election),
         *find_master_problems(election),
     ]
@@ -102,18 +105,26 @@ def status_reply(admin: AdminClient) -> Reply:
         "primary": primary,
         "election": election,
         "upstream": upstream,
-        "last_oid": render.hex_id(last_oid),
-        "last_tid": render.hex_id(last_tid),
-        "last_tid_date": tid_date(last_tid),
+        **_last_ids(last_oid, last_tid),
         "nodes": nodes,
         **table,
         "can_lose": can_lose(nodes, table) if state in SERVING else None,
         "scrub": scrub,
-        **{"sync": sync, "blobs": blobs},
+        "sync": sync,
+        "blobs": blobs,
+        "operations": operations,
         "problems": [problem._asdict() for problem in problems],
     }
     last = None if last_tid == ZERO_TID else time_from_tid(last_tid)
     return Reply(to_text(data, now, last), data, _exit_code(problems, upstream))
+
+
+def _last_ids(oid: bytes | None, tid: bytes) -> Data:
+    return {
+        "last_oid": render.hex_id(oid),
+        "last_tid": render.hex_id(tid),
+        "last_tid_date": tid_date(tid),
+    }
 
 
 def _exit_code(problems: list[Problem], upstream: Data | None) -> int:
@@ -209,6 +220,11 @@ def _scrub(admin: AdminClient) -> Data | None:
     }
 
 
+def _prepared(admin: AdminClient) -> list[PreparedRow]:
+    answer = _asked_late(admin, AskPrepared(0, None))
+    return [] if answer is None else answer.row_list
+
+
 def _blobs(admin: AdminClient) -> list[Data]:
     answer = _asked_late(admin, AskContents())
     return [] if answer is None else render.content_data(answer.row_list)
@@ -218,3 +234,10 @@ def _sync(admin: AdminClient, last_tid: bytes) -> Data | None:
     now = time.time()
     answer = _asked_late(admin, AskSync())
     return None if answer is None else render.sync_data(answer, last_tid, now)
+
+
+def _operations(admin: AdminClient) -> list[Data]:
+    """Return the operations in progress."""
+    answer = _asked_late(admin, AskOperations(None))
+    rows = [] if answer is None else map(render.operation_data, answer.row_list)
+    return [row for row in rows if row["state"] not in render.OPERATION_ENDED]

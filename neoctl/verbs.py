@@ -46,16 +46,20 @@ class Arguments(NamedTuple):
 
 
 Run = Callable[[AdminClient, Arguments], Reply]
+#: Of a verb that needs no cluster.
+LocalRun = Callable[[Arguments], Reply]
 
 
 class Verb(NamedTuple):
-    """``least`` and ``most``: numbers of arguments; None for no limit."""
+    """``least`` and ``most``: numbers of arguments; None for no limit. ``[-n]`` in the usage: the verb
+    can show what it would do."""
 
     usage: str
     help: str
     least: int
     most: int | None
-    run: Run
+    run: Run | None
+    local: LocalRun | None = None
 
 
 #: By name: ``print ids``, ``tweak``. In the order of the help.
@@ -66,12 +70,27 @@ def verb(usage: str, help: str, least: int = 0, most: int | None = 0) -> Callabl
     """Register a function. Its name on the command line is the lower-case beginning of ``usage``."""
 
     def register(run: Run) -> Run:
-        words = usage.split()
-        name = " ".join(words[:2] if words[0] in ("print", "set") else words[:1])
-        VERBS[name] = Verb(usage, help, least, most, run)
+        VERBS[_name(usage)] = Verb(usage, help, least, most, run)
         return run
 
     return register
+
+
+def local_verb(
+    usage: str, help: str, least: int = 0, most: int | None = 0
+) -> Callable[[LocalRun], LocalRun]:
+    """Register a function that needs no cluster."""
+
+    def register(run: LocalRun) -> LocalRun:
+        VERBS[_name(usage)] = Verb(usage, help, least, most, None, run)
+        return run
+
+    return register
+
+
+def _name(usage: str) -> str:
+    words = usage.split()
+    return " ".join(words[:2] if words[0] in ("print", "set") else words[:1])
 
 
 def find(words: list[str]) -> tuple[Verb, list[str]]:

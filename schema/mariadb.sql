@@ -114,3 +114,20 @@ CREATE TABLE IF NOT EXISTS content (
   size BIGINT UNSIGNED NOT NULL,
   KEY (checksum)
 );
+
+-- The journal of operations (specification 27.15): those in which this node has a part, in MessagePack.
+CREATE TABLE IF NOT EXISTS operation (
+  id BIGINT UNSIGNED NOT NULL PRIMARY KEY,
+  body MEDIUMBLOB NOT NULL
+);
+
+-- How far each step is. state: 0 begun, 1 done. undo_data: what the undo of the step needs.
+-- context: what the step tells the others.
+CREATE TABLE IF NOT EXISTS operation_step (
+  id BIGINT UNSIGNED NOT NULL,
+  step SMALLINT UNSIGNED NOT NULL,
+  state TINYINT UNSIGNED NOT NULL,
+  undo_data MEDIUMBLOB NOT NULL,
+  context MEDIUMBLOB NOT NULL,
+  PRIMARY KEY (id, step)
+);

@@ -106,3 +106,20 @@ CREATE TABLE IF NOT EXISTS content (
   size INTEGER NOT NULL
 );
 CREATE INDEX IF NOT EXISTS _content_i1 ON content (checksum);
+
+-- The journal of operations (specification 27.15): those in which this node has a part, in MessagePack.
+CREATE TABLE IF NOT EXISTS operation (
+  id INTEGER PRIMARY KEY,
+  body BLOB NOT NULL
+);
+
+-- How far each step is. state: 0 begun, 1 done. undo_data: what the undo of the step needs.
+-- context: what the step tells the others.
+CREATE TABLE IF NOT EXISTS operation_step (
+  id INTEGER NOT NULL,
+  step INTEGER NOT NULL,
+  state INTEGER NOT NULL,
+  undo_data BLOB NOT NULL,
+  context BLOB NOT NULL,
+  PRIMARY KEY (id, step)
+) WITHOUT ROWID;

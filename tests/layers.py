@@ -12,12 +12,22 @@ MAY_IMPORT: dict[str, set[str]] = {
     "neo.node": {"neo.protocol", "neo.topology", "neo.net"},
     # The replicated log knows nothing of NEO.
     "neo.transactor": set(),
-    "neo.master": {"neo.protocol", "neo.topology", "neo.net", "neo.node", "neo.transactor"},
-    "neo.storage": {"neo.protocol", "neo.topology", "neo.net", "neo.node", "neo.schema"},
+    # Nor do operations in steps.
+    "neo.operations": set(),
+    # Files of copies: what storage nodes write and read.
+    "neo.archive": {"neo.protocol"},
+    "neo.master": {
+        *("neo.protocol", "neo.topology", "neo.net", "neo.node"),
+        *("neo.transactor", "neo.operations"),
+    },
+    "neo.storage": {
+        *("neo.protocol", "neo.topology", "neo.net", "neo.node"),
+        *("neo.schema", "neo.operations", "neo.archive"),
+    },
     "neo.admin": {"neo.protocol", "neo.topology", "neo.net", "neo.node"},
     # It serves threads, without an event loop.
     "neo.client": {"neo.protocol", "neo.topology", "neo.net"},
-    "neoctl": {"neo.protocol", "neo.net", "neo.node", "neo.admin"},
+    "neoctl": {"neo.protocol", "neo.net", "neo.node", "neo.admin", "neo.archive"},
     "neo.simple": {"neo.protocol", "neo.topology", "neo.net", "neo.node", "neo.client", "neoctl"},
     "neo.migrate": {"neo.protocol", "neo.client"},
     # Records read without their classes: knows ZODB's format and nothing of the cluster.
@@ -37,6 +47,8 @@ WORLD = {
 #: Implementations of hosts, and command lines, which may.
 HOSTS = (
     "neo.admin.smtp",
+    *("neo.archive.disk", "neo.archive.folder", "neo.archive.reader"),
+    *("neo.archive.verify", "neo.archive.writer"),
     "neo.client",
     "neo.demo",
     "neo.export",
@@ -50,6 +62,7 @@ HOSTS = (
     "neo.spark.report",
     "neo.storage.backend",
     "neo.storage.blobs.folder",
+    "neo.storage.operations.worker",
     "neo.transactor.client",
     "neo.transactor.daemon",
     "neo.transactor.disk",

@@ -37,6 +37,10 @@ class UnavailableError(NEOStorageError, TransientError):
     was being committed all that time."""
 
 
+class RegroupedError(NEOStorageError, TransientError):
+    """The number of partitions was changed while partitions were read one after the other."""
+
+
 class TransactionLostError(NEOStorageError, TransientError):
     """The transaction was not committed, because a node was lost during the commit."""
 

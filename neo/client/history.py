@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, TypeVar
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import POSKeyError
 
-from neo.client.errors import refused
+from neo.client.errors import RegroupedError, refused
+from neo.client.master import Part
 from neo.client.replicas import Replicas
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
@@ -41,10 +43,7 @@ def transaction_information(
     replicas: Replicas, tids: list[bytes]
 ) -> list[AnswerTransactionInformation | None]:
     """Return the metadata of transactions; None for each that does not exist, or was packed away."""
-    view = replicas.view()
-    answers = replicas.read_many(
-        [(view.partition(tid), AskTransactionInformation(tid)) for tid in tids]
-    )
+    answers = replicas.read_many([(tid, AskTransactionInformation(tid)) for tid in tids])
     found: list[AnswerTransactionInformation | None] = []
     for answer in answers:
         if isinstance(answer, ErrorAnswer):
@@ -102,20 +101,27 @@ def tids_descending(replicas: Replicas, max_tid: bytes, page: int) -> Iterator[b
     Each partition is read on its own, although a node could answer for all of its partitions at once,
     because cells may move between two requests.
     """
-    partitions = range(len(replicas.view().readable))
-    pages = _pages(replicas, [(p, AskTIDs(0, page, p)) for p in partitions])
     previous = add64(max_tid, 1)
-    for tid in heapq.merge(
-        *(_tids_descending(replicas, p, page, tids) for p, tids in enumerate(pages)), reverse=True
-    ):
-        # New transactions shift the pages, so a tid may come twice.
-        if tid < previous:
-            previous = tid
-            yield tid
+    while True:
+        with suppress(RegroupedError):
+            for tid in _descending(replicas, page):
+                # New transactions shift the pages, so a tid may come twice; and all that were yielded
+                # come again when the partitions were regrouped.
+                if tid < previous:
+                    previous = tid
+                    yield tid
+            return
 
 
-def _tids_descending(
-    replicas: Replicas, partition: int, page: int, tids: list[bytes]
+def _descending(replicas: Replicas, page: int) -> Iterator[bytes]:
+    parts = replicas.view().parts()
+    pages = _pages(replicas, [(part, AskTIDs(0, page, part.number)) for part in parts])
+    tids = (_part_descending(replicas, *first, page) for first in zip(parts, pages, strict=True))
+    return heapq.merge(*tids, reverse=True)
+
+
+def _part_descending(
+    replicas: Replicas, part: Part, tids: list[bytes], page: int
 ) -> Iterator[bytes]:
     """Yield the tids of a partition whose first page is ``tids``."""
     first = 0
@@ -125,38 +131,47 @@ def _tids_descending(
             return
         first += page
         page = PAGE
-        (tids,) = _pages(replicas, [(partition, AskTIDs(first, first + page, partition))])
+        (tids,) = _pages(replicas, [(part, AskTIDs(first, first + page, part.number))])
 
 
-def tids_ascending(
-    replicas: Replicas, min_tid: bytes, max_tid: bytes, partitions: Sequence[int] | None = None
+def tids_ascending(replicas: Replicas, min_tid: bytes, max_tid: bytes) -> Iterator[bytes]:
+    """Yield all tids from ``min_tid`` to ``max_tid``, both included, oldest first."""
+    while True:
+        with suppress(RegroupedError):
+            for tid in tids_of(replicas, min_tid, max_tid, replicas.view().parts()):
+                min_tid = add64(tid, 1)
+                yield tid
+            return
+
+
+def tids_of(
+    replicas: Replicas, min_tid: bytes, max_tid: bytes, parts: Sequence[Part]
 ) -> Iterator[bytes]:
-    """Yield the tids of partitions (None: of all) from ``min_tid`` to ``max_tid``, both included, oldest
-    first."""
-    if partitions is None:
-        partitions = range(len(replicas.view().readable))
-    pages = _pages(replicas, [(p, AskTIDsFrom(min_tid, max_tid, PAGE, p)) for p in partitions])
+    """Yield the tids of some partitions. Raise RegroupedError."""
+    pages = _pages(
+        replicas, [(part, AskTIDsFrom(min_tid, max_tid, PAGE, part.number)) for part in parts]
+    )
     return heapq.merge(
         *(
-            _partition_tids(replicas, p, page, max_tid)
-            for p, page in zip(partitions, pages, strict=True)
+            _part_ascending(replicas, part, page, max_tid)
+            for part, page in zip(parts, pages, strict=True)
         )
     )
 
 
-def _partition_tids(
-    replicas: Replicas, partition: int, page: list[bytes], max_tid: bytes
+def _part_ascending(
+    replicas: Replicas, part: Part, page: list[bytes], max_tid: bytes
 ) -> Iterator[bytes]:
     while True:
         yield from page
         if len(page) < PAGE:
             return
-        question = AskTIDsFrom(add64(page[-1], 1), max_tid, PAGE, partition)
-        (page,) = _pages(replicas, [(partition, question)])
+        question = AskTIDsFrom(add64(page[-1], 1), max_tid, PAGE, part.number)
+        (page,) = _pages(replicas, [(part, question)])
 
 
 def _pages(
-    replicas: Replicas, requests: Sequence[tuple[int, Request[AnswerTIDs | AnswerTIDsFrom]]]
+    replicas: Replicas, requests: Sequence[tuple[Part, Request[AnswerTIDs | AnswerTIDsFrom]]]
 ) -> list[list[bytes]]:
     """Return the tids in the answers to (partition, request)."""
     pages = []
@@ -197,7 +212,7 @@ def object_history(replicas: Replicas, oid: bytes, size: int) -> list[Descriptio
 def _ask_object(replicas: Replicas, oid: bytes, question: Request[A]) -> A | None:
     """Return the answer; None if the object or revision does not exist."""
     try:
-        return replicas.read_id(oid, question)
+        return replicas.read(oid, question)
     except ErrorAnswer as e:
         if e.code in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
             return None

@@ -11,13 +11,14 @@ from ZODB.BaseStorage import DataRecord, TransactionRecord
 from ZODB.POSException import POSKeyError
 from ZODB.utils import maxtid
 
-from neo.client.errors import refused
+from neo.client.errors import RegroupedError, refused
 from neo.client.history import BATCH, batches, tids_ascending, transaction_information
+from neo.client.master import Part
 from neo.client.records import data_of
 from neo.client.replicas import WINDOW, Replicas
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID, add64
+from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID, add64, u64
 from neo.protocol.packets import (
     FEATURE_OIDS,
     AnswerObject,
@@ -88,10 +89,7 @@ class Reader:
 
     def read(self, wanted: Sequence[tuple[bytes, bytes]]) -> list[AnswerObject | None]:
         """Return revisions (oid, tid); None for each that was packed, or only checked."""
-        view = self._replicas.view()
-        answers = self._replicas.read_many(
-            [(view.partition(oid), AskObject(oid, tid, None)) for oid, tid in wanted]
-        )
+        answers = self._replicas.read_many([(oid, AskObject(oid, tid, None)) for oid, tid in wanted])
         return [self.known(answer) for answer in answers]
 
     def known(self, answer: AnswerObject | ErrorAnswer) -> AnswerObject | None:
@@ -143,40 +141,62 @@ class Objects:
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
-        self._walked: tuple[int, list[bytes]] | None = None
+        self._walked: tuple[Part, list[bytes]] | None = None
         self._feature = replicas.feature(FEATURE_OIDS)
 
-    def page(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
-        """Return at most ``length`` oids of the partition from ``min_oid``."""
-        if self._feature.known(partition):
+    def page(self, part: Part, min_oid: bytes, length: int) -> list[bytes]:
+        """Return at most ``length`` oids of a partition from ``min_oid``. Raise RegroupedError."""
+        if self._feature.known(part):
             try:
-                answer = self._replicas.read(partition, AskOIDs(partition, min_oid, length))
+                answer = self._replicas.read(part, AskOIDs(part.number, min_oid, length))
             except ErrorAnswer as e:
-                raise refused(f"list of objects of partition {partition}", e) from None
+                raise refused(f"list of objects of partition {part.number}", e) from None
             return answer.oid_list
-        if self._walked is None or self._walked[0] != partition:
-            self._walked = partition, self._walk(partition)
+        if self._walked is None or self._walked[0] != part:
+            self._walked = part, self._walk(part)
         oids = self._walked[1]
         return [oid for oid in oids if oid >= min_oid][:length]
 
-    def _walk(self, partition: int) -> list[bytes]:
-        view = self._replicas.view()
+    def _walk(self, part: Part) -> list[bytes]:
         oids: set[bytes] = set()
         for tids in batches(tids_ascending(self._replicas, ZERO_TID, MAX_TID), BATCH):
             for t in transaction_information(self._replicas, tids):
                 if t is not None:
-                    oids.update(oid for oid in t.oid_list if view.partition(oid) == partition)
+                    oids.update(oid for oid in t.oid_list if u64(oid) % part.partitions == part.number)
         return sorted(oids)
 
     def after(self, oid: bytes | None) -> Iterator[bytes]:
-        """Yield oids from ``oid`` (None: all) in the order of (partition, oid)."""
-        view = self._replicas.view()
-        first = 0 if oid is None else view.partition(oid)
-        for partition in range(first, len(view.readable)):
-            start = ZERO_OID if oid is None or partition > first else oid
-            while page := self.page(partition, start, WINDOW):
+        """Yield oids from ``oid`` (None: all) in the order of (partition, oid). If the number of
+        partitions changes, those that are left follow in the new order."""
+        #: The last oid that was yielded from each order.
+        done: list[tuple[int, bytes]] = []
+        start = oid
+        while True:
+            count, last = len(self._replicas.view().readable), None
+            try:
+                for found in self._ordered(count, start):
+                    if not any(_reached(found, *reached) for reached in done):
+                        yield found
+                    last = found
+                return
+            except RegroupedError:
+                if last is not None:
+                    done.append((count, last))
+                start = None
+
+    def _ordered(self, count: int, oid: bytes | None) -> Iterator[bytes]:
+        """Yield oids from ``oid`` in the order of this number of partitions. Raise RegroupedError."""
+        first = 0 if oid is None else u64(oid) % count
+        for number in range(first, count):
+            start = ZERO_OID if oid is None or number > first else oid
+            while page := self.page(Part(number, count), start, WINDOW):
                 yield from page
                 start = add64(page[-1], 1)
+
+
+def _reached(oid: bytes, count: int, last: bytes) -> bool:
+    """Return whether an oid is not after another one in the order of this number of partitions."""
+    return (u64(oid) % count, oid) <= (u64(last) % count, last)
 
 
 class _Storage(Protocol):

@@ -15,7 +15,7 @@ from neo.client.connections import (
     Backoff,
     Connections,
 )
-from neo.client.errors import RefusedError
+from neo.client.errors import RefusedError, RegroupedError
 from neo.client.invalidations import Invalidations
 from neo.net.channel import Channel, Ticket
 from neo.net.sockets import format_address
@@ -55,6 +55,14 @@ MASTER_PATIENCE_SECONDS = 1.5
 MASTER_IDENTIFY_SECONDS = 2.0
 
 
+class Part(NamedTuple):
+    """Partition ``number`` of ``partitions``. It cannot be read any more when there is another number of
+    partitions (specification 27.90)."""
+
+    number: int
+    partitions: int
+
+
 class View(NamedTuple):
     """The location of objects: per partition, ids of running nodes with a readable, a writable cell.
 
@@ -64,9 +72,32 @@ class View(NamedTuple):
     readable: tuple[tuple[int, ...], ...]
     writable: tuple[tuple[int, ...], ...]
     addresses: dict[int, Address]
+    #: How often this client has seen another number of partitions.
+    regrouped: int
 
     def partition(self, id_: bytes) -> int:
         return int.from_bytes(id_, "big") % len(self.readable)
+
+    def parts(self) -> list[Part]:
+        count = len(self.readable)
+        return [Part(number, count) for number in range(count)]
+
+    def nodes(self, where: bytes | Part) -> tuple[int, ...]:
+        """Return the nodes with a readable cell of a partition, or of that of an id. Raise
+        RegroupedError."""
+        readable = self.readable
+        if isinstance(where, bytes):
+            return readable[int.from_bytes(where, "big") % len(readable)]
+        if where.partitions != len(readable):
+            raise RegroupedError(
+                f"partitions were read one after the other, and their number was changed from"
+                f" {where.partitions} to {len(readable)}: begin again"
+            )
+        return readable[where.number]
+
+
+#: Before the first connection.
+NOTHING = View((), (), {}, 0)
 
 
 class Transactions(Protocol):
@@ -91,14 +122,17 @@ class MasterHandler:
         invalidations: Invalidations,
         transactions: Transactions,
         masters_known: Callable[[Iterable[Address]], object],
+        before: View,
     ) -> None:
+        """``before``: the view of the last connection."""
         self._connections = connections
         self._invalidations = invalidations
         self._transactions = transactions
         self._masters_known = masters_known
         self._mirror = Mirror()
         self._nodes, self._partitions = self._mirror.nodes, self._mirror.partitions
-        self.view = View((), (), {})
+        self.view = NOTHING
+        self._before = before
         #: Set by a master that is not the primary.
         self.redirected: NotPrimaryMaster | None = None
         #: Set when the cluster stops serving: storage nodes with readable cells that it lacks.
@@ -171,11 +205,12 @@ class MasterHandler:
             for node in self._nodes.of_type(NodeType.STORAGE)
             if node.nid is not None and node.address is not None and node.state is NodeState.RUNNING
         }
-        count = range(len(self._partitions))
+        count, before = range(len(self._partitions)), self.view if self.view.readable else self._before
         self.view = View(
             tuple(tuple(n for n in self._partitions.readable(p) if n in addresses) for p in count),
             tuple(tuple(n for n in self._partitions.writable(p) if n in addresses) for p in count),
             addresses,
+            before.regrouped + (len(count) != len(before.readable) != 0),
         )
 
 
@@ -266,8 +301,9 @@ class MasterConnection:
         while True:
             self._connections.check_open()
             address = search.next()
+            before = NOTHING if self.current is None else self.current.handler.view
             handler = MasterHandler(
-                self._connections, self._invalidations, self._transactions, self._masters_known
+                self._connections, self._invalidations, self._transactions, self._masters_known, before
             )
             try:
                 joined = self._join_at(address, handler, dial, reported)

@@ -31,7 +31,7 @@ from BTrees.QQBTree import QQTreeSet
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError, ReadOnlyError
 
-from neo.client.errors import NEOStorageError, refused
+from neo.client.errors import NEOStorageError, RegroupedError, refused
 from neo.client.garbage import Garbage
 from neo.client.history import batches, tids_ascending, transaction_information
 from neo.client.invalidations import Invalidations
@@ -129,7 +129,6 @@ class _Collection:
         self._tid = tid
         self._references = references
         self._reader = Reader(self._replicas)
-        self._scanner = Scanner(storage)
         self._kept = QQTreeSet()
         self._seen_tid = tid
 
@@ -159,10 +158,7 @@ class _Collection:
 
     def _as_of_pack(self, oids: list[bytes]) -> list[AnswerObject | None]:
         before = add64(self._tid, 1)
-        view = self._replicas.view()
-        answers = self._replicas.read_many(
-            [(view.partition(oid), AskObject(oid, None, before)) for oid in oids]
-        )
+        answers = self._replicas.read_many([(oid, AskObject(oid, None, before)) for oid in oids])
         return [self._reader.known(answer) for answer in answers]
 
     def _mark(self, oids: Iterable[bytes]) -> None:
@@ -231,14 +227,16 @@ class _Collection:
             mentioned.update(self._referred(answer.oid, data))
 
     def _mark_pages(self, first: bytes, last: bytes) -> bool:
-        """Read transactions in pages. Return False if some storage nodes do not know pages, or if a pack
-        may have removed some of the revisions; then the transactions must be read one by one."""
-        if not self._scanner.paged:
-            return False
+        """Read transactions in pages. Return False if some storage nodes do not know pages, if a pack
+        may have removed some of the revisions, or if the number of partitions was changed; then the
+        transactions must be read one by one."""
         what = Range(Order.CHANGES, last, first, value_bytes=LARGEST_BYTES)
         try:
-            for partition in range(self._scanner.partitions):
-                for page in self._scanner.revisions(partition, what):
+            scanner = Scanner(self._storage)
+            if not scanner.paged:
+                return False
+            for partition in range(scanner.partitions):
+                for page in scanner.revisions(partition, what):
                     mentioned = set()
                     for revision in page:
                         oid = p64(revision.oid)
@@ -253,6 +251,8 @@ class _Collection:
             if e.code is not ErrorCode.TID_NOT_FOUND:
                 raise refused("pack: later transactions", e) from None
             return False
+        except RegroupedError:
+            return False
         return True
 
     # -- what is not -----------------------------------------------------------------------------
@@ -260,12 +260,11 @@ class _Collection:
     def _garbage(self) -> Garbage:
         """Return current objects that are not in use."""
         garbage = Garbage()
-        view = self._replicas.view()
         for oids in batches(Objects(self._replicas).after(None), 100):
             oids = [oid for oid in oids if u64(oid) not in self._kept]
             before = add64(self._replicas.last_tid, 1)
             answers = self._replicas.read_each(
-                [(view.partition(oid), AskObject(oid, None, before)) for oid in oids],
+                [(oid, AskObject(oid, None, before)) for oid in oids],
             )
             for oid, answer in zip(oids, map(self._reader.known, answers), strict=True):
                 data = None if answer is None else data_of(answer)

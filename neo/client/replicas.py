@@ -14,7 +14,7 @@ from typing import Any
 from neo.client.connections import LOST, NOT_HERE, Connections
 from neo.client.errors import CorruptedError
 from neo.client.invalidations import Invalidations
-from neo.client.master import MasterConnection, View
+from neo.client.master import MasterConnection, Part, View
 from neo.client.read_wait import wait_longer
 from neo.client.records import sound
 from neo.client.storages import StorageConnections
@@ -35,8 +35,10 @@ OTHER_BYTES = 1000
 #: Estimated memory of an oid in a list.
 OID_BYTES = 50
 
-#: The node that was asked, and the request.
-Question = tuple[int, Channel, Ticket[A]] | None
+#: Where a read is answered: at the nodes of the partition of this id, or of this partition.
+Where = bytes | Part
+#: The node that was asked, and the request; ``regrouped`` of the view at that time.
+Question = tuple[int, Channel, Ticket[A], int] | None
 
 
 class Replicas:
@@ -74,35 +76,46 @@ class Replicas:
 
     # -- one read --------------------------------------------------------------------------------
 
-    def read(self, partition: int, message: Request[A]) -> A:
-        """Ask a node with a readable cell of a partition. Raise ErrorAnswer if it answers with an Error;
-        UnavailableError after ``wait_timeout``; CorruptedError if no node has sound data."""
-        nids = self._master.view().readable[partition]
+    def read(self, where: Where, message: Request[A]) -> A:
+        """Ask a node with a readable cell. Raise ErrorAnswer if it answers with an Error;
+        UnavailableError after ``wait_timeout``; CorruptedError if no node has sound data; RegroupedError
+        for a partition."""
+        view = self._master.view()
+        nids = view.nodes(where)
         if nids:
             nid = nids[0] if len(nids) == 1 else self._connections.host.choose(nids)
             try:
                 channel = self._storages.channel(nid)
             except (*LOST, ErrorAnswer):
-                return self._read_patiently(partition, message)
+                return self._read_patiently(where, message)
             try:
                 ticket: Ticket[A] = Ticket()
                 try:
                     answer = channel.call(message, ticket, self._timeout)
                 except DeadlinePassed:
                     answer = self._wait_longer(nid, channel, message, ticket)
-                if not isinstance(answer, AnswerObject) or sound(answer):
+                if self._stands(answer, where, view.regrouped):
                     return answer
             except (ConnectionLost, ErrorAnswer) as e:
-                self._refused(e)
-        return self._read_patiently(partition, message)
+                self._refused(e, where, view.regrouped)
+        return self._read_patiently(where, message)
 
-    def read_id(self, id_: bytes, message: Request[A]) -> A:
-        """Do the same as read() for the partition of an oid or tid."""
-        return self.read(self._master.view().partition(id_), message)
+    def _stands(self, answer: Answer, where: Where, regrouped: int) -> bool:
+        """Return whether an answer is sound, and of the partition that was meant: a node that has another
+        number of partitions by then reads another one."""
+        if isinstance(answer, AnswerObject):
+            return sound(answer)
+        return not self._changed(where, regrouped)
 
-    def ask(self, partition: int, message: Request[A]) -> Question[A]:
-        """Ask a node with a readable cell of a partition. Return None if none can be asked now."""
-        nids = self._master.view().readable[partition]
+    def _changed(self, where: Where, regrouped: int) -> bool:
+        """Return whether the partition that was asked for may have been another one."""
+        return not isinstance(where, bytes) and self._master.view().regrouped != regrouped
+
+    def ask(self, where: Where, message: Request[A]) -> Question[A]:
+        """Ask a node with a readable cell. Return None if none can be asked now. Raise
+        RegroupedError."""
+        view = self._master.view()
+        nids = view.nodes(where)
         if not nids:
             return None
         nid = nids[0] if len(nids) == 1 else self._connections.host.choose(nids)
@@ -111,24 +124,24 @@ class Replicas:
         except (*LOST, ErrorAnswer):
             return None  # collect() tries again
         try:
-            return nid, channel, channel.ask(message)
+            return nid, channel, channel.ask(message), view.regrouped
         except ConnectionLost:
             return None
 
-    def collect(self, partition: int, message: Request[A], question: Question[A]) -> A:
+    def collect(self, where: Where, message: Request[A], question: Question[A]) -> A:
         """Return the answer to a question of ask(). Raise the errors of read()."""
         if question is not None:
-            nid, channel, ticket = question
+            nid, channel, ticket, regrouped = question
             try:
                 answer = self._wait(nid, channel, message, ticket)
-                if not isinstance(answer, AnswerObject) or sound(answer):
+                if self._stands(answer, where, regrouped):
                     return answer
             except (ConnectionLost, ErrorAnswer) as e:
-                self._refused(e)
+                self._refused(e, where, regrouped)
             except BaseException:
                 channel.forget(ticket)
                 raise
-        return self._read_patiently(partition, message)
+        return self._read_patiently(where, message)
 
     def _call(self, nid: int, channel: Channel, message: Request[A]) -> A:
         """Return the answer to a read. Raise the errors of ask() and wait_longer()."""
@@ -150,15 +163,15 @@ class Replicas:
     ) -> A:
         return wait_longer(self._connections, self._storages, nid, channel, message, ticket)
 
-    def _refused(self, error: ConnectionLost | ErrorAnswer) -> None:
+    def _refused(self, error: ConnectionLost | ErrorAnswer, where: Where, regrouped: int) -> None:
         """Prepare to ask another node. Raise the error if no other node would answer otherwise."""
         if isinstance(error, ErrorAnswer):
-            if error.code not in NOT_HERE:
+            if error.code not in NOT_HERE and not self._changed(where, regrouped):
                 raise error
             # Learn from the master which cells changed, so as to ask another node.
             self._master.barrier()
 
-    def _read_patiently(self, partition: int, message: Request[A]) -> A:
+    def _read_patiently(self, where: Where, message: Request[A]) -> A:
         """Ask the nodes of a partition until one answers. Ask each node once per round; before a new
         round, wait for the master's messages."""
         backoff = self._connections.backoff()
@@ -167,13 +180,16 @@ class Replicas:
         reason = "no running node has a readable cell"
         while True:
             view = self._master.view()
-            nids = [nid for nid in view.readable[partition] if nid not in failed | damaged]
+            nids = [nid for nid in view.nodes(where) if nid not in failed | damaged]
+            partition = view.partition(where) if isinstance(where, bytes) else where.number
             if nids:
                 nid = self._connections.host.choose(nids)
                 try:
                     answer = self._call(nid, self._storages.channel(nid), message)
-                    if not isinstance(answer, AnswerObject) or sound(answer):
+                    if self._stands(answer, where, view.regrouped):
                         return answer
+                    if not isinstance(answer, AnswerObject):
+                        continue
                     reason = f"the answer of {format_nid(nid)} does not match its checksum"
                     damaged.add(nid)
                     continue
@@ -184,7 +200,7 @@ class Replicas:
                     if e.code is ErrorCode.CHECKING_ERROR:
                         damaged.add(nid)
                         continue
-                    if e.code not in NOT_HERE:
+                    if e.code not in NOT_HERE and not self._changed(where, view.regrouped):
                         raise
                 failed.add(nid)
                 self._master.barrier()
@@ -204,20 +220,20 @@ class Replicas:
     # -- many reads ------------------------------------------------------------------------------
 
     def read_each(
-        self, requests: Iterable[tuple[int, Request[A]]]
+        self, requests: Iterable[tuple[Where, Request[A]]]
     ) -> Generator[A | ErrorAnswer, None, None]:
-        """Yield the answers to (partition, message), in this order, with Error packets as ErrorAnswer.
+        """Yield the answers to (where, message), in this order, with Error packets as ErrorAnswer.
 
         Requests are pipelined up to an estimated WINDOW_BYTES of answers. Raise the errors of read()
         except ErrorAnswer.
         """
         left = iter(requests)
-        asked: deque[tuple[int, Request[A], Question[A]]] = deque()
+        asked: deque[tuple[Where, Request[A], Question[A]]] = deque()
         window, largest = FIRST, 1
         try:
             while True:
-                for partition, message in islice(left, max(0, window - len(asked))):
-                    asked.append((partition, message, self.ask(partition, message)))
+                for where, message in islice(left, max(0, window - len(asked))):
+                    asked.append((where, message, self.ask(where, message)))
                 if not asked:
                     return
                 answer: A | ErrorAnswer
@@ -235,7 +251,7 @@ class Replicas:
             for _, _, question in asked:
                 forget(question)
 
-    def read_many(self, requests: Sequence[tuple[int, Request[A]]]) -> list[A | ErrorAnswer]:
+    def read_many(self, requests: Sequence[tuple[Where, Request[A]]]) -> list[A | ErrorAnswer]:
         """Return the answers of read_each() in a list."""
         return list(self.read_each(requests))
 
@@ -243,7 +259,7 @@ class Replicas:
 def forget(question: Question[Any]) -> None:
     """Discard the answer to a question."""
     if question is not None:
-        _, channel, ticket = question
+        _, channel, ticket, _ = question
         channel.forget(ticket)
 
 
@@ -256,9 +272,10 @@ class Feature:
         self._name = name
         self._known: dict[int, bool] = {}
 
-    def known(self, partition: int) -> bool:
-        """Return whether all nodes that may be asked for a partition know the feature."""
-        return all(map(self._node_knows, self._master.view().readable[partition]))
+    def known(self, part: Part) -> bool:
+        """Return whether all nodes that may be asked for a partition know the feature. Raise
+        RegroupedError."""
+        return all(map(self._node_knows, self._master.view().nodes(part)))
 
     def _node_knows(self, nid: int) -> bool:
         known = self._known.get(nid)

@@ -51,7 +51,7 @@ class Restorer:
         """Return the revision that holds this data, if the revision at ``serial`` has the same data and
         content."""
         try:
-            answer = self._replicas.read_id(oid, AskObject(oid, serial, None))
+            answer = self._replicas.read(oid, AskObject(oid, serial, None))
         except ErrorAnswer as e:
             if e.code in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
                 return None

@@ -18,7 +18,8 @@ from itertools import islice, takewhile
 from typing import NamedTuple, Protocol, TypeGuard, TypeVar
 
 from neo.client.errors import CorruptedError
-from neo.client.history import BATCH, batches, tids_ascending, transaction_information
+from neo.client.history import BATCH, batches, tids_ascending, tids_of, transaction_information
+from neo.client.master import Part
 from neo.client.records import inflate
 from neo.client.replicas import WINDOW, Question, Replicas, forget
 from neo.protocol.blobs import without_content
@@ -108,13 +109,15 @@ class Opened(Protocol):
 class Scanner:
     """Scans through an open storage. Thread-safe."""
 
-    def __init__(self, storage: Opened) -> None:
+    def __init__(self, storage: Opened, partitions: int | None = None) -> None:
+        """``partitions``: the number with which the scan was planned; None: that of now. When there is
+        another number, methods raise RegroupedError."""
         self._replicas = storage.replicas
         self._pages = self._replicas.feature(FEATURE_PAGES)
+        self.partitions = len(self._replicas.view().readable) if partitions is None else partitions
 
-    @property
-    def partitions(self) -> int:
-        return len(self._replicas.view().readable)
+    def _part(self, partition: int) -> Part:
+        return Part(partition, self.partitions)
 
     def last_tid(self) -> bytes:
         """Return the last finished transaction; later ones may still be locked on some node."""
@@ -147,10 +150,10 @@ class Scanner:
 
         A pack announces its tid before it removes revisions, so a check after reading detects it.
         """
-        if self._pages.known(partition):
+        if self._pages.known(self._part(partition)):
             nothing = (MAX_TID, MAX_TID), 1, False
             message = AskRevisions(partition, Order.SNAPSHOT.value, ZERO_TID, p64(tid), *nothing)
-            self._replicas.read(partition, message)
+            self._replicas.read(self._part(partition), message)
 
     # -- revisions ---------------------------------------------------------------------------------
 
@@ -167,12 +170,12 @@ class Scanner:
         asked = self._ask(partition, what, after)
         while asked is not None:
             message, question = asked
-            answer = self._replicas.collect(partition, message, question)
+            answer = self._replicas.collect(self._part(partition), message, question)
             rows = answer.revision_list
             if rows:
                 after = rows[-1][0], rows[-1][1]
             wanted = list(takewhile(lambda row: u64(row[0]) <= greatest, rows))
-            page = portions(self._page(partition, wanted, what), _data_size)
+            page = portions(self._page(wanted, what), _data_size)
             if not answer.more or len(wanted) < len(rows):
                 yield from page
                 return
@@ -190,14 +193,14 @@ class Scanner:
         self, partition: int, what: Range, after: tuple[bytes, bytes] | None
     ) -> tuple[AskRevisions, Question[AnswerRevisions]] | None:
         """Request a page. Return None if a node of the partition does not know pages."""
-        if not self._pages.known(partition):
+        if not self._pages.known(self._part(partition)):
             return None
         message = AskRevisions(
             partition, what.order.value, what.first, what.last, after, what.page_bytes, what.data
         )
-        return message, self._replicas.ask(partition, message)
+        return message, self._replicas.ask(self._part(partition), message)
 
-    def _page(self, partition: int, rows: Sequence[RevisionRow], what: Range) -> Iterator[Revision]:
+    def _page(self, rows: Sequence[RevisionRow], what: Range) -> Iterator[Revision]:
         limit = what.value_bytes
         for oid, tid, compression, checksum, size, data, _ in rows:
             if not what.data:
@@ -205,14 +208,14 @@ class Scanner:
             elif compression is None:
                 yield Revision(u64(oid), u64(tid), True, 0, None, None)
             elif data is None or sha1(data).digest() != checksum:
-                yield self._elsewhere(partition, oid, tid, what)
+                yield self._elsewhere(oid, tid, what)
             else:
                 yield Revision(u64(oid), u64(tid), False, *_value(compression, data, limit))
 
-    def _elsewhere(self, partition: int, oid: bytes, tid: bytes, what: Range) -> Revision:
+    def _elsewhere(self, oid: bytes, tid: bytes, what: Range) -> Revision:
         """Read a revision that is damaged in a page; a replica may have sound data."""
         try:
-            answer = self._replicas.read(partition, AskObject(oid, tid, None))
+            answer = self._replicas.read(oid, AskObject(oid, tid, None))
         except CorruptedError as e:
             return Revision(u64(oid), u64(tid), False, 0, None, str(e))
         return _from_object(answer, what)
@@ -220,7 +223,7 @@ class Scanner:
     @property
     def paged(self) -> bool:
         """Whether all partitions can be read in pages."""
-        return all(map(self._pages.known, range(self.partitions)))
+        return all(self._pages.known(self._part(number)) for number in range(self.partitions))
 
     def objects(self, partition: int, oids: Iterable[int], what: Range) -> Iterator[list[Revision]]:
         """Yield the last revision of some objects of a partition, up to ``what.last``, by oid.
@@ -228,7 +231,7 @@ class Scanner:
         Raise the errors of revisions().
         """
         asked = (AskObject(p64(oid), None, add64(what.last, 1)) for oid in sorted(oids))
-        yield from self._in_windows(partition, asked, what)
+        yield from self._in_windows(asked, what)
         self.check_packed(partition, u64(what.last))
 
     # -- without pages -----------------------------------------------------------------------------
@@ -252,10 +255,10 @@ class Scanner:
         ordered = sorted(name for name in names if name > start)
         del names
         asked = (_asked(name, what) for name in ordered)
-        yield from self._in_windows(partition, asked, what, what.order is Order.SNAPSHOT)
+        yield from self._in_windows(asked, what, what.order is Order.SNAPSHOT)
 
     def _in_windows(
-        self, partition: int, asked: Iterator[AskObject], what: Range, known: bool = False
+        self, asked: Iterator[AskObject], what: Range, known: bool = False
     ) -> Iterator[list[Revision]]:
         """Yield the answers to requests, in windows whose length follows the size of the last one.
 
@@ -263,20 +266,19 @@ class Scanner:
         """
         count = 1
         while window := list(islice(asked, count)):
-            answers = self._replicas.read_many([(partition, message) for message in window])
+            answers = self._replicas.read_many([(message.oid, message) for message in window])
             found = [answer for answer in answers if _is_object(answer, known)]
             yield from portions((_from_object(answer, what) for answer in found), _data_size)
             half_full = 2 * sum(len(answer.data) for answer in found) > what.page_bytes
             count = max(1, count // 2) if half_full else min(2 * count, WINDOW)
 
     def _ids(self, partition: int, what: Range) -> Iterator[tuple[bytes, bytes]]:
-        view = self._replicas.view()
         first = ZERO_TID if what.order is Order.SNAPSHOT else what.first
         for tids in batches(tids_ascending(self._replicas, first, what.last), BATCH):
             for found in transaction_information(self._replicas, tids):
                 if found is not None:
                     for oid in found.oid_list:
-                        if view.partition(oid) == partition:
+                        if u64(oid) % self.partitions == partition:
                             yield oid, found.tid
 
     # -- transactions ------------------------------------------------------------------------------
@@ -285,7 +287,7 @@ class Scanner:
         self, partition: int, first: bytes = ZERO_TID, last: bytes = MAX_TID
     ) -> Iterator[list[AnswerTransactionInformation]]:
         """Yield metadata of the transactions whose tids are in a partition, ascending."""
-        tids = tids_ascending(self._replicas, first, last, [partition])
+        tids = tids_of(self._replicas, first, last, [self._part(partition)])
         for page in batches(tids, WINDOW):
             found = transaction_information(self._replicas, page)
             yield [transaction for transaction in found if transaction is not None]

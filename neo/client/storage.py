@@ -279,7 +279,7 @@ class NEOStorage(ConflictResolvingStorage):
         """Return a revision; None if there is none. Raise POSKeyError if there is no such object,
         CorruptedError."""
         try:
-            answer = self._replicas.read_id(oid, AskObject(oid, at, before))
+            answer = self._replicas.read(oid, AskObject(oid, at, before))
         except ErrorAnswer as e:
             if e.code is ErrorCode.OID_DOES_NOT_EXIST:
                 raise POSKeyError(oid) from None
@@ -295,11 +295,8 @@ class NEOStorage(ConflictResolvingStorage):
         cache = self._invalidations.cache
         before = self._invalidations.view(tid)
         missing = list(dict.fromkeys(o for o in oids if cache.load_before(o, before) is None))
-        view = self._replicas.view()
         loads = {oid: Load() for oid in missing}
-        answers = self._replicas.read_each(
-            (view.partition(oid), AskObject(oid, None, before)) for oid in missing
-        )
+        answers = self._replicas.read_each((oid, AskObject(oid, None, before)) for oid in missing)
         try:
             for oid, load in loads.items():
                 cache.load_begins(oid, load)

@@ -35,6 +35,7 @@ from neo.client.errors import (
 from neo.client.invalidations import Invalidations
 from neo.client.lock_wait import LockWait
 from neo.client.master import MasterConnection
+from neo.client.outcome import final_tid
 from neo.client.participants import Asked, Change, Kind, Participants, PendingBlob
 from neo.client.records import FOREIGN_LARGEST_BYTES, pack_data, unpack_data
 from neo.client.registry import TransactionRegistry
@@ -55,7 +56,6 @@ from neo.protocol.packets import (
     AnswerTransactionFinished,
     AskBeginTransaction,
     AskCheckCurrentSerial,
-    AskFinalTID,
     AskFinishTransaction,
     AskPrepareTransaction,
     AskRebaseObject,
@@ -114,6 +114,7 @@ class ClientTransaction:
         # Requests and their records agree. False after an exception from outside.
         self._whole = True
         self._ended = self._aborted = False
+        self._partitions = 0  # how many there are, when it has voted
         self._stopped = False  # aborted because the cluster stops
         self._ended_by_operator = False
         self._ttid: bytes | None = None
@@ -302,8 +303,7 @@ class ClientTransaction:
         Raise ConflictError, also if a lock is not granted within ``wait-timeout``, ReadConflictError,
         UndoError, UnavailableError, NEOStorageError.
         """
-        wait: LockWait | None = None
-        participants = self._participants
+        wait, participants = None, self._participants
         while True:
             while participants.ready:
                 self._answered(participants.ready.popleft())
@@ -317,7 +317,8 @@ class ClientTransaction:
                 if ticket is None:
                     return
                 if wait is None:
-                    wait = LockWait(self._connections, self._storages, self.ttid)
+                    assert self._ttid is not None  # the requests contain it
+                    wait = LockWait(self._connections, self._storages, self._ttid)
                 wait.wait(ticket)
                 self._check_ended()
 
@@ -422,9 +423,9 @@ class ClientTransaction:
             raise TransactionLostError("the cluster stops: the transaction is aborted")
         if (lost := self._master.lost) is not None:
             # The master's reason may quote those of the nodes.
-            reasons = [why for why in self._participants.reasons() if why not in lost]
+            reasons = [lost, *(why for why in self._participants.reasons() if why not in lost)]
             raise TransactionLostError(
-                f"connection to the master lost during the transaction: {'; '.join([lost, *reasons])}"
+                f"connection to the master lost during the transaction: {'; '.join(reasons)}"
             )
 
     # -- called by the thread that leads on the master's channel -----------------------------------
@@ -501,7 +502,7 @@ class ClientTransaction:
         metadata = self._metadata
         ttid = self.ttid  # first, since it may wait, and the master's answer may follow new tables
         view = self._primary.view()
-        keepers = view.writable[view.partition(ttid)]
+        keepers, self._partitions = view.writable[view.partition(ttid)], len(view.writable)
         for nid in keepers:
             self._participants.join(nid)
         with self._participants.lock:
@@ -583,8 +584,8 @@ class ClientTransaction:
         If it is, it is applied here before any newer transaction.
         """
         self._check_whole()
-        stored = self.stored()
-        ttid = self.ttid
+        stored, ttid = self.stored(), self._ttid
+        assert ttid is not None  # it has voted
         message = AskFinishTransaction(ttid, list(stored), self._oids(stored=False))
         master, ticket = self._master, self._finish
         try:
@@ -646,12 +647,7 @@ class ClientTransaction:
 
     def final_tid(self) -> bytes | None:
         """Return the tid; None if it was not committed. Raise ErrorAnswer, NEOStorageError."""
-        question = AskFinalTID(self.ttid)
-        answer = self._primary.ask(question)
-        if answer.tid == MAX_TID:
-            # Committed before this master was elected or started: ask a storage node.
-            answer = self._replicas.read_id(self.ttid, question)
-        return answer.tid
+        return final_tid(self._primary, self._replicas, self.ttid, self._partitions)
 
     def prepare(self, xid: bytes, text: bytes) -> None:
         """Ask the master to keep the voted transaction (specification 24.1), which ends here. Raise

@@ -63,8 +63,8 @@ def _undo_serials(
     before = add64(replicas.last_tid, 1)
     answers = replicas.read_many(
         [
-            (partition, AskObjectUndoSerial(transaction.ttid, before, undone, its_oids))
-            for partition, its_oids in by_partition.items()
+            (its_oids[0], AskObjectUndoSerial(transaction.ttid, before, undone, its_oids))
+            for its_oids in by_partition.values()
         ]
     )
     found: dict[bytes, tuple[bytes, bytes | None, bool]] = {}

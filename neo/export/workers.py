@@ -148,10 +148,10 @@ def write_group(job: Job, source: NEOStorage | None, group: int, report: Report)
         if source is None:
             pages = reader.revisions(unfinished, group)
         else:
-            pages = _revisions(Scanner(source), plan, group)
+            pages = _revisions(Scanner(source, plan.partitions), plan, group)
         write_changes(plan, unfinished, group, pages, report)
     if source is not None and not (unfinished / "transactions" / name).exists():
-        found = _transactions(Scanner(source), plan, group)
+        found = _transactions(Scanner(source, plan.partitions), plan, group)
         write_transactions(unfinished / "transactions" / name, found)
     if plan.since:
         return

@@ -35,6 +35,7 @@ from neo.node.process import ProcessHost, StartFailure
 from neo.node.process import main as run
 from neo.protocol.enums import NodeType
 from neo.protocol.ids import nid_namespace, parse_nid
+from neo.topology.partitions import MAX_PARTITIONS
 
 logger = logging.getLogger("neo.master")
 
@@ -105,8 +106,6 @@ OPTIONS = role_options(
     ),
 )
 
-#: ``pt.partition`` and data ids have 16 bits.
-MAX_PARTITIONS = 32768
 #: A synchronous backup may hold back locks for half of that (specification 25.41).
 SYNC_TIMEOUT_MIN = 2.0
 

@@ -7,7 +7,7 @@ the partition table stops being operational. Only the process and tests import t
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from neo.master.backup.mode import BackupMode
 from neo.master.clock import watch_clock
@@ -15,13 +15,22 @@ from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
 from neo.master.commit.transactions import Transactions
 from neo.master.election.commands import MasterCommands
-from neo.master.election.leadership import Tenure
+from neo.master.election.leadership import OperationsInLog, Tenure
 from neo.master.failure_detector import FailureDetector
 from neo.master.maintenance.check import Checks
 from neo.master.maintenance.contents import ContentReport
+from neo.master.maintenance.membership import Membership
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
 from neo.master.maintenance.scrub import DAY_SECONDS, Scrub
+from neo.master.operations.backup import Backup
+from neo.master.operations.kinds import Kind, TableKind
+from neo.master.operations.moves import Moves, MovesCells
+from neo.master.operations.part import MemoryLog, OperationLog, Operations
+from neo.master.operations.partitions import Partitions, SwitchesPartitions
+from neo.master.operations.restore import Restore
+from neo.master.operations.storage_nodes import StorageNodes
+from neo.master.operations.upgrade import Upgrade, Waits
 from neo.master.parts import Part
 from neo.master.phases.comparison import Comparison
 from neo.master.phases.recovery import Recovery
@@ -70,15 +79,21 @@ class PrimaryMaster(Core):
         self.cluster = cluster = self._make_cluster(bind)
         #: This master has verified the database: its storage nodes are connected, or away.
         self._was_operational = False
+        #: The number of partitions that the next recovery makes; None: as it is.
+        self._next_partitions: int | None = None
         #: Output that waits until the log has the partition table.
         self._held: list[tuple[Link, bytes, bool]] = []
         self._phase: Task[None] | None = None
         transactions: Transactions[Peer] = Transactions()
-        self.packs = Packs(cluster, self)
+        self.packs = Packs(cluster, self, lambda: self.operations.check("history"))
+        self._membership = Membership(
+            cluster, lambda: self.backup.active, lambda nid: self.operations.dropped(nid)
+        )
         self.replication = Replication(cluster, transactions)
         self.coordinator = Coordinator(
             cluster, self, transactions, self.replication, settings, self.check_stopped
         )
+        self.operations = self._make_operations(transactions.ttids)
         self.backup = BackupMode(
             cluster,
             self,
@@ -104,7 +119,9 @@ class PrimaryMaster(Core):
         )
         #: The current stay in RECOVERING, or the last one.
         self.recovery = self._new_recovery()
-        self._identification = Identification(cluster, settings, self.packs, self.backup, self)
+        self._identification = Identification(
+            *(cluster, settings, self.packs, self.backup, self.operations, self)
+        )
         self._reader_handler = ServeReader(cluster)
         self._handlers = self._make_handlers()
 
@@ -124,6 +141,39 @@ class PrimaryMaster(Core):
             cluster.served_nodes = set(tenure.nodes)
         return cluster
 
+    def _make_operations(self, ttids: Callable[[], Collection[bytes]]) -> Operations:
+        log: OperationLog = MemoryLog(int(self.host.time()))
+        if self.tenure is not None:
+            log = OperationsInLog(self.tenure)
+        nodes = StorageNodes(self.cluster)
+        switches = SwitchesPartitions(
+            self.cluster, self.coordinator, self.host.monotonic, self._switch_partitions
+        )
+        backups = self.coordinator.backups
+        moves, moving = Moves(self.cluster, nodes), MovesCells(self.cluster, self._membership, ttids)
+        kinds: dict[str, Kind] = {
+            "backup": Backup(self.cluster, self.packs),
+            "restore": Restore(self.cluster),
+            "replace": TableKind(moves.replace, moving),
+            "add": TableKind(moves.add, moving),
+            "remove": TableKind(moves.remove, moving),
+            "partitions": Partitions(
+                self.cluster, nodes, self.packs, switches, lambda: backups.configured
+            ),
+            "upgrade": TableKind(Upgrade(self.cluster, nodes).plan, Waits(self.cluster)),
+        }
+        return Operations(self.cluster, self, log, kinds, self._operation_succeeded)
+
+    def _switch_partitions(self, partitions: int) -> None:
+        """Begin a recovery that makes the table for another number of partitions."""
+        self._next_partitions = partitions
+        self.back_to_recovery(f"there will be {partitions} partitions", asked=True)
+
+    def _operation_succeeded(self, kind: str) -> None:
+        """Read the last ids anew when the database was loaded."""
+        if kind == "restore":
+            self.back_to_recovery("the database was restored", asked=True)
+
     def _make_handlers(self) -> dict[NodeType, Handler]:
         cluster, core, coordinator = self.cluster, self, self.coordinator
         backup, packs, checks = self.backup, self.packs, self.checks
@@ -131,17 +181,21 @@ class PrimaryMaster(Core):
         contents = ContentReport(cluster, core)
         return {
             NodeType.STORAGE: ServeStorage(
-                cluster, core, coordinator, self.replication, backup, packs, checks
+                *(cluster, core, coordinator, self.replication),
+                *(backup, packs, checks, self.operations),
             ),
             NodeType.CLIENT: ServeClient(cluster, coordinator, packs),
             NodeType.ADMIN: ServeAdmin(
-                *(cluster, core, self, coordinator, backup),
+                *(cluster, self._membership, core, self, coordinator, backup),
                 *(packs, checks, self.scrub, contents, masters),
+                self.operations,
             ),
         }
 
     def _new_recovery(self) -> Recovery:
-        return Recovery(self.cluster, self, self.settings, self.comparison, self._was_operational)
+        partitions, self._next_partitions = self._next_partitions, None
+        before = self._was_operational, partitions
+        return Recovery(self.cluster, self, self.settings, self.comparison, *before)
 
     # -- phases ------------------------------------------------------------------------------------
 
@@ -150,6 +204,7 @@ class PrimaryMaster(Core):
         if self.tenure is not None:
             FailureDetector(self.cluster, self).tick()
         self.scrub.start()
+        self.operations.start()
         self._phase = self.spawn(self.live())
 
     async def live(self) -> None:
@@ -162,6 +217,7 @@ class PrimaryMaster(Core):
         cluster.change_state(Event.RECOVERED)
         for peer in cluster.storages():
             peer.send(cluster.table())
+        self.operations.recovered()
         cluster.ask_confirmations()
         found = await verify(cluster, self, recovery.backup)
         memory = found.memory
@@ -282,6 +338,7 @@ class PrimaryMaster(Core):
             self.recovery.joined(peer)
         elif self.cluster.state in SERVING and peer.node.state is NodeState.RUNNING:
             self.cluster.start_storage(peer, self.backup.active)
+        self.operations.storage_joined(peer)
 
     # -- one of several masters --------------------------------------------------------------------
 

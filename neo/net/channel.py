@@ -155,8 +155,9 @@ class Channel:
         self._pinged = False
         # The watcher's ticket, which is never done.
         self._watching: Ticket[Any] = Ticket()
-        self._watch = host.watch(wire, self)
         with self._mutex:
+            # The watcher may serve the channel at once: a hangup and a sweep need no armed watch.
+            self._watch = host.watch(wire, self)
             self._rest()
 
     # -- asking ----------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ async def find_primary(
             accepted = await peer.ask(request)
             assert isinstance(accepted, AcceptIdentification)
             if accepted.node_type is NodeType.MASTER and accepted.your_nid is not None:
-                peer.handler = handler
+                peer.handler, peer.leads = handler, True
                 _watch(core, masters, Pulse(peer))
                 return peer, accepted
             reason = "it is not a master"

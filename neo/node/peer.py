@@ -122,6 +122,9 @@ class Peer:
         #: Requests go both ways. Answers and notifications are then processed while requests wait,
         #: because two nodes that wait for each other to read would wait forever.
         self.both_ways = False
+        #: The peer is the primary master: what it says never waits until it reads, since it may itself
+        #: wait until this node reads. What it asks for is short.
+        self.leads = False
         self.connection = Connection(server)
         #: Text of the Error with which the peer ended the connection.
         self.last_words = ""
@@ -293,7 +296,7 @@ class Peer:
     @property
     def must_wait(self) -> bool:
         """Whether a request of the peer must wait before it is executed."""
-        return self._jobs >= JOBS_MAX or self.full
+        return self._jobs >= JOBS_MAX or (self.full and not self.leads)
 
     def put_off(self, read: Callable[[], None]) -> None:
         """Call ``read``, which answers an earlier request, once the peer is no longer full."""

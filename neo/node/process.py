@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import random
 import resource
 import signal
@@ -18,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import uvloop
 
@@ -52,6 +53,9 @@ BACKLOG = 1024
 #: Limit of untrusted peers. They also have at most a quarter of the files that the process may open.
 STRANGERS_MOST = 1024
 
+#: Options for one start.
+ONCE = ("--reset", "--new-nid")
+
 MakeCore = Callable[["ProcessHost"], Core]
 
 
@@ -79,6 +83,8 @@ class ProcessHost:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         #: Limit of connections with untrusted peers.
         self._strangers = STRANGERS_MOST if files < 0 else max(1, min(STRANGERS_MOST, files // 4))
+        #: The program is executed again when the process ends.
+        self.renews = False
         #: Why there is no core.
         self._waits = ""
         self._server: asyncio.Server | None = None
@@ -137,6 +143,11 @@ class ProcessHost:
         logger.warning("this node starts again in %s s", delay)
         self._loop.call_later(delay, self._start_again)
 
+    def renew(self) -> None:
+        """Stop, and have :func:`main` execute the program again, unless the process ends already."""
+        self.renews = not self._ended.done()
+        self.stop(0)
+
     def healthy(self) -> None:
         """Reset the pauses between restarts."""
         self._failures = 0
@@ -180,6 +191,7 @@ class ProcessHost:
 
     def _signal(self, number: signal.Signals) -> None:
         logger.info("%s received", number.name)
+        self.renews = False  # the signal is for the next program, too
         if self._core is None:
             self.stop(0)
         else:
@@ -312,6 +324,26 @@ class _Accepted:
     def lost(self, reason: str) -> None: ...
 
 
+def _begin_anew() -> NoReturn:
+    """Execute the program again: the same process for those who watch it. Its sockets and locks are
+    closed. Raise StartFailure."""
+    logger.warning("this process begins anew with the release that is installed")
+    try:
+        os.execv(sys.executable, [sys.executable, *words_again(sys.orig_argv[1:])])
+    except OSError as e:
+        raise StartFailure(f"{sys.executable} cannot be executed again: {e}") from None
+
+
+def words_again(words: list[str]) -> list[str]:
+    """Return the words of a command line without those that must not be followed twice: ``--reset``
+    would erase the database. They may be shortened to what is not ambiguous."""
+    return [
+        word
+        for word in words
+        if len(word) <= 2 or not any(option.startswith(word) for option in ONCE)
+    ]
+
+
 def main(
     role: str,
     load_settings: Callable[[list[str]], argparse.Namespace],
@@ -326,7 +358,11 @@ def main(
         except OSError as e:
             raise ConfigError(f"setting 'logfile': {e}") from None
         try:
-            return uvloop.run(ProcessHost(settings, make_core).run())
+            host = ProcessHost(settings, make_core)
+            code = uvloop.run(host.run())
+            if host.renews:
+                _begin_anew()
+            return code
         except (ConfigError, StartFailure) as e:
             if settings.logfile:  # otherwise the log is on stderr, where main() prints the error
                 logger.critical("%s", e)

@@ -895,6 +895,9 @@ class NotifyUpstreamAdmin(Message):
 
 #: Key of RequestIdentification.extra: a list of the names of the features that the sender knows.
 FEATURES = "features"
+#: The same of the number of partitions: a clone tells that of its database, and a storage node of a
+#: backup that of its cluster to nodes of the upstream cluster.
+PARTITIONS = "partitions"
 #: AskOIDs is understood.
 FEATURE_OIDS = "oids"
 #: Properties of a storage node's RequestIdentification, of our own. A boolean: its database has no cells.
@@ -1753,3 +1756,123 @@ class AnswerContents(Answer):
 @request(EXTENSION | 0x85)
 class AskContents(Request[AnswerContents]):
     """How the contents of blobs are on all nodes. ctl ⇄ A ⇄ M"""
+
+
+#: The messages below are understood: operations, maintenance in steps with undo (specification 27.1).
+FEATURE_OPERATIONS = "operations"
+#: Property of a storage node's RequestIdentification: the operations in its journal: (operation,
+#: whether its success is noted).
+OPERATIONS = "operations"
+
+
+@notification(EXTENSION | 0x30)
+class NotifyOperation(Message):
+    """An operation in which the receiver has a part, as specification 27.5 encodes it. M → S"""
+
+    id: Number
+    operation: bytes
+
+
+@notification(EXTENSION | 0x31)
+class NotifyOperationState(Message):
+    """``state``: RUNNING, ROLLING_BACK (undo what was begun) or SUCCEEDED (note that). ``complete``: all
+    nodes are past so many steps. ``context_list``: what the steps have told so far: (step, node, what).
+    M → S"""
+
+    id: Number
+    state: str
+    complete: Count
+    context_list: list[tuple[Count, Nid, bytes]]
+
+
+@notification(EXTENSION | 0x32)
+class NotifyOperationMark(Message):
+    """How far the sender is with a step. ``mark``: as numbered in specification 27.9; ``done``: from 0 to
+    1; ``text``: what it does, or why it failed; ``context``: for the other steps. S → M"""
+
+    id: Number
+    step: Count
+    mark: Count
+    done: Finite
+    text: str
+    context: bytes
+
+
+@notification(EXTENSION | 0x33)
+class NotifyOperationEnded(Message):
+    """The operation is over on all nodes: delete it from the journal. M → S"""
+
+    id: Number
+
+
+#: (name, nodes that execute it, it waits until all nodes have done the steps before, it can be undone)
+StepRow = tuple[str, list[Nid], bool, bool]
+
+
+class AnswerBeginOperation(Answer):
+    """``id``: nil if the steps were only asked for."""
+
+    id: Number | None
+    step_list: list[StepRow]
+
+
+@request(EXTENSION | 0x34)
+class AskBeginOperation(Request[AnswerBeginOperation]):
+    """Begin an operation, or tell what its steps would be. ctl ⇄ A ⇄ M"""
+
+    kind: str
+    arguments: Extra
+    dry_run: bool
+
+
+#: (node id, step, mark: begun, done, failed or rolled back, from 0 to 1, what it does or why it failed)
+ProgressRow = tuple[Nid, Count, str, Finite, str]
+#: (id, kind, arguments, state, seconds since 1970 when it began, locks, why it failed, steps, progress)
+OperationRow = tuple[
+    Number, str, Extra, str, Finite, list[str], str, list[StepRow], list[ProgressRow]
+]
+
+
+class AnswerOperations(Answer):
+    row_list: list[OperationRow]
+
+
+@request(EXTENSION | 0x35)
+class AskOperations(Request[AnswerOperations]):
+    """One operation, or all: those in progress, and the last ones that ended. ctl ⇄ A ⇄ M"""
+
+    id: Typed | None
+
+
+@request(EXTENSION | 0x36)
+class AbortOperation(Request[Error]):
+    """Undo an operation that has not succeeded yet. ctl ⇄ A ⇄ M"""
+
+    id: Typed
+
+
+@request(EXTENSION | 0x37)
+class ForgetOperation(Request[Error]):
+    """Do not wait for a node to undo its part: it is lost, or was put in order by hand. ctl ⇄ A ⇄ M"""
+
+    id: Typed
+    nid: Typed
+
+
+# -- ours: another number of partitions -----------------------------------------------------------
+
+#: AskCommitted is understood.
+FEATURE_COMMITTED = "committed"
+
+
+class AnswerCommitted(Answer):
+    tid: Tid | None
+
+
+@request(EXTENSION | 0x38)
+class AskCommitted(Request[AnswerCommitted]):
+    """The tid of a transaction, if it is in a partition: when it began, there was another number of
+    partitions, so that its tid need not be in the partition of its ttid. C ⇄ S"""
+
+    partition: Count
+    ttid: Tid

@@ -76,14 +76,15 @@ def read(scanner: Scanner, query: Query, partition: int) -> Iterator[pa.RecordBa
 
 
 def read_task(
-    connection: Connection, query: Query, partitions: Sequence[int]
+    connection: Connection, query: Query, partitions: Sequence[int], count: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one task. Closing the generator closes the connections."""
+    """Yield the rows of one task: of ``partitions``, if there are ``count`` in all. Closing the generator
+    closes the connections. Raise RegroupedError if there is another number by now."""
     if not partitions:
         return
     storage = connection.open()
     try:
-        scanner = Scanner(storage)
+        scanner = Scanner(storage, count)
         for partition in partitions:
             yield from read(scanner, query, partition)
     finally:

@@ -117,7 +117,8 @@ class NEOReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Without partitions Spark reads one whose value is None.
-        return read_task(self._options.connection, self._query(), partition.value or ())
+        partitions, count = partition.value or (), self._pinned.partitions
+        return read_task(self._options.connection, self._query(), partitions, count)
 
     def _query(self) -> Query:
         wanted, pinned = self._wanted, self._pinned

@@ -90,19 +90,20 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         if not self._partitions:
             self._last()
+        count, packed = self._partitions, int(end.get("packed", "0"), 16)
         return [
-            InputPartition((first, last, int(end.get("packed", "0"), 16), task))
-            for task in deal(range(self._partitions), self._options.tasks)
+            InputPartition((first, last, packed, task, count))
+            for task in deal(range(count), self._options.tasks)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:
             return iter(())
-        first, last, packed, partitions = partition.value
+        first, last, packed, partitions, count = partition.value
         query = replace(
             self._options.query, last=last, first=first + 1 if first else 0, packed=packed
         )
-        return read_task(self._options.connection, query, partitions)
+        return read_task(self._options.connection, query, partitions, count)
 
     # -- the cluster -------------------------------------------------------------------------------
 

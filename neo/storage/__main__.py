@@ -21,6 +21,7 @@ from neo.storage.backend.factory import ADAPTERS, make_backend
 from neo.storage.blobs.contents import open_disk
 from neo.storage.blobs.folder import ContentFolder
 from neo.storage.node import NodeSettings, StorageNode
+from neo.storage.operations.worker import ThreadWorker
 from neo.topology.masters import MasterCandidates
 
 logger = logging.getLogger("neo.storage")
@@ -105,11 +106,13 @@ def make_core(host: ProcessHost, acknowledged: Acknowledged | None = None) -> St
             core.backend_failed(failure)
 
     assert host.bind is not None
-    reset = bool(settings.reset)
-    backend, disk = None, None
+    backend, disk = None, _folder(host, settings)
     try:
+        if settings.reset and disk is not None:
+            disk.condemn()
         backend = _open(host, settings, failed, acknowledged)
-        disk = _open_folder(host, settings, backend, reset)
+        open_disk(disk, backend)
+        settings.fetch_blobs = False  # once, as reset
         node = NodeSettings(
             settings.cluster,
             host.bind,
@@ -118,7 +121,8 @@ def make_core(host: ProcessHost, acknowledged: Acknowledged | None = None) -> St
             is_clone=bool(settings.new_nid),
         )
         masters = MasterCandidates([*settings.masters, *remembered.addresses])
-        core = StorageNode(host, node, masters, backend, disk, remembered.save)
+        worker = ThreadWorker(host.from_thread)
+        core = StorageNode(host, node, masters, backend, disk, remembered.save, worker)
     except (ValueError, OSError, BackendFailure) as e:
         if disk is not None:
             disk.close()
@@ -154,17 +158,12 @@ def _open(
     return backend
 
 
-def _open_folder(
-    host: ProcessHost, settings: argparse.Namespace, backend: Backend, reset: bool
-) -> ContentFolder | None:
-    """Return the open folder of contents, None if the node has none."""
+def _folder(host: ProcessHost, settings: argparse.Namespace) -> ContentFolder | None:
+    """Return the folder of contents, which is not open yet; None if the node has none."""
     path = settings.blob_dir
     if path is None and settings.adapter.lower() == "sqlite" and settings.database != ":memory:":
         path = f"{settings.database}.blobs"
-    folder = ContentFolder(path, host.from_thread, settings.fetch_blobs) if path else None
-    open_disk(folder, backend, reset)
-    settings.fetch_blobs = False  # once, as reset
-    return folder
+    return ContentFolder(path, host.from_thread, settings.fetch_blobs) if path else None
 
 
 def _close(backend: Backend) -> None:

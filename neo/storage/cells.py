@@ -5,19 +5,22 @@ from __future__ import annotations
 from neo.protocol.enums import CellState
 from neo.protocol.ids import p64
 from neo.protocol.packets import CellChange
-from neo.storage.backend.api import Backend
+from neo.storage.backend.api import FIRST_PLACE, Backend, Place
 from neo.storage.backup_progress import BackupProgress
 from neo.storage.cluster import Cluster
 from neo.storage.commit.transactions import CellMode
 from neo.storage.database import Database
 from neo.storage.events import CellsChanged
-from neo.storage.proof import Proof, read_partitions, write_partitions
-from neo.topology.partitions import PartitionTable
+from neo.storage.packed import regroup_packed
+from neo.storage.proof import Proof, in_groups, read_partitions, write_partitions
+from neo.topology.partitions import PartitionTable, grouped
 
 CORRUPTED = CellState.CORRUPTED
 #: A row of ``config``: the partitions whose own cell was CORRUPTED. The data of such a cell is not to be
 #: trusted, whatever its ids: replication first erases it, and then the mark.
 _ERASE = "_erase"
+#: Rows of a step, between which no request is served.
+REGROUPED_TOGETHER = 1000
 
 
 class Cells:
@@ -78,10 +81,11 @@ class Cells:
         """
         assert table.ptid is not None
         count, own = self._backend.partition_count(), self.partitions
-        if count not in (0, len(table)):
+        if count not in (0, len(table)) and len(table) != self._backend.regrouped() and self.assigned():
             raise ValueError(
                 f"the database has {count} partitions and the cluster {len(table)}: it belongs to"
-                " another cluster of the same name"
+                " another cluster of the same name, or the number was changed while this node was away:"
+                " then move the database away, and start the node with an empty one"
             )
         if own.ptid is None or own.ptid < table.ptid:
             return
@@ -98,6 +102,8 @@ class Cells:
         """Take the table of SendPartitionTable. Raises ValueError as :meth:`check`."""
         self.check(table)
         nid, backend = self._cluster.nid, self._backend
+        if backend.partition_count() not in (0, len(table)):
+            self._switch(len(table))
         assert table.ptid is not None and nid is not None
         outdated = {c.partition: c.tid for c in backend.cells() if c.nid == nid and c.tid >= 0}
         backend.change_cells(table.ptid, table.replicas, table.changes(), nid, replace=True)
@@ -108,6 +114,30 @@ class Cells:
         self.backup.told_late([p64(outdated[p]) for p in self.readable() if p in outdated])
         self._changed()
         return CellsChanged((), bool(dropped))
+
+    def _switch(self, partitions: int) -> None:
+        """Use the rows for another number of partitions (specification 27.94). Raises ValueError."""
+        backend = self._backend
+        if backend.regrouped() != partitions:
+            self._regroup(partitions)
+        groups = grouped(backend.partition_count(), partitions)
+        self.proof.regroup(groups)
+        write_partitions(backend, _ERASE, in_groups(read_partitions(backend, _ERASE), groups))
+        regroup_packed(backend, groups)
+        backend.switch_partitions(partitions)
+        self.partitions.regroup(partitions)
+        self.complete.clear()
+
+    def _regroup(self, partitions: int) -> None:
+        """Have rows for another number of partitions on a node without cells, which took no part in the
+        operation. It has few rows, or none."""
+        while not self._backend.drop_regrouped(REGROUPED_TOGETHER):
+            pass
+        if why := self._backend.begin_regrouping(partitions):
+            raise ValueError(why)
+        place: Place | None = FIRST_PLACE
+        while place is not None:
+            place = self._backend.regroup(place, REGROUPED_TOGETHER)
 
     def change(self, ptid: int, replicas: int, changes: list[CellChange]) -> CellsChanged:
         """Apply the changes of NotifyPartitionChanges."""

@@ -14,5 +14,9 @@ class StorageHost(Host, Protocol):
         """Replace the dead core after a pause, which grows with each failure in a row. ``why`` is logged,
         and sent to each peer that connects meanwhile."""
 
+    def renew(self) -> None:
+        """End this process, and begin it anew with the release that is installed now. The core has
+        stopped."""
+
     def healthy(self) -> None:
         """Reset the pause of :meth:`restart`: the core works."""

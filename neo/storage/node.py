@@ -31,11 +31,13 @@ from neo.protocol.packets import (
     FEATURE_LOCKS,
     FEATURE_MAINTENANCE,
     FEATURE_OIDS,
+    FEATURE_OPERATIONS,
     FEATURE_PREPARED,
     FEATURE_SYNC,
     FEATURE_TAILS,
     FEATURES,
     GREATEST_NID,
+    OPERATIONS,
     AcceptIdentification,
     Address,
     RequestIdentification,
@@ -58,6 +60,13 @@ from neo.storage.maintenance.clone import clone
 from neo.storage.maintenance.digests import Digests
 from neo.storage.maintenance.pack import Packer
 from neo.storage.maintenance.size import Sizes
+from neo.storage.operations.backup import steps_of_backup
+from neo.storage.operations.move import steps_of_moves
+from neo.storage.operations.part import Operations
+from neo.storage.operations.partitions import steps_of_partitions
+from neo.storage.operations.restore import steps_of_restore
+from neo.storage.operations.upgrade import steps_of_upgrade
+from neo.storage.operations.worker import InlineWorker, Worker
 from neo.storage.replication.backup import BackupReplicator
 from neo.storage.replication.backup_links import DownstreamLinks, UpstreamLinks
 from neo.storage.replication.fetch import Receiver
@@ -79,7 +88,7 @@ logger = logging.getLogger("neo.storage")
 #: Features that a storage node announces to the master.
 ANNOUNCED = [
     *(FEATURE_OIDS, FEATURE_MAINTENANCE, FEATURE_TAILS),
-    *(FEATURE_LOCKS, FEATURE_PREPARED, FEATURE_SYNC),
+    *(FEATURE_LOCKS, FEATURE_PREPARED, FEATURE_SYNC, FEATURE_OPERATIONS),
 ]
 
 
@@ -115,10 +124,11 @@ class StorageNode(Core):
         backend: Backend,
         disk: ContentDisk | None = None,
         remember: Callable[[list[Address]], None] = lambda masters: None,
+        worker: Worker | None = None,
     ) -> None:
         """``backend`` and ``disk`` are open; this core closes them. ``disk``: None if this node keeps no
-        contents of blobs. ``remember`` stores the addresses of known masters. Raises ValueError if the
-        database is of another cluster."""
+        contents of blobs. ``remember`` stores the addresses of known masters. ``worker``: for files of
+        archives. Raises ValueError if the database is of another cluster."""
         super().__init__(host)
         self.host: StorageHost = host
         self.settings = settings
@@ -137,20 +147,25 @@ class StorageNode(Core):
         self.links = links = Links(self, cluster, self._storage_handler, to_storages)
         self.blobs = blobs = BlobParts(host, database, disk, background, cluster, cells, links)
         self.packer = packer = Packer(host, database, cells, locks, background)
-        self.eraser = Eraser(database, cells, background, settings.drop_partitions)
+        self.eraser = Eraser(database, cells, background, settings.drop_partitions, self._is_operated)
         receiver = Receiver(database, cells, locks, background, blobs.fetch)
         prepared_fetch = PreparedFetch(database, cells, self.participant, blobs.fetch)
         self.votes = votes = ReceivedVotes(database, cells, locks, background, blobs.fetch)
         downstream = DownstreamLinks(to_backups)
-        upstream = UpstreamLinks(self, cluster, receiver, votes, to_backups)
+        upstream = UpstreamLinks(self, cluster, cells, receiver, votes, to_backups)
         blobs.fetch.upstream = upstream.peers
         self.vote_fetch = VoteFetch(database, cells, background, upstream, votes)
-        where, how = (database, cluster, cells), (background, links)
+        where, how, worker = (database, cluster, cells), (background, links), worker or InlineWorker()
         self.replicator = Replicator(host, *where, locks, *how, receiver, packer, prepared_fetch)
         self.backup = BackupReplicator(*where, *how, upstream, receiver, packer)
         digests = Digests(database, cells, background, packer)
         checked = cluster, cells, locks, background, links, upstream
         self.checker = Checker(*checked, digests, receiver, packer)
+        copied = steps_of_backup(*where, locks, background, blobs.contents, worker)
+        loaded = steps_of_restore(*where, background, blobs.contents, worker)
+        other = steps_of_moves(self, cluster, cells) | steps_of_upgrade(self.renew)
+        other |= steps_of_partitions(database, background)
+        self.operations = Operations(self, database, cluster, copied | loaded | other)
 
         shared = database, cells, locks, background, links, downstream, packer, digests
         serving = *shared, blobs.contents, sync_source
@@ -160,6 +175,10 @@ class StorageNode(Core):
         self._identification = Identification(*served, lambda: self._serve_guest)
         self._serve_master = self._master_handler(remember)
         self.parts = self._order(clients, sync_source, upstream, downstream)
+
+    def _is_operated(self) -> bool:
+        """Return whether an operation of ``neoctl`` has steps here."""
+        return self.operations.busy
 
     def _order(self, clients: Clients, *connected: Part) -> tuple[Part, ...]:
         """Return the parts in the order in which they are told of events.
@@ -206,6 +225,7 @@ class StorageNode(Core):
             self.checker,
             self.blobs.verifier,
             self.blobs.states,
+            self.operations,
         )
 
     # -- life ------------------------------------------------------------------------------------
@@ -232,6 +252,7 @@ class StorageNode(Core):
             reason = await self._lost
             logger.warning("lost the primary master %r: %s", peer, reason)
             self.cluster.master = None
+            self.operations.master_lost()
             self.stop_operation()
             if self.host.monotonic() - joined < RETRY_SECONDS:
                 await self.sleep(RETRY_SECONDS)
@@ -244,6 +265,7 @@ class StorageNode(Core):
             "pack_tid": self.packer.wanted(),
             BLANK: not self.cells.assigned(),
             GREATEST_NID: cluster.greatest_nid(),
+            OPERATIONS: self.operations.known(),
             FEATURES: ANNOUNCED + ([FEATURE_BLOBS] if self.blobs.contents.enabled else []),
         }
         return RequestIdentification(
@@ -305,15 +327,24 @@ class StorageNode(Core):
             super().fail(error)
 
     def stop(self, code: int) -> None:
-        if self.stopped:
-            return
+        if not self.stopped:
+            self._leave()
+            self.host.stop(code)
+
+    def renew(self) -> None:
+        """Stop, and begin anew with the release that is installed now."""
+        if not self.stopped:
+            self._leave()
+            self.host.renew()
+
+    def _leave(self) -> None:
+        """End without anything that is left to others or to the next start."""
         self._end()
         try:
             self.locks.clear()
         except BackendFailure as e:
             logger.error("data of interrupted transactions is left in the database: %s", e)
         self._close_backend()
-        self.host.stop(code)
 
     def erase(self) -> None:
         """Erase the database and stop: the operator removed this node from the cluster (specification
@@ -322,6 +353,7 @@ class StorageNode(Core):
         self._end()
         self._close_backend()
         try:
+            self.blobs.condemn()
             self.database.backend.open(reset=True)
             self.blobs.erase()
         except BackendFailure as e:

@@ -15,7 +15,7 @@ Replication then compares all that such a cell has, because its gaps may be anyw
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Set
 
 from neo.storage.backend.api import Backend
 from neo.topology.partitions import PartitionTable
@@ -71,6 +71,12 @@ class Proof:
             write_partitions(self._backend, _UNPROVEN, unproven - lost)
             self._backend.forget_complete(nid)
 
+    def regroup(self, groups: Sequence[range]) -> None:
+        """Take another number of partitions: ``groups`` has, for each, the former ones that it is made
+        of. Cells that are announced are announced again, or compared."""
+        write_partitions(self._backend, _ANNOUNCED, ())
+        write_partitions(self._backend, _UNPROVEN, in_groups(self.unproven(), groups))
+
     # -- the master ------------------------------------------------------------------------------
 
     def accept(self, readable: Iterable[int]) -> None:
@@ -83,6 +89,11 @@ class Proof:
                 ", ".join(map(str, found)),
             )
         write_partitions(self._backend, _UNPROVEN, ())
+
+
+def in_groups(partitions: Set[int], groups: Sequence[range]) -> list[int]:
+    """Return the partitions that are made of one of these."""
+    return [number for number, group in enumerate(groups) if not partitions.isdisjoint(group)]
 
 
 def read_partitions(backend: Backend, row: str) -> set[int]:

@@ -36,6 +36,8 @@ class Node:
     blank: bool = False
     #: A storage node that was RUNNING without cells when it was lost.
     spare: bool = False
+    #: The operations in the journal of a storage node, as it told them.
+    journal: object = ()
 
     def row(self) -> NodeRow:
         return (self.type, self.address, self.nid, self.state, self.id_timestamp)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import gcd
 
 from neo.protocol.enums import CellState, NodeState
 from neo.protocol.packets import CellChange, CellRow
 from neo.topology.balance import Path, balance
 from neo.topology.nodes import NodeTable
+
+#: ``pt.partition`` and data ids have 16 bits.
+MAX_PARTITIONS = 32768
 
 _NOWHERE: Mapping[int, Path] = {}
 
@@ -62,6 +66,18 @@ class PartitionTable:
                 self.rows[partition].pop(nid, None)
             else:
                 self.rows[partition][nid] = state
+
+    def regroup(self, partitions: int) -> None:
+        """Make the table of the same cells for another number of partitions (specification 27.90).
+
+        A node has a cell of a new partition if it has one of each former partition whose ids may be in
+        it. The new cell is as good as the worst of these.
+        """
+        before, rows = self.rows, []
+        for sources in grouped(len(before), partitions):
+            nids = set(before[sources[0]]).intersection(*(before[p] for p in sources[1:]))
+            rows.append({nid: worst(before[p][nid] for p in sources) for nid in sorted(nids)})
+        self.rows = rows
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -130,6 +146,22 @@ class PartitionTable:
             for partition, row in enumerate(self.rows)
             for nid, state in row.items()
         ]
+
+
+#: From the best to the worst.
+_STATES = CellState.UP_TO_DATE, CellState.FEEDING, CellState.OUT_OF_DATE, CellState.CORRUPTED
+
+
+def grouped(before: int, after: int) -> list[range]:
+    """Return, for each of ``after`` partitions, the partitions of ``before`` whose ids may be in it: an
+    id that is congruent to ``q`` modulo ``after`` is so modulo each common divisor, too."""
+    divisor = gcd(before, after)
+    return [range(partition % divisor, before, divisor) for partition in range(after)]
+
+
+def worst(states: Iterable[CellState]) -> CellState:
+    """Return the state of a cell whose data was in cells of these states."""
+    return max(states, key=_STATES.index)
 
 
 def running_storages(nodes: NodeTable) -> set[int]:

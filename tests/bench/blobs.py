@@ -6,10 +6,12 @@ the client's cache. No two contents are equal.
 """
 
 import os
+import socket
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -74,11 +76,15 @@ KINDS = (
     _kind("load_beside_p50", "upload", "… while a client uploads, p50", "µs"),
     _kind("load_beside_p99", "upload", "… while a client uploads, p99", "µs"),
     _kind("load_slower", "upload", "… p99, divided by that without an upload", "times"),
+    _kind("load_floor_p50", "upload", "… while processes pass files on as fast, p50", "µs"),
+    _kind("load_floor_p99", "upload", "… while processes pass files on as fast, p99", "µs"),
     _kind("commit_alone_p50", "upload", "commit of another client, p50", "µs"),
     _kind("commit_alone_p99", "upload", "commit of another client, p99", "µs"),
     _kind("commit_beside_p50", "upload", "… while a client uploads, p50", "µs"),
     _kind("commit_beside_p99", "upload", "… while a client uploads, p99", "µs"),
     _kind("commit_slower", "upload", "… p99, divided by that without an upload", "times"),
+    _kind("commit_floor_p50", "upload", "… while processes pass files on as fast, p50", "µs"),
+    _kind("commit_floor_p99", "upload", "… while processes pass files on as fast, p99", "µs"),
     _kind("upload", "upload", "the upload meanwhile, blobs of {upload_mib} MiB", "MB/s"),
 )
 
@@ -214,32 +220,44 @@ def huge(system: System, sizes: Sizes, source: Path) -> Results:
 
 
 def upload(system: System, sizes: Sizes, source: Path) -> Results:
-    """Measure the loads and commits of two clients, first alone, then while a third one uploads."""
+    """Measure the loads and commits of two clients: alone, while a third one uploads, and while processes
+    that know nothing of the system pass on files of the same size at the same speed."""
     need_processes(system)
     oids = clients.run(lambda: fill(system, sizes.objects), sizes.seconds_max)
-    half = len(oids) // 2
-    seconds = sizes.upload_seconds
-    found: dict[str, list[list[float]]] = {}
-    for when, part in (("alone", oids[:half]), ("beside", oids[half:])):
+    third, seconds = len(oids) // 3, sizes.upload_seconds
+    samples: dict[str, list[list[float]]] = {}
+    speed = 0.0
 
-        def work(index: int, ready: Ready, part: list[bytes] = part) -> list[float]:
-            if index == 0:
-                return _load_slowly(system, part, seconds, ready)
-            if index == 1:
-                return _commit_slowly(system, seconds, ready)
+    def work(index: int, ready: Ready) -> list[float]:
+        if index == 0:
+            return _load_slowly(system, part, seconds, ready)
+        if index == 1:
+            return _commit_slowly(system, seconds, ready)
+        if when == "beside":
             return _upload(system, sizes, ready)
+        ends[index - 2].settimeout(sizes.whole_seconds_max)
+        with ends[index - 2] as end, tempfile.TemporaryDirectory(dir=source.parent) as folder:
+            if index == 2:
+                return _send_files(Path(folder), sizes, end, speed, ready)
+            return _keep_files(Path(folder), sizes, end, ready)
 
-        found[when] = clients.run_many(2 + (when == "beside"), work, sizes.whole_seconds_max)
+    for number, (when, count) in enumerate((("alone", 2), ("beside", 3), ("floor", 4))):
+        part = oids[number * third : (number + 1) * third]
+        with ExitStack() as stack:
+            ends = [stack.enter_context(end) for end in socket.socketpair()]
+            samples[when] = clients.run_many(count, work, sizes.whole_seconds_max)
+        if when == "beside":
+            speed = samples[when][2][0]
     for index, what in enumerate(("load", "commit")):
         slowest = {}
-        for when, samples in found.items():
-            for figure in percentiles(f"{what}_{when}", samples[index], 0):
+        for when, found in samples.items():
+            for figure in percentiles(f"{what}_{when}", found[index], 0):
                 yield figure
                 if isinstance(figure, Figure):
                     slowest[figure.name] = figure.value
         ratio = slowest[f"{what}_beside_p99"] / slowest[f"{what}_alone_p99"]
         yield Figure(f"{what}_slower", ratio)
-    yield Figure("upload", found["beside"][2][0])
+    yield Figure("upload", speed)
 
 
 def _load_slowly(system: System, oids: list[bytes], seconds: float, ready: Ready) -> list[float]:
@@ -288,6 +306,47 @@ def _upload(system: System, sizes: Sizes, ready: Ready) -> list[float]:
             count += 1
         elapsed = time.perf_counter() - begin
     return [count * size / elapsed / _MB]
+
+
+def _send_files(
+    folder: Path, sizes: Sizes, end: socket.socket, speed: float, ready: Ready
+) -> list[float]:
+    """Do the least that an application and a client do for an upload: write files and send them, at
+    `speed` MB/s. What other clients lose beside this, they lose to the machine."""
+    size = sizes.upload_mib * _MIB
+    ready()
+    limit, path, begin, count = Limit(sizes.upload_seconds), folder / "sent", time.perf_counter(), 0
+    while not limit.over():
+        with path.open("wb") as file:
+            for piece in _pieces(count, size):
+                file.write(piece)
+        with path.open("rb") as file:
+            end.sendfile(file)
+        end.recv(1)
+        path.unlink()
+        count += 1
+        time.sleep(max(0.0, begin + count * size / _MB / speed - time.perf_counter()))
+    end.shutdown(socket.SHUT_RDWR)  # a close is not enough: every client has a copy of both ends
+    return []
+
+
+def _keep_files(folder: Path, sizes: Sizes, end: socket.socket, ready: Ready) -> list[float]:
+    """Do the least that a server does for an upload: write what comes and sync it, before it answers."""
+    size, buffer, number = sizes.upload_mib * _MIB, bytearray(_MIB), 0
+    ready()
+    while True:
+        with (folder / str(number)).open("wb") as file:
+            left = size
+            while left:
+                received = end.recv_into(buffer, min(left, _MIB))
+                if not received:
+                    return []
+                file.write(memoryview(buffer)[:received])
+                left -= received
+            file.flush()
+            os.fsync(file.fileno())
+        end.send(b".")
+        number += 1
 
 
 WORKLOADS: dict[str, Workload] = {

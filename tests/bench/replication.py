@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,15 +96,18 @@ class Window:
 
 
 class Clients:
-    """Two clients, of which one commits and one loads, until :meth:`stop`."""
+    """Clients that commit, and clients that load, until :meth:`stop`."""
 
-    def __init__(self, cluster: Cluster, oids: Sequence[bytes]) -> None:
+    def __init__(
+        self, cluster: Cluster, oids: Sequence[bytes], committing: int = 1, loading: int = 1
+    ) -> None:
         self._cluster = cluster
         self._oids = oids
         self._stopping = _fork.Event()
         self._committed = _fork.Value("q", 0)
         self._running = []
-        for work in (self._commit, self._load):
+        self._committing = committing
+        for work in [self._commit] * committing + [self._load] * loading:
             receiver, sender = _fork.Pipe(duplex=False)
             process = _fork.Process(target=self._run, args=(work, sender), daemon=True)
             process.start()
@@ -134,7 +138,8 @@ class Clients:
         def once() -> None:
             oid = rng.choice(oids)
             serials[oid] = commit(view, [(oid, serials[oid], record(rng))])
-            self._committed.value += 1
+            with self._committed.get_lock():
+                self._committed.value += 1
 
         return once
 
@@ -157,8 +162,8 @@ class Clients:
             except EOFError:
                 raise ClientFailed("a client died") from None
             process.join()
-        commits, loads = found
-        return commits, loads
+        commits, loads = found[: self._committing], found[self._committing :]
+        return [*chain.from_iterable(commits)], [*chain.from_iterable(loads)]
 
     def kill(self) -> None:
         for process, receiver in self._running:
@@ -189,7 +194,7 @@ class Bench:
             ) as cluster,
         ):
             self._say(f"  {self._sizes.objects} objects are written")
-            yield cluster, clients.run(lambda: _fill(cluster, self._sizes.objects), SECONDS_MAX)
+            yield cluster, clients.run(lambda: fill(cluster, self._sizes.objects), SECONDS_MAX)
 
     def _speed(self, what: str, seconds: float) -> Iterator[Row]:
         yield Row(f"copied {what}", "MB/s", self._sizes.objects * RECORD / seconds / _MB)
@@ -212,17 +217,17 @@ class Bench:
         self, cluster: Cluster, working: Clients, oids: Sequence[bytes]
     ) -> Iterator[Row]:
         windows = {}
-        _wait(lambda: working.committed > 0, "clients work")
-        windows["without replicas"] = self._quiet()
+        wait(lambda: working.committed > 0, "clients work")
+        windows["without replicas"] = quiet(self._sizes.quiet)
         self._say("  replication, clients work")
         windows["during replication"] = _replicate(cluster)
-        windows["with a replica"] = self._quiet()
+        windows["with a replica"] = quiet(self._sizes.quiet)
         missed = {}
         for seconds in self._sizes.absences:
             self._say(f"  a node is away for {seconds:g} s")
             what = f"after {seconds:g} s away"
             missed[what], windows[f"catching up {what}"] = _absence(cluster, working, seconds)
-        clients.run(lambda: _rewrite(cluster, oids), SECONDS_MAX)
+        clients.run(lambda: rewrite(cluster, oids), SECONDS_MAX)
         self._say("  a pack, clients work")
         windows["during a pack"] = clients.run(lambda: _pack(cluster), SECONDS_MAX)
         commits, loads = working.stop()
@@ -236,14 +241,16 @@ class Bench:
             for what, window in windows.items():
                 yield from window.rows(what, kind, samples)
 
-    def _quiet(self) -> Window:
-        window = Window()
-        time.sleep(self._sizes.quiet)
-        window.close()
-        return window
+
+def quiet(seconds: float) -> Window:
+    """Let clients work for a time without anything else."""
+    window = Window()
+    time.sleep(seconds)
+    window.close()
+    return window
 
 
-def _fill(cluster: Cluster, count: int) -> list[bytes]:
+def fill(cluster: Cluster, count: int) -> list[bytes]:
     rng = random.Random(count)
     storage = cluster.storage()
     view = session(storage)
@@ -254,7 +261,7 @@ def _fill(cluster: Cluster, count: int) -> list[bytes]:
     return oids
 
 
-def _rewrite(cluster: Cluster, oids: Sequence[bytes]) -> None:
+def rewrite(cluster: Cluster, oids: Sequence[bytes]) -> None:
     """Write a second revision of each object, so that a pack can remove the first one."""
     rng = random.Random(len(oids))
     storage = cluster.storage()
@@ -291,7 +298,7 @@ def _copied(cluster: Cluster) -> bool:
     )
 
 
-def _wait(condition: Callable[[], bool], what: str) -> None:
+def wait(condition: Callable[[], bool], what: str) -> None:
     end = time.monotonic() + SECONDS_MAX
     while not condition():
         if time.monotonic() > end:
@@ -304,7 +311,7 @@ def _replicate(cluster: Cluster) -> Window:
     _ask(cluster, SetNumReplicas(1))
     window = Window()
     _ask(cluster, TweakPartitionTable(False, []))
-    _wait(lambda: _copied(cluster), "everything is copied")
+    wait(lambda: _copied(cluster), "everything is copied")
     window.close()
     return window
 
@@ -313,12 +320,12 @@ def _absence(cluster: Cluster, working: Clients, seconds: float) -> tuple[int, W
     """Return how many transactions a node missed, and the time from its start to its last cell."""
     before = working.committed
     cluster.simple.kill("storage2")
-    _wait(lambda: not _copied(cluster), "the node is known to be away")
+    wait(lambda: not _copied(cluster), "the node is known to be away")
     time.sleep(seconds)
     missed = working.committed - before
     window = Window()
     cluster.simple.restart("storage2")
-    _wait(lambda: _copied(cluster), "the node catches up")
+    wait(lambda: _copied(cluster), "the node catches up")
     window.close()
     return missed, window
 
@@ -336,7 +343,7 @@ def merged(found: dict[str, list[Row]]) -> list[tuple[str, dict[str, float]]]:
     return list(lines.items())
 
 
-def _shown(value: float | None) -> str:
+def shown(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
@@ -350,13 +357,19 @@ def markdown(found: dict[str, list[Row]]) -> str:
         "| --- " * (len(found) + 1) + "|",
     ]
     for title, values in merged(found):
-        lines.append(f"| {title} | " + " | ".join(_shown(values.get(b)) for b in found) + " |")
+        lines.append(f"| {title} | " + " | ".join(shown(values.get(b)) for b in found) + " |")
     return "\n".join(lines) + "\n"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run and print the table. Raise ClientFailed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.replication", description=__doc__)
+def report(
+    program: str,
+    about: str | None,
+    run: Callable[[str, bool, Callable[[str], None]], Iterator[Row]],
+    arguments: list[str] | None,
+) -> int:
+    """Run a benchmark of the backends that the arguments name, and print the table. ``run`` is given a
+    backend, whether it should be quick, and a function that shows progress. Raise ClientFailed."""
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=about)
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS))
     parser.add_argument("--quick", action="store_true", help="shows that everything works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
@@ -366,8 +379,7 @@ def main(arguments: list[str] | None = None) -> int:
     found = {}
     for backend in options.backends:
         progress.print(backend)
-        bench = Bench(backend, QUICK if options.quick else Sizes(), progress.print)
-        found[backend] = list(bench.run())
+        found[backend] = list(run(backend, options.quick, progress.print))
     if options.json is not None:
         rows = {backend: [row._asdict() for row in rows] for backend, rows in found.items()}
         options.json.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
@@ -375,9 +387,18 @@ def main(arguments: list[str] | None = None) -> int:
         options.markdown.write_text(markdown(found))
     table = Table("", *found)
     for title, values in merged(found):
-        table.add_row(title, *(_shown(values.get(backend)) for backend in found))
+        table.add_row(title, *(shown(values.get(backend)) for backend in found))
     Console(highlight=False).print(table)
     return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run and print the table. Raise ClientFailed."""
+
+    def run(backend: str, quick: bool, say: Callable[[str], None]) -> Iterator[Row]:
+        return Bench(backend, QUICK if quick else Sizes(), say).run()
+
+    return report("tests.bench.replication", __doc__, run, arguments)
 
 
 if __name__ == "__main__":

@@ -191,6 +191,9 @@ class Client:
             self._number += 1
             with self._told(kind):
                 getattr(self, kind)()
+
+    def close(self) -> None:
+        """Close the database. Call it when both threads have ended."""
         self._db.close()
 
     @contextmanager
@@ -322,6 +325,7 @@ def main() -> None:
     reader.start()
     _guarded(client.run)
     reader.join()
+    client.close()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Run ``neoctl`` as an operator does, as a process."""
+"""Run ``neoctl`` as an operator does, as a process, and wait for what it shows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 #: Long enough for a machine that runs other tests, too.
@@ -38,3 +39,16 @@ def findings(admin: str, *which: str) -> Counter[str]:
             return found
         assert time.monotonic() < deadline, f"the check does not end: {rows}"
         time.sleep(LOOK_SECONDS)
+
+
+def wait_for(condition: Callable[[], Any], what: Callable[[], str]) -> Any:
+    """Wait until there is an answer that is true, and return it. ``what`` says what is missing."""
+    deadline, failed = time.monotonic() + DEADLINE_SECONDS, ""
+    while True:
+        try:
+            if found := condition():
+                return found
+        except AssertionError as e:  # no master at this moment
+            failed = f": {e}"
+        assert time.monotonic() < deadline, f"{what()}{failed}"
+        time.sleep(LOOK_SECONDS)  # between two questions to the processes, which nothing else tells of

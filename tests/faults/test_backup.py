@@ -20,8 +20,10 @@ from ZODB.POSException import ReadOnlyError
 from neo.protocol.enums import ClusterState
 from neo.protocol.packets import (
     AnswerMonitorInformation,
+    AskBeginOperation,
     AskLastTransaction,
     AskMonitorInformation,
+    AskOperations,
     Truncate,
 )
 from tests.faults.rows import cells
@@ -113,12 +115,12 @@ def test_follows_through_losses_and_changes_roles(sites: tuple[Site, Site]) -> N
     check_alike(up, bak)
 
 
-def check_alike(up: Site, bak: Site) -> None:
+def check_alike(up: Site, bak: Site, partitions: int = PARTITIONS) -> None:
     """Check that both clusters, which are stopped, have the same rows in all cells."""
     for site in (bak, up):
         site.stop()
     ours, theirs = (cells(site.cluster.simple.conf.path) for site in (up, bak))
-    assert ours.keys() == theirs.keys() == set(range(PARTITIONS))
+    assert ours.keys() == theirs.keys() == set(range(partitions))
     for partition, copies in theirs.items():
         (own,) = ours[partition].values()
         assert list(copies.values()) == [own, own], partition
@@ -159,6 +161,41 @@ def test_follows_an_upstream_that_was_truncated_when_it_is_truncated_too(
         assert connection.root()["count"] == 20
     db.close()
     check_alike(up, bak)
+
+
+def test_a_backup_follows_again_when_it_has_the_number_of_partitions_of_its_upstream(
+    sites: tuple[Site, Site],
+) -> None:
+    """Specification 27.98. The steps of docs/operating.md, *Another number of partitions*."""
+    up, bak = sites
+    db = up.db()
+    bak.set_state(ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP)
+    known = write(db)
+    follows(bak, known)
+    regroup(up, 2 * PARTITIONS)
+    write(db)
+    unfit = f"has {2 * PARTITIONS} partitions and this one {PARTITIONS}: a backup must have as many"
+    log = bak.cluster.simple.log("master1")
+    bak.wait(lambda: unfit in log.read_text(), "the backup does not see the number")
+    assert bak.has(known), "it takes nothing"
+
+    bak.set_state(ClusterState.STOPPING_BACKUP, ClusterState.RUNNING)
+    regroup(bak, 2 * PARTITIONS)
+    bak.set_state(ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP)
+    follows(bak, write(db))
+    db.close()
+    check_alike(up, bak, 2 * PARTITIONS)
+
+
+def regroup(site: Site, partitions: int) -> None:
+    """Begin an operation, and wait for its success."""
+    begun = site.ask(AskBeginOperation("partitions", {"partitions": partitions}, False))
+
+    def state() -> str:
+        ((_, _, _, found, *_),) = site.ask(AskOperations(begun.id)).row_list
+        return found
+
+    site.wait(lambda: state() == "SUCCEEDED", "the number of partitions is not changed")
 
 
 def says_that_it_gets_nothing(bak: Site) -> bool:

@@ -174,10 +174,9 @@ def test_a_deleted_database_ends_its_node_and_is_filled_from_the_replicas(
         assert not database.exists()
         load.wait_commits(2)
         cluster.simple.restart("storage1")
-        # It is a new node, because the old disk may only be away: the operator adds it.
+        # The old disk may only be away, so that this is a new node: the operator decides.
         load.wait(lambda: "S4" in pending(cluster), "the new one is not shown")
-        for words in (("add", "S4"), ("drop", nid), ("tweak",)):
-            neoctl(cluster.simple.admin_address, *words)
+        neoctl(cluster.simple.admin_address, "replace", nid, "S4")
         load.wait(lambda: complete(cluster, 2), "the node is not filled")
         check(cluster, load)
     finally:

@@ -15,7 +15,7 @@ import pytest
 from tests.faults.script import passes
 from tests.faults.storm import command
 
-SECONDS = float(os.environ.get("NEO_STORM_SECONDS", "15"))
+SECONDS = float(os.environ.get("NEO_STORM_SECONDS", "10"))
 SEED = os.environ.get("NEO_STORM_SEED")
 BACKEND = os.environ.get("NEO_STORM_BACKEND")
 #: Includes the time of faults that last longer, and the time to recover from them.

@@ -72,7 +72,7 @@ def values() -> Iterator[pa.RecordBatch]:
     data = zlib.compress(bytes(31 * MiB))
     row = 1, sha1(data).digest(), len(data), data, None
     scanner = Scanner.__new__(Scanner)
-    page = scanner._page(0, [(p64(n), p64(5), *row) for n in range(20)], Range(Order.HISTORY, MAX_TID))
+    page = scanner._page([(p64(n), p64(5), *row) for n in range(20)], Range(Order.HISTORY, MAX_TID))
     for portion in portions(page, _data_size):
         yield from builder("objects", "oid", "data").objects(0, portion)
 

@@ -82,7 +82,7 @@ def test_a_task_goes_on_through_writes_a_tweak_and_the_loss_of_a_node(
     connection = Connection(cluster.simple.masters, cluster.simple.name, *files)
     columns = columns_of("objects", ["oid", "tid", "size"])
     query = Query("objects", columns, tid, page_bytes=5_000)
-    batches = read_task(connection, query, range(PARTITIONS))
+    batches = read_task(connection, query, range(PARTITIONS), PARTITIONS)
     rows: list[tuple[Any, ...]] = []
 
     def take(count: int) -> None:

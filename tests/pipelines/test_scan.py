@@ -14,7 +14,7 @@ from ZODB.serialize import referencesf
 from ZODB.utils import p64, u64, z64
 
 from neo.client import NEOStorage, scan
-from neo.client.replicas import Feature, Question, Replicas
+from neo.client.replicas import Feature, Question, Replicas, Where
 from neo.client.scan import Order, Range, Revision, Scanner
 from neo.protocol.blobs import Content, with_content
 from neo.protocol.enums import ErrorCode
@@ -191,9 +191,9 @@ def test_a_page_is_on_its_way_while_the_one_before_is_used(
     asked: list[object] = []
     ask = Replicas.ask
 
-    def counting(self: Replicas, partition: int, message: Any) -> Question[Any]:
+    def counting(self: Replicas, where: Where, message: Any) -> Question[Any]:
         asked.append(message)
-        return ask(self, partition, message)
+        return ask(self, where, message)
 
     monkeypatch.setattr(Replicas, "ask", counting)
     scanner = Scanner(sample.storage)

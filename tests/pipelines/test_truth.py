@@ -157,7 +157,7 @@ def test_nodes_that_know_only_the_specification_give_the_same_rows(
         ("changes", ("oid", "tid", "deleted")),
     ):
         wanted = Query(table, columns_of(table, columns), tid)
-        batches = read_task(connection, wanted, range(scanner.partitions))
+        batches = read_task(connection, wanted, range(scanner.partitions), scanner.partitions)
         rows[table] = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
     snapshot = sample.snapshot(tid)
     assert sorted(rows["objects"]) == sorted((oid, *row) for oid, row in snapshot.items())

@@ -17,6 +17,7 @@ from neo.protocol.packets import AnswerNodeList, AskPrimary, Error, Message
 from neoctl import commands  # noqa: F401  # registers the verbs
 from neoctl.client import AdminAway, AdminClient
 from neoctl.verbs import Arguments, Reply, find
+from tests.sim.stubborn import Stubborn
 from tests.sim.writing import Counter
 from tests.simulator.cluster import Cluster, Shape, Site
 from tests.simulator.console import Command
@@ -88,6 +89,8 @@ class Stage:
         self.spare: list[Process] = []
         #: Files of contents that are missing on the first storage node.
         self.moved: dict[str, File] = {}
+        #: A step of an operation that cannot be undone.
+        self.stubborn: Stubborn | None = None
         if self.up is not None:
             if sync is not None:
                 self.cluster.sync, self.up.sync_policy = True, sync
@@ -200,8 +203,16 @@ class Stage:
         found, words = find(line.split())
         master = self.cluster.master_core
         now = time.time() if master is None else master.host.time()
-        with patch("neoctl.status.time.time", lambda: now):
+        with patch("neoctl.status.time.time", lambda: now), patch("neoctl.operations.time", self):
             return found.run(cast(AdminClient, self.admin), Arguments(words, False))
+
+    # -- the clock of neoctl
+
+    def sleep(self, seconds: float) -> None:
+        self.world.run(seconds)
+
+    def monotonic(self) -> float:
+        return self.world.now
 
     def sync_state(self) -> str:
         """Return the state of the synchronous backup of this cluster, or of this cluster as one."""

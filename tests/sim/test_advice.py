@@ -24,6 +24,7 @@ from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import Error
 from neo.storage.node import StorageNode
 from neoctl.problems import BLOCKING_SECONDS, PREPARED_SECONDS
+from tests.sim import operation_scenes
 from tests.sim.advice import CHOICE, Stage, steps, write
 from tests.sim.backup_scenes import (
     behind,
@@ -105,21 +106,6 @@ def one_down() -> Stage:
 def two_down() -> Stage:
     stage = served(3, 4, 2)
     return stage.lose(*stage.cluster.storages[1:])
-
-
-def spare() -> Stage:
-    """One more storage node than at the creation of the database."""
-    stage = Stage(2, 4).begin(1)
-    stage.spare.pop().start()
-    stage.world.run(2.0)
-    return stage
-
-
-def spare_and_down() -> Stage:
-    stage = Stage(3, 4, 1).begin(2)
-    stage.spare.pop().start()
-    stage.world.run(2.0)
-    return stage.lose(stage.cluster.storages[1])
 
 
 def too_few() -> Stage:
@@ -392,6 +378,7 @@ def learning() -> Stage:
     return stage
 
 
+WAITED_FOR = "start neostorage there; if it is lost for ever: neoctl abort …"
 LOST_STORAGE = "start neostorage there; if it is lost for ever: neoctl drop …"
 LOST_MASTER = "start neomaster there; if it is lost for ever: neoctl drop …"
 LOST_COPIES = (
@@ -446,9 +433,16 @@ SCENES = [
     Scene(LOST_STORAGE, two_down, otherwise=True),
     Scene("mend that: the node comes back by itself", waits_for_database),
     Scene("its log says why; look at the network to the master", cut_off),
-    Scene("neoctl add …, then neoctl tweak", spare),
-    Scene("neoctl add …", spare_and_down),
-    Scene("add storage nodes: neoctl add all; then: neoctl tweak", too_few),
+    Scene("neoctl add …", operation_scenes.spare),
+    Scene("neoctl admit …", operation_scenes.spare_and_down),
+    Scene("wait until all is copied; then: neoctl add …", operation_scenes.spare_and_copying),
+    Scene("add storage nodes: neoctl add all", too_few),
+    Scene(WAITED_FOR, operation_scenes.moving),
+    Scene(WAITED_FOR, operation_scenes.moving, otherwise=True),
+    Scene(LOST_STORAGE, operation_scenes.undoing),
+    Scene(LOST_STORAGE, operation_scenes.undoing, otherwise=True),
+    Scene(operation_scenes.MEND, operation_scenes.not_undone),
+    Scene(operation_scenes.MEND, operation_scenes.not_undone, otherwise=True),
     Scene("bring back, or drop, what is down; then: neoctl tweak", one_down),
     Scene("neoctl tweak; then wait until all is copied", not_spread),
     Scene("nothing, it takes a while", copying),
@@ -545,6 +539,11 @@ def add_storages(stage: Stage) -> None:
     stage.world.run(2.0)
 
 
+def copied(stage: Stage) -> None:
+    heal(stage)
+    stage.until(stage.whole, "all is copied")
+
+
 def wait(stage: Stage) -> None:
     heal(stage)
     for process in stage.cluster.servers:
@@ -605,6 +604,7 @@ WORDS: dict[str, Callable[[Stage], None]] = {
     "start that backup": revive,
     "its neoctl status says what else is wrong": nothing,
     "wait until it is in sync": wait_in_sync,
+    "mend what it says": operation_scenes.mend_step,
     "mend what the reason names": switch_on,
     "wait until it has caught up": catch_up,
     "set it and start the masters again": configure,
@@ -615,7 +615,7 @@ WORDS: dict[str, Callable[[Stage], None]] = {
     "unless it stays so": wait,
     "ask again": wait,
     "wait until they vote": nothing,
-    "wait until all is copied": nothing,
+    "wait until all is copied": copied,
     "name the one to believe": nothing,
     "they are copied from other nodes that have them": revive,
     "restore their files": restore_files,

@@ -58,5 +58,6 @@ def any_options(random: random.Random) -> Options:
         backup=random.choice([None, False, True]),
         masters=random.choice([None, 1, 5]),
         scrub=random.choice([None, 0.0, 4.0]),
+        operations=random.choice([None, False, True]),
         canary=random.choice([None, *CANARIES]),
     )

@@ -224,9 +224,20 @@ def test_folder_of_another_database_is_refused() -> None:
     for identity in (None, "other"):
         with pytest.raises(BackendFailure, match="belongs to another database"):
             SimContentDisk(machine.volume, Host(machine.world)).open(identity)
-    emptied = SimContentDisk(machine.volume, Host(machine.world))
-    other = emptied.open(machine.identity, reset=True)
-    assert other != machine.identity
+
+
+def test_a_condemned_folder_is_emptied_when_its_database_is_erased() -> None:
+    machine = Machine()
+    machine.keep()
+    machine.run()
+    machine.disk.close()
+    kept = SimContentDisk(machine.volume, Host(machine.world))
+    kept.condemn()
+    assert kept.open(machine.identity) == machine.identity
+    assert machine.volume.contents.now
+    kept.close()
+    kept.condemn()
+    assert kept.open(None) != machine.identity
     assert not machine.volume.contents.now
 
 

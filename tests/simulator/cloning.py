@@ -35,7 +35,7 @@ class Clone(Process):
         name, address = cluster.storage_place(number)
         self._cluster = cluster
         self._disk = disk = original.copy(name)
-        self.joined = False
+        self.joined = self.given_up = False
 
         def make(host: SimNodeHost) -> StorageNode:
             return cluster.storage_core(host, address, disk, is_clone=not self.joined)
@@ -47,20 +47,33 @@ class Clone(Process):
             cluster.clocks.give(self)
         cluster.joining.append(self)
 
+    def of(self, cluster: Cluster) -> bool:
+        return self._cluster is cluster
+
     def ended(self, host: SimNodeHost, code: int) -> None:
         if host is self._host and code == 0 and not self.joined:
             self.joined = True
             self._cluster.joining.remove(self)
             self._cluster.storages.append(self)
             self._cluster.disks[self.name] = self._disk
+        elif host is self._host and code and not self.joined and self._is_old():
+            self.world.log(self.name, "is given up: the number of partitions was changed")
+            self.given_up = self.held = True
+            self._cluster.joining.remove(self)
         super().ended(host, code)
+
+    def _is_old(self) -> bool:
+        """Return whether the copy was made when there was another number of partitions."""
+        master = self._cluster.master_core
+        numbers = {partition for partition, _, _ in self._disk.tables()["pt"]}
+        return master is not None and max(numbers) + 1 != len(master.partitions)
 
 
 class Cloning:
     def __init__(self, clusters: Sequence[Cluster], random: Random) -> None:
         self._clusters = clusters
         self._random = random
-        self._count = 0
+        self._clones: list[Clone] = []
         self._stopped = False
 
     def stop(self) -> None:
@@ -72,7 +85,7 @@ class Cloning:
         random = self._random
         cluster = random.choice(self._clusters)
         original = random.choice(cluster.storages)
-        if self._count == CLONES_MAX:
+        if len(self._clones) == CLONES_MAX:
             return
         world = cluster.world
         if original.alive:
@@ -81,9 +94,10 @@ class Cloning:
         disk = cluster.disks[original.name]
         if not _has_cells(disk.tables()):
             return
-        self._count += 1
-        number = len(cluster.storages) + len(cluster.joining) + 1
+        given_up = [clone for clone in self._clones if clone.given_up and clone.of(cluster)]
+        number = len(cluster.storages) + len(cluster.joining) + len(given_up) + 1
         clone = Clone(cluster, number, disk)
+        self._clones.append(clone)
         world.log(clone.name, f"is copied from {original.name}")
         age = random.expovariate(1 / OLD_SECONDS)
         world.call_later(age, clone.revive, f"start {clone.name}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from neo.admin.core import AdminCore, AdminSettings
 from neo.master.primary import PrimaryMaster
@@ -81,6 +81,14 @@ class Mount:
         self.used.crash()
 
 
+class Equipment(Protocol):
+    """Equips the nodes of a cluster before they run."""
+
+    def equip_master(self, core: PrimaryMaster) -> None: ...
+
+    def equip_storage(self, core: StorageNode) -> None: ...
+
+
 class Cluster:
     """A cluster of simulated processes. ``make_disk(name)`` returns the disk of a storage node's
     machine. ``beside`` is another cluster of the same world. ``upstream`` is the upstream cluster in
@@ -118,6 +126,7 @@ class Cluster:
         self.damaged: set[int] = set()
         #: Period of the scrub; 0 for never.
         self.scrub_seconds = 0.0
+        self.equipment: Equipment | None = None
         self._make_disk = make_disk
         self.masters = Masters(self, shape.masters)
         name, address = f"{site.prefix}admin", site.address(ADMIN_PORT)
@@ -171,6 +180,8 @@ class Cluster:
                 contents.close()
             backend.close()
             raise
+        if self.equipment is not None:
+            self.equipment.equip_storage(core)
         return core
 
     def _admin(self, host: SimNodeHost) -> AdminCore:

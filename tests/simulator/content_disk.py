@@ -48,21 +48,31 @@ class SimContentDisk:
 
     # -- life --------------------------------------------------------------------------------------
 
-    def open(self, identity: str | None, needed: bool = True, reset: bool = False) -> str:
+    def condemn(self) -> None:
+        self._check_usable()
+        self._volume.condemned = True
+
+    def open(self, identity: str | None, needed: bool = True) -> str:
+        self._check_usable()
+        volume = self._volume
+        if volume.condemned:
+            volume.condemned = False
+            if identity is None:
+                self._erase()
+        self._check_identity(identity, needed)
+        volume.owner = self
+        self._closed = False
+        if volume.identity is None:
+            volume.identity = volume.random.randbytes(16).hex()
+        volume.opened()
+        return volume.identity
+
+    def _check_usable(self) -> None:
         volume = self._volume
         if volume.owner is not None:
             raise BackendFailure(f"{volume.name}: another process uses this folder of contents")
         if volume.health.failing or volume.health.full:
             raise BackendFailure(f"{volume.name}: the folder of contents cannot be used")
-        if not reset:
-            self._check_identity(identity, needed)
-        volume.owner = self
-        if reset:
-            self._erase()
-        if volume.identity is None:
-            volume.identity = volume.random.randbytes(16).hex()
-        volume.opened()
-        return volume.identity
 
     def _check_identity(self, identity: str | None, needed: bool) -> None:
         """Raise BackendFailure if folder and database do not belong together. A crash may have left a
@@ -297,6 +307,9 @@ class SimContentDisk:
             done(found if error is None else error)
 
         self._call((f"bucket {bucket}",), ended, (CALL_SECONDS, look))
+
+    def file(self, checksum: bytes) -> None:
+        """Contents are in memory."""
 
     def free(self) -> int:
         return 0 if self._volume.health.full else FREE_BYTES

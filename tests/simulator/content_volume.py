@@ -119,6 +119,8 @@ class ContentVolume:
         self.own = OwnHealth() if self.random.random() < SEPARATE_CHANCE else None
         self.health: Health = health if self.own is None else self.own
         self.identity: str | None = None
+        #: The database is erased next.
+        self.condemned = False
         #: By hexadecimal checksum, and by name of the part.
         self.contents = Names()
         self.parts = Names()

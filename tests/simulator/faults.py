@@ -78,6 +78,8 @@ class Faults:
         self._kinds = [name for name in (chosen if names is None else names) if name in KINDS]
         #: Whether none of these faults makes a node or a link fail.
         self.calm = set(self._kinds) <= {STAND_STILL, INTERRUPTED}
+        #: Whether no disk loses what was durable.
+        self.keeps_disks = not {*OLD_DISKS, "broken-promise"}.intersection(self._kinds)
         self._between = self._random.uniform(*BETWEEN_SECONDS)
         self._active = False
         self.injected: dict[str, int] = {}

@@ -112,14 +112,18 @@ class Masters:
 
     def _alone(self, host: SimNodeHost) -> PrimaryMaster:
         primary = WatchedPrimary(host, self._settings(self.addresses), self.addresses[0])
-        primary.watch(self._cluster.damaged)
-        self.primaries += 1
+        self._equip(primary)
         return primary
 
     def _new(self, process: Process, primary: WatchedPrimary) -> None:
+        self._equip(primary)
+        self.reigns.begins(process, primary)
+
+    def _equip(self, primary: WatchedPrimary) -> None:
         primary.watch(self._cluster.damaged)
         self.primaries += 1
-        self.reigns.begins(process, primary)
+        if self._cluster.equipment is not None:
+            self._cluster.equipment.equip_master(primary)
 
     def _settings(self, masters: list[Address]) -> MasterSettings:
         cluster = self._cluster

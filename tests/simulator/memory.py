@@ -34,8 +34,8 @@ from neo.storage.backend.schema import check_version
 from neo.storage.backend.sql import COUNTER_BITS, storable, to_int
 from neo.storage.backend.tables import VERSION_ROW
 from tests.simulator.disk_base import OnFailure
-from tests.simulator.memory_blobs import MemoryBlobs
 from tests.simulator.memory_pages import MemoryPages
+from tests.simulator.memory_regrouped import MemoryRegrouped
 from tests.simulator.memory_tables import (
     DataRow,
     Image,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tests.simulator.memory_disk import MemoryDisk
 
 
-class MemoryBackend(MemoryBlobs, MemoryPages):
+class MemoryBackend(MemoryRegrouped, MemoryPages):
     """Implementation of :class:`neo.storage.backend.api.Backend`."""
 
     partitions_max = 1 << 15

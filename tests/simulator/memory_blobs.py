@@ -17,14 +17,18 @@ class MemoryBlobs(MemoryPrepared):
         self.drain()
         return self.tables.contents(after, length)
 
-    def references(self, partition: int, after: int, length: int) -> list[Reference]:
+    def content_groups(self) -> list[int]:
+        self.drain()
+        return sorted({row.data_id >> COUNTER_BITS for row in self.tables.content.values()})
+
+    def references(self, group: int, after: int, length: int) -> list[Reference]:
         self.drain()
         tables = self.tables
         used = {row.data_id for table in (tables.obj, tables.tobj) for row in table.values()}
         rows = sorted(
             row
             for row in tables.content.values()
-            if row.data_id > after and row.data_id >> COUNTER_BITS == partition and row.data_id in used
+            if row.data_id > after and row.data_id >> COUNTER_BITS == group and row.data_id in used
         )
         return [Reference(row.data_id, Content(row.size, row.checksum)) for row in rows[:length]]
 

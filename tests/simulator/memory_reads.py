@@ -255,13 +255,13 @@ class MemoryReads(ABC):
             [(to_bytes(tid), to_bytes(oid)) for tid, oid in keys[-length:]],
         )
 
-    def final_tid(self, ttid: bytes) -> bytes | None:
+    def final_tid(self, ttid: bytes, partition: int | None = None) -> bytes | None:
         self.drain()
         t = to_int(ttid)
         locked = self.tables.ttrans.get(t)
         if locked is not None and locked.tid is not None:
             return to_bytes(locked.tid)
-        tids = self.tables.tids.get(t % self._modulo, [])
+        tids = self.tables.tids.get(t % self._modulo if partition is None else partition, [])
         for tid in tids[bisect_left(tids, t) :]:
             if self.tables.trans[tid].ttid == t:
                 return to_bytes(tid)

@@ -31,6 +31,7 @@ Changes = dict[str, dict[Any, Any]]
 NAMES = (
     *("config", "pt", "trans", "obj", "data", "ttrans", "tobj"),
     *("prepared", "prepared_check", "decided", "content"),
+    *("operation", "operation_step"),
 )
 
 
@@ -132,6 +133,11 @@ class Tables:
         )
         self.decided: Table[bytes, DecidedRow] = Table(image["decided"])  # by xid
         self.content: Table[int, ContentRow] = Table(image["content"])  # by data id
+        self.operation: Table[int, tuple[int, bytes]] = Table(image["operation"])  # by id
+        #: By (id, step): (id, step, state, undo, context).
+        self.operation_step: Table[tuple[int, int], tuple[int, int, int, bytes, bytes]] = Table(
+            image["operation_step"]
+        )
         self._all: dict[str, Table[Any, Any]] = {name: getattr(self, name) for name in NAMES}
         #: Data ids of deleted values that referred to a content.
         self.freed: set[int] = set()
@@ -162,6 +168,20 @@ class Tables:
             self.uses.update(row.data_id for row in table.values() if row.data_id is not None)
         for data_id, checksum, compression, _ in self.data.values():
             self.same[checksum, compression] = data_id
+
+    def regroup(self, partitions: int) -> None:
+        """Group the rows for another number of partitions."""
+        for objects in (self.obj, self.tobj):
+            for key, row in list(objects.items()):
+                objects.put(key, row._replace(partition=row.oid % partitions))
+        for tid, transaction in list(self.trans.items()):
+            self.trans.put(tid, transaction._replace(partition=tid % partitions))
+        for ttid, voted in list(self.ttrans.items()):
+            self.ttrans.put(ttid, voted._replace(partition=ttid % partitions))
+        for ascending in (self.serials, self.oids, self.revisions, self.tids, self.voted):
+            ascending.clear()
+        self.uses = Counter(self.held)
+        self._index()
 
     # -- commits and comparisons -----------------------------------------------------------------
 

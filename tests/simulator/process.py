@@ -72,6 +72,9 @@ class SimNodeHost:
     def restart(self, why: str) -> None:
         self._process.restart_core(self)
 
+    def renew(self) -> None:
+        self.stop(0)
+
     def healthy(self) -> None:
         pass  # pauses between restarts do not grow here
 

@@ -36,6 +36,7 @@ from tests.simulator.log_watch import watched_logs
 from tests.simulator.master_faults import MasterFaults
 from tests.simulator.missing_disk import Unmounted
 from tests.simulator.old_disks import OldDisks, varied_tails, watched_comparisons
+from tests.simulator.operations import Maintenance
 from tests.simulator.operator import MOST_REPLICAS, Operator
 from tests.simulator.oracles import judge
 from tests.simulator.process import Process
@@ -67,6 +68,8 @@ MASTERS = ((1, 6), (3, 3), (5, 1))
 #: Part of the seeds that have a scrub, and the range of its period.
 SCRUB_CHANCE = 0.2
 SCRUB_SECONDS = (4.0, 12.0, 40.0)
+#: Part of the seeds that have operations.
+OPERATIONS_CHANCE = 0.25
 #: Unlocked transactions become durable within a second.
 QUIET_SECONDS = 5.0
 
@@ -86,6 +89,7 @@ class Options:
       ``masters`` of each cluster. With a canary the seed chooses no replicas, backup or several masters.
     * ``scrub``: period in seconds, 0 for never, which is the default with a canary
     * ``blobs``: with the workload of blobs, and folders of contents, or without
+    * ``operations``: of kinds of the simulator; without, by default, with a canary
     * ``canary``: a planted bug
     """
 
@@ -102,6 +106,7 @@ class Options:
     masters: int | None = None
     scrub: float | None = None
     blobs: bool | None = None
+    operations: bool | None = None
     canary: str | None = None
 
     def arguments(self) -> str:
@@ -121,6 +126,7 @@ class Options:
             "masters": self.masters,
             "scrub": self.scrub,
             "blobs": _YES_NO[self.blobs],
+            "operations": _YES_NO[self.operations],
             "canary": self.canary and f"{self.canary} --full-mix",
         }
         return " ".join(f"--{name} {value}" for name, value in given.items() if value is not None)
@@ -189,6 +195,12 @@ class Run:
         self.interrupts = Interrupts(self, Random(f"interrupts {seed}"))
         self.broken_promises = BrokenPromises(self.clusters, Random(f"promises {seed}"))
         self.faults = Faults(self, options.faults)
+        self.maintenance: Maintenance | None = None
+        if _operations(options, self.faults, seed):
+            self.maintenance = Maintenance(
+                self.cluster, Random(f"operations {seed}"), self.backup is None
+            )
+            self.cluster.equipment = self.maintenance
         self.master_faults = MasterFaults(self, options.faults)
         self.site_faults = SiteFaults(self, options.faults)
 
@@ -261,6 +273,8 @@ class Run:
         self.master_faults.start()
         self.site_faults.start()
         self.sites.start()
+        if self.maintenance is not None:
+            self.maintenance.start()
         world.run(self.options.seconds, EVENTS * len(self.clusters) * len(self.masters))
         self.faults.stop()
         self.standing.stop()
@@ -269,6 +283,8 @@ class Run:
         self.master_faults.stop()
         self.site_faults.stop()
         self.sites.stop()
+        if self.maintenance is not None:
+            self.maintenance.stop()
         if self.backup is not None:
             self.backup.stop()
         self._demand_progress()
@@ -375,6 +391,8 @@ class Run:
         )
         for application in self.applications:
             application.process.kill()
+        if self.maintenance is not None:
+            self.maintenance.finish()
         self.world.run_until(lambda: self.operator.settled, HEAL_SECONDS, "all cells are complete")
         self.world.run_until(lambda: self.cluster.packed, HEAL_SECONDS, "all cells are packed")
         self.world.run_until(
@@ -451,6 +469,16 @@ def _scrub(options: Options, seed: int) -> float:
     random = Random(f"scrub {seed}")
     wanted = options.canary is None and random.random() < SCRUB_CHANCE
     return random.choice(SCRUB_SECONDS) if wanted else 0.0
+
+
+def _operations(options: Options, faults: Faults, seed: int) -> bool:
+    """Journals must not go back in time."""
+    if not faults.keeps_disks:
+        return False
+    if options.operations is not None:
+        return options.operations
+    # A separate generator, as for replicas.
+    return options.canary is None and Random(f"operations {seed}").random() < OPERATIONS_CHANCE
 
 
 def _masters(options: Options, seed: int) -> int:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.simulator.sqlite_disk import SQLiteDisk
 
 #: Primary keys of TABLES, as numbers of columns.
-_ORDERS = ("1", "1, 2", "1, 2", "1, 2, 3", "1", "8", "1, 2, 3", "1", "1, 2", "1", "1")
+_ORDERS = ("1", "1, 2", "1, 2", "1, 2, 3", "1", "8", "1, 2, 3", "1", "1, 2", "1", "1", "1", "1, 2")
 
 
 class SimSQLite(SQLite):

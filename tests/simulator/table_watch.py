@@ -121,6 +121,13 @@ class TableWatch:
         if found < newest.ptid:
             self._fail(f"{what}, and a storage node has {newest.ptid}")
         self._find(master.settings.cluster, newest, "a storage node")
+        if len(newest) != len(table):
+            begun = [pending.operation for pending in master.operations.all()]
+            if not any(operation and operation.kind == "partitions" for operation in begun):
+                self._fail(f"{what} of {len(table)} partitions, and a storage node has {len(newest)}")
+            before, newest = newest, PartitionTable()
+            newest.load(before.ptid, before.replicas, before.row_list())
+            newest.regroup(len(table))
         for partition, row in enumerate(table.rows):
             old = newest.rows[partition]
             for nid in sorted(row.keys() | old.keys()):

@@ -89,6 +89,7 @@ class Server:
                 f"--user={pwd.getpwuid(os.getuid()).pw_name}",
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
+                f"--tmpdir={self.directory}",  # servers delete each other's temporary tables at start
                 "--innodb-log-file-size=32M",
             ],
             check=False,

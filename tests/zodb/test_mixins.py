@@ -3,7 +3,8 @@ replica, and with four and two replicas.
 
 The tests come unchanged from ``ZODB.tests``; this module only opens storages. With three nodes on SQLite
 they go through HexStorage, a wrapper that transforms every record. ``NEO_ZODB_WHOLE=1`` runs them in
-every combination, also without a replica.
+every combination, also without a replica. Else the races, which are many threads of one client that wait
+for the interpreter, run with one node and with three.
 
 Suites of conflicts, undo, packs, threads and recovery run once more on a cluster with a synchronous
 backup; with ``NEO_ZODB_SYNC=1`` every cluster has one.
@@ -40,6 +41,8 @@ from ZODB.tests.StorageTestBase import StorageTestBase
 from tests.zodb.conftest import SYNC, GetFleet
 
 WHOLE = bool(os.environ.get("NEO_ZODB_WHOLE"))
+#: Longer than a thread waits for the interpreter if 64 others want it and the machine does other things.
+WAIT_SECONDS = 120
 
 
 class Opening(StorageTestBase):
@@ -64,10 +67,10 @@ class Opening(StorageTestBase):
         self.open()
 
     def open(self, **options: Any) -> None:
-        self._storage = self.wrap(self.cluster.storage(**options))
+        self._storage = self.wrap(self.cluster.storage(wait_timeout=WAIT_SECONDS, **options))
 
     def _new_storage_client(self) -> Any:
-        return self.wrap(self.cluster.storage())
+        return self.wrap(self.cluster.storage(wait_timeout=WAIT_SECONDS))
 
 
 class StorageMixins(
@@ -166,6 +169,8 @@ def _class(
     }
     if hexed:
         attributes["wrap"] = staticmethod(HexStorage)
+    if not WHOLE and (backend, storages) not in (("sqlite", 1), ("mariadb", 3)):
+        attributes.update((test, None) for test in attributes if test.startswith("test_race"))
     return type(name, (base,), attributes)
 
 

@@ -12,7 +12,8 @@ instead of downloading the same. The lock ends with its process, and the next on
 
 A file that is handed out gets a new time of modification, under a shared lock; the eviction
 (:mod:`neo.client.blobs.eviction`) takes the lock for itself, and spares recent files. So an application
-can open a file that it was just given.
+can open a file that it was just given. One whose time is new enough needs neither lock nor time: the
+eviction spares it for long enough.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -35,6 +37,8 @@ from neo.net.host import Host
 
 #: Pause of a thread that waits for the download of another one.
 POLL_SECONDS = 0.02
+#: A file whose time is not older is handed out as it is. The eviction spares files for a minute more.
+FRESH_SECONDS = 30.0
 TEMPORARY = "tmp"
 #: Locks of processes: to hand out files and remove them, and to look for what can be removed.
 LOCK = ".lock"
@@ -97,9 +101,9 @@ class BlobCache:
         """A folder for temporary files, on the same disk."""
         return str(self.root / TEMPORARY)
 
-    def path(self, oid: bytes, tid: bytes) -> Path:
+    def path(self, oid: bytes, tid: bytes) -> str:
         """Return where a revision is, if it is here."""
-        return self.root / f"{oid[7]:02x}" / f"{oid.hex()}.{tid.hex()}{SUFFIX}"
+        return f"{self.root}/{oid[7]:02x}/{oid.hex()}.{tid.hex()}{SUFFIX}"
 
     def forked(self) -> None:
         """Do not share the lock with the parent. Call in the child of a fork."""
@@ -145,14 +149,17 @@ class BlobCache:
         """Return the path of a revision, which the eviction spares for a while; None if it is not here. A
         file of another size is damaged: it is removed."""
         path = self.path(oid, tid)
-        with self.lock(fcntl.LOCK_SH):
-            try:
-                if path.stat().st_size == size:
+        try:
+            status = os.stat(path)
+            if status.st_size == size and status.st_mtime > time.time() - FRESH_SECONDS:
+                return path
+            with self.lock(fcntl.LOCK_SH):
+                if os.stat(path).st_size == size:
                     os.utime(path)
-                    return str(path)
-                path.unlink()
-            except FileNotFoundError:
-                pass
+                    return path
+                os.unlink(path)
+        except FileNotFoundError:
+            pass
         return None
 
     def keep(self, oid: bytes, tid: bytes, source: str) -> str:
@@ -160,17 +167,17 @@ class BlobCache:
         path = self.path(oid, tid)
         size = os.stat(source).st_size
         while True:
-            path.parent.mkdir(mode=0o700, exist_ok=True)
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             try:
                 os.utime(source)
-                rename_or_copy_blob(source, str(path))
+                rename_or_copy_blob(source, path)
                 break
             except FileNotFoundError:
                 # Another process removed the folder, which was empty.
                 if not os.path.exists(source):
                     raise
         self.added(size)
-        return str(path)
+        return path
 
     def fetch(
         self, oid: bytes, tid: bytes, size: int, download: Callable[[BinaryIO], None]
@@ -207,9 +214,10 @@ class BlobCache:
         """Remove the file of a revision that is gone, and its folder if that is empty."""
         path = self.path(oid, tid)
         with self.lock(fcntl.LOCK_EX):
-            path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(path)
             with suppress(OSError):  # the folder has other files
-                path.parent.rmdir()
+                os.rmdir(os.path.dirname(path))
 
     def revisions(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield (oid, tid) of all files."""

@@ -64,8 +64,7 @@ class _Download:
         backoff = self._connections.backoff()
         reason = "no running node has a readable cell"
         while True:
-            partition = self._master.view().partition(self._oid)
-            nids = list(self._master.view().readable[partition])
+            nids = self._master.view().nodes(self._oid)
             usable = [nid for nid in nids if nid not in self._lost and nid not in self._without]
             if usable:
                 nid = self._connections.host.choose(usable)

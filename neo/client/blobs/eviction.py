@@ -14,13 +14,13 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-from neo.client.blobs.cache import EVICTION, PART, PENDING, BlobCache, buckets, files
+from neo.client.blobs.cache import EVICTION, FRESH_SECONDS, PART, PENDING, BlobCache, buckets, files
 from neo.net.host import Host
 
 logger = logging.getLogger("neo.client")
 
-#: Files that were handed out within this time are not removed.
-SPARED_SECONDS = 60.0
+#: Files with a newer time are not removed: those that were handed out within the last minute.
+SPARED_SECONDS = 60.0 + FRESH_SECONDS
 #: Temporary files that nobody changed for this time are left from a process that crashed: longer than any
 #: transaction or download.
 ABANDONED_SECONDS = 86400.0

@@ -80,7 +80,7 @@ class BlobFiles:
         content = self._contents.get((oid, tid))
         if content is None:
             try:
-                answer = self._replicas.read_id(oid, AskObject(oid, tid, None))
+                answer = self._replicas.read(oid, AskObject(oid, tid, None))
             except ErrorAnswer as e:
                 if e.code in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
                     raise POSKeyError(oid) from None
@@ -180,10 +180,7 @@ class BlobFiles:
         self._forget_gone(batch)
 
     def _forget_gone(self, revisions: list[tuple[bytes, bytes]]) -> None:
-        view = self._replicas.view()
-        answers = self._replicas.read_each(
-            (view.partition(oid), AskObject(oid, tid, None)) for oid, tid in revisions
-        )
+        answers = self._replicas.read_each((oid, AskObject(oid, tid, None)) for oid, tid in revisions)
         for (oid, tid), answer in zip(revisions, answers, strict=True):
             if isinstance(answer, ErrorAnswer):
                 gone = answer.code in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST)
@@ -225,4 +222,4 @@ class FilesystemHelper:
         try:
             return self._files.load(oid, tid)
         except POSKeyError:
-            return str(self._files.cache.path(oid, tid))
+            return self._files.cache.path(oid, tid)

@@ -195,7 +195,8 @@ async def last_transaction(peer: Peer, upstream: Upstream, partitions: int) -> b
     if len(upstream.partitions) != partitions:
         raise Unfit(
             f"the upstream cluster has {len(upstream.partitions)} partitions and this one"
-            f" {partitions}: a backup must be created with as many"
+            f" {partitions}: a backup must have as many. Stop it from following, set partitions"
+            f" {len(upstream.partitions)}, and have it follow again"
         )
     return answer.tid
 

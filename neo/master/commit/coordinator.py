@@ -58,6 +58,8 @@ class Coordinator:
         self.transactions = transactions
         self._replication = replication
         self._ended = ended
+        #: No transaction may begin: see :meth:`hold`.
+        self._held = False
         #: Pending AskBeginTransaction, which wait until all storage nodes are ready: one per client
         #: thread.
         self._begins: list[tuple[Peer, int, bytes | None]] = []
@@ -84,7 +86,7 @@ class Coordinator:
         """Begin pending transactions, unless a storage node is about to be ready, which would miss
         their data. A tid that was imposed before waits until all storage nodes know how that
         transaction ended."""
-        if self._cluster.starting or self._cluster.state is not ClusterState.RUNNING:
+        if self._held or self._cluster.starting or self._cluster.state is not ClusterState.RUNNING:
             return
         begins, self._begins = self._begins, []
         for peer, message_id, tid in begins:
@@ -92,6 +94,20 @@ class Coordinator:
                 self._begins.append((peer, message_id, tid))
             elif not peer.closed:
                 self._begin(peer, message_id, tid)
+
+    @property
+    def prepared_count(self) -> int:
+        return len(self.prepared)
+
+    def hold(self) -> bool:
+        """Let no transaction begin; return whether none is open but those that are prepared."""
+        self._held = True
+        return self.idle()
+
+    def release(self) -> None:
+        """Let transactions begin again."""
+        self._held = False
+        self.begin_waiting()
 
     def _begin(self, peer: Peer, message_id: int, tid: bytes | None) -> None:
         tids = self._cluster.tids
@@ -288,6 +304,7 @@ class Coordinator:
         self.prepared.clear()
         self.open.clear()
         self._begins.clear()
+        self._held = False
         self.failed_votes.clear()
         self._final_tid.clear()
         self.backups.clear()

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from neo.operations.entries import decode as decode_entry
+from neo.operations.namespace import Namespace
 from neo.transactor.codec import pack, typed, unpack
 
 
@@ -49,8 +51,16 @@ class Forget(NamedTuple):
     ptid: int
 
 
-Decision = Claim | Resign | Table | Forget
-_KINDS: tuple[type[Decision], ...] = (Claim, Resign, Table, Forget)
+class Operate(NamedTuple):
+    """An entry about an operation (specification 27.1)."""
+
+    epoch: int
+    incarnation: int
+    entry: bytes
+
+
+Decision = Claim | Resign | Table | Forget | Operate
+_KINDS: tuple[type[Decision], ...] = (Claim, Resign, Table, Forget, Operate)
 
 
 def encode(decision: Decision) -> bytes:
@@ -80,6 +90,9 @@ class Epochs:
         self.nodes: frozenset[int] = frozenset()
         #: The same table id, even if that table was given up: a node that has it may come back.
         self.greatest = 0
+        self.operations = Namespace(durable=True)
+        #: Whether the last entry about an operation changed anything.
+        self.operated = False
 
     def apply(self, data: bytes) -> Decision | None:
         """Apply a transaction of the log. Return it if it changed the state."""
@@ -108,9 +121,19 @@ class Epochs:
             self.greatest = max(self.greatest, decision.ptid)
             self.nodes = frozenset(decision.nodes)
             self.doubt = False
+        elif isinstance(decision, Operate):
+            self._operate(decision.entry)
         else:
             if decision.ptid != self.ptid:
                 return None
             self.ptid = None
             self.nodes = frozenset()
         return decision
+
+    def _operate(self, data: bytes) -> None:
+        try:
+            entry = decode_entry(data)
+        except ValueError:  # a later version wrote it
+            self.operated = False
+        else:
+            self.operated = self.operations.apply(entry)

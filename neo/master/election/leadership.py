@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from neo.master.election.epochs import Table
+from neo.master.election.epochs import Operate, Table
 from neo.master.election.links import MasterLinks
 from neo.master.election.log import MasterLog
 from neo.master.election.member import LogMember
 from neo.node.host import Host as NodeHost
+from neo.operations.entries import Entry, encode
+from neo.operations.namespace import Namespace
 
 
 class Host(Protocol):
@@ -93,6 +95,35 @@ class Tenure:
             self.log_table(ptid, set(nodes))  # another table was requested since the post
         else:
             self.node.release()
+
+
+class OperationsInLog:
+    """The log of operations, which survives its primary."""
+
+    persistent = True
+
+    def __init__(self, tenure: Tenure) -> None:
+        self._tenure = tenure
+        self.number = tenure.epoch
+
+    @property
+    def namespace(self) -> Namespace:
+        return self._tenure.node.log.epochs.operations
+
+    def post(self, entry: Entry, applied: Callable[[bool], None]) -> None:
+        """Post an entry until it is decided, or the leadership is over; then call ``applied``, with
+        whether it changed anything."""
+        tenure, data = self._tenure, encode(entry)
+        node = tenure.node
+
+        def make() -> Operate | None:
+            return Operate(tenure.epoch, node.incarnation, data) if node.tenure is tenure else None
+
+        def decided() -> None:
+            if node.tenure is tenure:
+                applied(node.log.epochs.operated)
+
+        node.log.post(make, decided)
 
 
 class PrimaryHost:

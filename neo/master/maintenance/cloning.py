@@ -12,7 +12,12 @@ from neo.node.peer import Peer
 from neo.protocol.enums import CellState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import format_nid
-from neo.protocol.packets import AcceptIdentification, NotifyNodeInformation, RequestIdentification
+from neo.protocol.packets import (
+    PARTITIONS,
+    AcceptIdentification,
+    NotifyNodeInformation,
+    RequestIdentification,
+)
 from neo.topology.nodes import Node
 from neo.topology.tweak import without
 
@@ -27,11 +32,11 @@ def check_clone(cluster: Cluster, request: RequestIdentification) -> list[int]:
         raise _wrong("only storages without id and address are cloned")
     partitions = request.extra["new_nid"]
     count = len(cluster.partitions)
-    theirs = request.extra.get("partitions", count)  # other implementations do not tell
+    theirs = request.extra.get(PARTITIONS, count)  # other implementations do not tell
     if theirs != count:
         raise _wrong(
             f"the database has {theirs} partitions and the cluster {count}: it is no copy of a node of"
-            " this cluster"
+            " this cluster, or an old one. Copy a node as it is now"
         )
     if not isinstance(partitions, list) or not all(
         type(partition) is int and 0 <= partition < count for partition in partitions

@@ -62,12 +62,15 @@ class Recovery:
         settings: MasterSettings,
         comparison: Comparison,
         was_operational: bool,
+        partitions: int | None,
     ) -> None:
-        """``was_operational``: this master has verified the database before."""
+        """``was_operational``: this master has verified the database before. ``partitions``: the number
+        that the table gets, if all nodes are there; None: as it is."""
         self._cluster = cluster
         self._core = core
         self._settings = settings
         self._comparison = comparison
+        self._partitions = partitions
         self._done: Future[None] = Future()
         #: Answers of storage nodes by id; that of a node that is asked again is removed meanwhile.
         self._answers: dict[int, AnswerRecovery] = {}
@@ -386,6 +389,7 @@ class Recovery:
             elif not cluster.published.ptid:
                 self._remember_older(cluster.partitions.ptid)
                 cluster.partitions.ptid = self._later(cluster.partitions.ptid)
+            self._regroup(identified)
         cluster.published.give_up(identified)
         nodes = [node for nid in serving if (node := cluster.nodes.get(nid)) is not None]
         cluster.set_node_states(nodes, NodeState.RUNNING)
@@ -403,6 +407,18 @@ class Recovery:
         cluster.publish_table()
         for peer in cluster.of_type(NodeType.ADMIN):
             peer.send(cluster.table())
+
+    def _regroup(self, identified: set[int]) -> None:
+        """Make the table for another number of partitions, for which all nodes have rows (specification
+        27.94)."""
+        table = self._cluster.partitions
+        if self._partitions is None or self._cluster.truncate_tid is not None or self.backup is not None:
+            return
+        if table.ptid is not None and table.whole() and table.nodes() <= identified:
+            before = len(table)
+            table.regroup(self._partitions)
+            table.ptid += 1
+            logger.warning("%s partitions become %s: table %s", before, len(table), table.ptid)
 
     def _later(self, ptid: int) -> int:
         """Return a version after those of all tables that an earlier master may have published."""

@@ -13,9 +13,11 @@ from neo.master.denial import PRIMARY_STAYS, denied
 from neo.master.election.commands import MasterCommands, done
 from neo.master.maintenance.check import Checks
 from neo.master.maintenance.contents import ContentReport
+from neo.master.maintenance.membership import Membership
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.scrub import Scrub
 from neo.master.maintenance.truncation import check_all_there, check_tid
+from neo.master.operations.part import Operations
 from neo.master.parts import Operation
 from neo.master.phases.recovery import Recovery
 from neo.master.states import SERVING
@@ -26,6 +28,7 @@ from neo.protocol.enums import ClusterState, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import format_nid, nid_namespace
 from neo.protocol.packets import (
+    AbortOperation,
     AddPendingNodes,
     AnswerClusterState,
     AnswerContents,
@@ -37,6 +40,7 @@ from neo.protocol.packets import (
     AnswerTransactions,
     AnswerTweakPartitionTable,
     AnswerUpstream,
+    AskBeginOperation,
     AskCheckReport,
     AskClusterState,
     AskContents,
@@ -45,6 +49,7 @@ from neo.protocol.packets import (
     AskLastIDs,
     AskLastTransaction,
     AskObstacle,
+    AskOperations,
     AskPrepared,
     AskRecovery,
     AskScrub,
@@ -54,6 +59,7 @@ from neo.protocol.packets import (
     CheckReplicas,
     EndTransaction,
     FlushLog,
+    ForgetOperation,
     ForgetPrepared,
     ForgetTable,
     Message,
@@ -71,7 +77,7 @@ from neo.protocol.packets import (
 )
 from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
-from neo.topology.tweak import gently, tweak, without
+from neo.topology.tweak import gently, tweak
 
 logger = logging.getLogger("neo.master")
 
@@ -103,6 +109,7 @@ class ServeAdmin(Handler):
     def __init__(
         self,
         cluster: Cluster,
+        membership: Membership,
         core: Core,
         phases: Phases,
         coordinator: Coordinator,
@@ -112,8 +119,10 @@ class ServeAdmin(Handler):
         scrub: Scrub,
         contents: ContentReport,
         masters: MasterCommands,
+        operations: Operations,
     ) -> None:
         self._cluster = cluster
+        self._membership = membership
         self._core = core
         self._phases = phases
         self._coordinator = coordinator
@@ -123,6 +132,7 @@ class ServeAdmin(Handler):
         self._scrub = scrub
         self._contents = contents
         self._masters = masters
+        self._operations = operations
 
     def lost(self, peer: Peer, reason: str) -> None:
         self._cluster.forget(peer)
@@ -186,6 +196,7 @@ class ServeAdmin(Handler):
             self._phases.recovery.force()
         elif m.state is ClusterState.STARTING_BACKUP:
             self._backup.check_start()
+            self._operations.check("history", "table")
             peer.answer(message_id, done("Cluster state changed"))
             self._backup.start()
         elif m.state is ClusterState.STOPPING_BACKUP:
@@ -200,7 +211,6 @@ class ServeAdmin(Handler):
 
     @on(AddPendingNodes)
     def add_pending_nodes(self, peer: Peer, message_id: int, m: AddPendingNodes) -> Message | None:
-        cluster = self._cluster
         masters = [nid for nid in m.nid_list if is_master(nid)]
         if masters:
             if len(m.nid_list) > 1:
@@ -215,10 +225,7 @@ class ServeAdmin(Handler):
         added = [node for node in nodes if node.state is NodeState.PENDING]
         if not added:
             return done("No node added")
-        for node in added:
-            assert node.nid is not None
-            cluster.start_storage(cluster.connected[node.nid], self._backup.active)
-        cluster.set_node_states(added, NodeState.RUNNING)
+        self._membership.admit(added)
         text = f"Nodes added: {_names(added)}"
         if others := [node for node in nodes if node not in added]:
             text += f"; in service already: {_names(others)}"
@@ -279,20 +286,15 @@ class ServeAdmin(Handler):
             raise denied("a running node must be stopped before removal")
         # Before the partition table is recovered, the cells of the node are not known.
         self._operating("drop a node")
+        self._operations.check_drop(node.nid)
         for partition in cluster.partitions.assigned(node.nid):
             if set(cluster.partitions.readable(partition)) <= {node.nid}:
                 raise denied(
                     f"{format_nid(node.nid)} has the only readable copy of partition {partition}"
                 )
-        cluster.change_partitions(without(cluster.partitions, {node.nid}))
+        self._membership.take_cells(node)
         peer.answer(message_id, done("node permanently removed"))
-        storage = cluster.connected.get(node.nid)
-        row = (node.type, node.address, node.nid, NodeState.UNKNOWN, None)
-        if storage is not None:
-            storage.send(NotifyNodeInformation(cluster.stamp(), [row]))
-            cluster.disconnect(storage)
-        if cluster.nodes.get(node.nid) is node:
-            cluster.remove_node(node)
+        self._membership.dismiss(node)
 
     def _operating(self, what: str) -> None:
         """Raise ErrorAnswer unless the cluster operates, as a backup or not."""
@@ -310,6 +312,7 @@ class ServeAdmin(Handler):
     @on(SetNumReplicas)
     def set_num_replicas(self, peer: Peer, message_id: int, m: SetNumReplicas) -> Message:
         self._operating("change the number of replicas")
+        self._operations.check("table")
         if not 0 <= m.num_replicas <= MAX_REPLICAS:
             raise denied(f"invalid number of replicas: 0 to {MAX_REPLICAS} is possible")
         self._cluster.change_partitions([], m.num_replicas)
@@ -323,6 +326,8 @@ class ServeAdmin(Handler):
         """
         cluster = self._cluster
         self._operating("tweak")
+        if not m.dry_run:
+            self._operations.check("table")
         listed = {self._storage(nid).nid for nid in m.drop_nid_list}
         nodes: dict[int, tuple[str, ...]] = {}
         for node in cluster.nodes.of_type(NodeType.STORAGE):
@@ -435,6 +440,26 @@ class ServeAdmin(Handler):
     def forget_table(self, peer: Peer, message_id: int, m: ForgetTable) -> None:
         self._masters.forget_table(peer, message_id, m)
 
+    # -- operations ------------------------------------------------------------------------------
+
+    @on(AskBeginOperation)
+    def begin_operation(self, peer: Peer, message_id: int, m: AskBeginOperation) -> None:
+        self._operations.begin(peer, message_id, m)
+
+    @on(AskOperations)
+    def list_operations(self, peer: Peer, message_id: int, m: AskOperations) -> Message:
+        return self._operations.describe(m.id)
+
+    @on(AbortOperation)
+    def abort_operation(self, peer: Peer, message_id: int, m: AbortOperation) -> Message:
+        self._operations.abort(m.id)
+        return done(f"operation {m.id} is undone; see: neoctl print operations {m.id}")
+
+    @on(ForgetOperation)
+    def forget_operation(self, peer: Peer, message_id: int, m: ForgetOperation) -> Message:
+        self._operations.forget(m.id, m.nid)
+        return done(f"operation {m.id} does not wait for {format_nid(m.nid)} any more")
+
     # -- data ------------------------------------------------------------------------------------
 
     @on(Repair)
@@ -458,6 +483,7 @@ class ServeAdmin(Handler):
     @on(Truncate)
     def truncate(self, peer: Peer, message_id: int, m: Truncate) -> None:
         self._serving("truncate")
+        self._operations.check("history")
         cluster = self._cluster
         check_tid(cluster, self._packs, m.tid)
         check_all_there(cluster)

@@ -9,6 +9,7 @@ from neo.master.backup.mode import BackupMode
 from neo.master.cluster import Cluster
 from neo.master.maintenance.cloning import accept_clone, check_clone
 from neo.master.maintenance.pack import Packs
+from neo.master.operations.part import Operations
 from neo.master.phases.empty_database import is_blank, settled
 from neo.master.settings import MasterSettings
 from neo.master.states import hears_of
@@ -23,6 +24,7 @@ from neo.protocol.packets import (
     FEATURE_LOCKS,
     FEATURE_LOG,
     FEATURE_MAINTENANCE,
+    FEATURE_OPERATIONS,
     FEATURE_PACK,
     FEATURE_PREPARED,
     FEATURE_SCRUB,
@@ -31,6 +33,7 @@ from neo.protocol.packets import (
     FEATURE_TAILS,
     FEATURES,
     GREATEST_NID,
+    OPERATIONS,
     AcceptIdentification,
     NotifyFeatures,
     NotifyNodeInformation,
@@ -50,6 +53,7 @@ ANNOUNCED = [
     *(FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS),
     *(FEATURE_TAILS, FEATURE_LOCKS, FEATURE_SCRUB),
     *(FEATURE_PREPARED, FEATURE_SYNC, FEATURE_BLOBS),
+    FEATURE_OPERATIONS,
 ]
 
 
@@ -72,12 +76,14 @@ class Identification(Handler):
         settings: MasterSettings,
         packs: Packs,
         backup: BackupMode,
+        operations: Operations,
         reception: Reception,
     ) -> None:
         self._cluster = cluster
         self._settings = settings
         self._packs = packs
         self._backup = backup
+        self._operations = operations
         self._reception = reception
 
     @on(RequestIdentification)
@@ -90,6 +96,7 @@ class Identification(Handler):
                 self._cluster.nodes.heard_of(greatest_nid)
             request = settled(self._cluster, request)
             if request.extra.get("new_nid"):
+                self._operations.check("table")  # a clone gets cells
                 clone = check_clone(self._cluster, request)
             else:
                 node = self._known(request) or self._new(request)
@@ -125,6 +132,8 @@ class Identification(Handler):
             )
         if not cluster.admitted(request.node_type):
             raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
+        if request.node_type is NodeType.CLIENT and (why := self._operations.held("clients")):
+            raise ErrorAnswer(ErrorCode.NOT_READY, why)
 
     def _known(self, request: RequestIdentification) -> Node | None:
         """Return the node of the table that sends the request; None if it is new."""
@@ -200,6 +209,7 @@ class Identification(Handler):
         known = isinstance(pack_tid, int) and 0 <= pack_tid <= u64(MAX_TID)
         node.pack_tid = p64(pack_tid) if known else ZERO_TID
         node.backups = _backups(request.extra.get("backup"))
+        node.journal = request.extra.get(OPERATIONS, [])
         node.state = self._state(node, request)
         peer.welcome()
         if node.type is not NodeType.STORAGE or node.state is NodeState.RUNNING:

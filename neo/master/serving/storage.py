@@ -11,6 +11,7 @@ from neo.master.commit.transactions import State
 from neo.master.maintenance.check import Checks
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
+from neo.master.operations.part import Operations
 from neo.master.states import SERVING
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.core import Core
@@ -25,6 +26,7 @@ from neo.protocol.packets import (
     Message,
     NotifyCellsBehind,
     NotifyDeadlock,
+    NotifyOperationMark,
     NotifyPartitionChecked,
     NotifyPartitionCorrupted,
     NotifyReady,
@@ -44,6 +46,7 @@ class ServeStorage(Handler):
         backup: BackupMode,
         packs: Packs,
         checks: Checks,
+        operations: Operations,
     ) -> None:
         self._cluster = cluster
         self._core = core
@@ -52,6 +55,7 @@ class ServeStorage(Handler):
         self._backup = backup
         self._packs = packs
         self._checks = checks
+        self._operations = operations
 
     def lost(self, peer: Peer, reason: str) -> None:
         logger.warning("%r is lost: %s", peer, reason)
@@ -106,6 +110,10 @@ class ServeStorage(Handler):
     @on(NotifyPartitionChecked)
     def checked(self, peer: Peer, message_id: int, m: NotifyPartitionChecked) -> None:
         self._checks.checked(_nid(peer), m.partition, m.problem)
+
+    @on(NotifyOperationMark)
+    def marked(self, peer: Peer, message_id: int, m: NotifyOperationMark) -> None:
+        self._operations.marked(_nid(peer), m)
 
     @on(NotifyDeadlock)
     def deadlock(self, peer: Peer, message_id: int, m: NotifyDeadlock) -> None:

@@ -47,8 +47,8 @@ class DatabaseAway(BackendFailure):
 
 #: The last resort that messages name after the preferred one (docs/operating.md, *A database is lost*).
 FILL_ANEW = (
-    "Or start the node with an empty database: it is another node then, with a new id. 'neoctl add' it,"
-    " 'neoctl drop' the old one, and 'neoctl tweak': replicas fill it"
+    "Or start the node with an empty database: it is another node then, with a new id. 'neoctl replace'"
+    " the old one by it: replicas fill it"
 )
 
 
@@ -149,6 +149,20 @@ class Prepared(NamedTuple):
     text: bytes
     partitions: Sequence[int]
 
+
+class JournalStep(NamedTuple):
+    """How far a step of an operation is on this node. ``undo``: what its undo needs. ``context``: what it
+    tells the steps that follow."""
+
+    step: int
+    state: int
+    undo: bytes
+    context: bytes
+
+
+#: How far :meth:`Backend.regroup` is, and where it begins.
+Place = tuple[int, int, int, int]
+FIRST_PLACE: Place = (0, 0, -1, -1)
 
 #: (oid, serial) of an object that a transaction checks.
 Check = tuple[bytes, bytes]
@@ -340,8 +354,9 @@ class Backend(Protocol):
     def tail(self, partition: int, max_tid: bytes, length: int) -> Tail:
         """Return the last ``length`` transactions and revisions up to ``max_tid``; read indexes only."""
 
-    def final_tid(self, ttid: bytes) -> bytes | None:
-        """Return the tid of a committed (``trans``) or locked (``ttrans``) transaction."""
+    def final_tid(self, ttid: bytes, partition: int | None = None) -> bytes | None:
+        """Return the tid of a committed (``trans``) or locked (``ttrans``) transaction. ``partition``: of
+        the tid; None: that of the ttid."""
 
     def locked_transactions(self) -> dict[bytes, bytes | None]:
         """Return ttids in ``ttrans``, ``tobj`` and ``prepared`` with their tids, if known:
@@ -442,6 +457,43 @@ class Backend(Protocol):
     def forget_decided(self, xid: bytes) -> None:
         """Forget an outcome. Idempotent."""
 
+    # -- the journal of operations (specification 27.1) ---------------------------------------------
+
+    def journal(self) -> dict[int, tuple[bytes, list[JournalStep]]]:
+        """Return the operations in which this node has a part: by id, the body and the steps, both
+        ascending. See all earlier writes. Never wait for the database."""
+
+    def begin_operation(self, id: int, body: bytes) -> None:
+        """Write an operation, without steps; replace its body if it is there."""
+
+    def write_step(self, id: int, step: JournalStep) -> None:
+        """Write a step of an operation that is in the journal, or replace it."""
+
+    def forget_operation(self, id: int) -> None:
+        """Delete an operation and its steps. Idempotent."""
+
+    # -- another number of partitions (specification 27.90) -----------------------------------------
+
+    def regrouped(self) -> int | None:
+        """Return for which other number of partitions this database has all rows, too; None if it has
+        them for one number only."""
+
+    def begin_regrouping(self, partitions: int) -> str:
+        """Begin to keep all rows for another number of partitions, too. Return why that is not possible,
+        and what to do; else ''. There must be no other rows: see :meth:`drop_regrouped`."""
+
+    def regroup(self, after: Place, length: int) -> Place | None:
+        """Copy some rows, ``length`` at most. Return where to go on; None at the end: then
+        :meth:`regrouped` is set. Begin with FIRST_PLACE."""
+
+    def switch_partitions(self, partitions: int) -> None:
+        """Use the rows for the other number of partitions, to which :meth:`regrouped` was set, and keep
+        the others up to date. The partition table is made anew with the same cells."""
+
+    def drop_regrouped(self, length: int) -> bool:
+        """Delete some rows that are kept for another number of partitions, about ``length``. Return
+        whether none is left. Idempotent."""
+
     # -- contents of blobs (specification 26.8) ---------------------------------------------------
 
     def has_content(self, checksum: bytes) -> bool:
@@ -451,9 +503,13 @@ class Backend(Protocol):
         """Return contents to which rows of ``data`` refer, each once, with checksums above ``after``,
         ascending."""
 
-    def references(self, partition: int, after: int, length: int) -> list[Reference]:
-        """Return references of rows of ``data`` of a partition to which ``obj`` or ``tobj`` refers, with
-        ids above ``after``, ascending."""
+    def content_groups(self) -> list[int]:
+        """Return the groups of ids of ``data`` with contents, ascending. The group of an id is the
+        partition of the first object that had the value, by the number of partitions of that time."""
+
+    def references(self, group: int, after: int, length: int) -> list[Reference]:
+        """Return references of rows of ``data`` of a group to which ``obj`` or ``tobj`` refers, with ids
+        above ``after``, ascending."""
 
     def objects_with(self, checksum: bytes, length: int) -> list[Key]:
         """Return (oid, tid) of revisions that have a content, ascending."""

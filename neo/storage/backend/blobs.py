@@ -82,10 +82,17 @@ class BlobTable:
         self._engine.drain()
         return [Content(int(size), checksum) for checksum, size in self._read(_CONTENTS, after, length)]
 
-    def references(self, partition: int, after: int, length: int) -> list[Reference]:
+    def content_groups(self) -> list[int]:
         self._engine.drain()
-        first = max(after, (partition << COUNTER_BITS) - 1)
-        rows = self._read(_REFERENCES, first, (partition + 1) << COUNTER_BITS, length)
+        groups: list[int] = []
+        while rows := self._read(_STEP, (groups[-1] + 1) << COUNTER_BITS if groups else 0, 1):
+            groups.append(int(rows[0][0]) >> COUNTER_BITS)
+        return groups
+
+    def references(self, group: int, after: int, length: int) -> list[Reference]:
+        self._engine.drain()
+        first = max(after, (group << COUNTER_BITS) - 1)
+        rows = self._read(_REFERENCES, first, (group + 1) << COUNTER_BITS, length)
         return [Reference(data_id, Content(int(size), checksum)) for data_id, size, checksum in rows]
 
     def objects_with(self, checksum: bytes, length: int) -> list[Key]:

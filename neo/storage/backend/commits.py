@@ -135,7 +135,7 @@ class Commits:
         if self._with_metadata:
             self._write("UPDATE ttrans SET tid=NULL")
 
-    def final_tid(self, ttid: bytes) -> bytes | None:
+    def final_tid(self, ttid: bytes, partition: int | None = None) -> bytes | None:
         self._engine.drain()
         t = to_int(ttid)
         rows = self._read("SELECT tid FROM ttrans WHERE ttid=? AND tid IS NOT NULL", t)
@@ -144,7 +144,7 @@ class Commits:
             rows = self._read(
                 "SELECT tid FROM trans WHERE `partition`=? AND tid>=? AND ttid=?"
                 " ORDER BY tid LIMIT 1",
-                t % self._tables.modulo,
+                t % self._tables.modulo if partition is None else partition,
                 t,
                 t,
             )

@@ -32,10 +32,11 @@ logger = logging.getLogger("neo.storage")
 VERSION = 3
 
 #: Tables of a node, in the order in which a reset drops them: the seven of the format, those of
-#: prepared transactions, and that of blobs. MariaDB has ``bigdata`` too.
+#: prepared transactions, that of blobs, and the journal of operations. MariaDB has ``bigdata`` too.
 TABLES = (
     *("config", "pt", "trans", "obj", "data", "ttrans", "tobj"),
     *("prepared", "prepared_check", "decided", "content"),
+    *("operation", "operation_step"),
 )
 
 VIEWS = (

@@ -68,6 +68,8 @@ def optional_bytes(number: int | None) -> bytes | None:
 class Dialect:
     """Limits of a database, and SQL that differs between databases."""
 
+    #: The name of the file ``schema/<name>.sql`` with the tables.
+    name: str
     #: Partitions that data ids can number, in their high 16 bits.
     partitions_max: int
     #: Bytes of user, description or extension of a transaction; bytes of its list of oids.
@@ -81,6 +83,8 @@ class Dialect:
     #: Records that one query reads, and the greatest value in it. 1: a query takes no round trip.
     records_together: int = 1
     small_bytes: int = 0
+    #: Whether dropping a table takes no time, however long the table is.
+    drops_at_once: bool = False
 
     def check_metadata(
         self, user: bytes, description: bytes, extension: bytes, oids: Sequence[bytes]
@@ -150,6 +154,10 @@ class Engine(Protocol):
 
     def big_value(self, data_id: int, compression: int, value: bytes | None) -> tuple[int, bytes]:
         """Return (compression, data) of a row that was read without its value or whole value."""
+
+    def trigger_obstacle(self) -> str:
+        """Return why the user of the database may not create triggers, and what to do; '' if that is
+        possible."""
 
     def drain(self) -> None: ...
 

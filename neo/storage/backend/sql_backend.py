@@ -5,9 +5,11 @@ from __future__ import annotations
 from neo.storage.backend.blobs import BlobTable
 from neo.storage.backend.commits import Commits
 from neo.storage.backend.maintenance import Maintenance
+from neo.storage.backend.operations import OperationTables
 from neo.storage.backend.pages import Pages
 from neo.storage.backend.prepared import PreparedTables
 from neo.storage.backend.reads import Reads
+from neo.storage.backend.regrouped import RegroupedTables
 from neo.storage.backend.replication import Replication
 from neo.storage.backend.sql import Engine
 from neo.storage.backend.tables import Tables
@@ -24,6 +26,7 @@ class SQLBackend:
         values = self.values = Values(engine, tables, blobs)
         reads = self.reads = Reads(engine, tables, values)
         prepared = self._prepared = PreparedTables(engine, tables)
+        operations = self._operations = OperationTables(engine)
         commits = self.commits = Commits(engine, tables, values, reads, prepared)
         replication = Replication(engine, tables, values, reads, commits)
         maintenance = Maintenance(engine, tables, values, commits)
@@ -59,6 +62,8 @@ class SQLBackend:
 
         self._offer_prepared(commits, prepared)
         self._offer_blobs(blobs)
+        self._offer_operations(operations)
+        self._offer_regrouping(RegroupedTables(engine, tables))
 
         self.objects_ascending = replication.objects_ascending
         self.add_transaction = replication.add_transaction
@@ -109,11 +114,25 @@ class SQLBackend:
     def _offer_blobs(self, blobs: BlobTable) -> None:
         self.has_content = blobs.has_content
         self.contents = blobs.contents
+        self.content_groups = blobs.content_groups
         self.references = blobs.references
         self.objects_with = blobs.objects_with
         self.freed_contents = blobs.freed_contents
         self.forget_freed = blobs.forget_freed
         self.content_totals = blobs.content_totals
+
+    def _offer_operations(self, operations: OperationTables) -> None:
+        self.journal = operations.journal
+        self.begin_operation = operations.begin
+        self.write_step = operations.write_step
+        self.forget_operation = operations.forget
+
+    def _offer_regrouping(self, regrouped: RegroupedTables) -> None:
+        self.regrouped = regrouped.regrouped
+        self.begin_regrouping = regrouped.begin_regrouping
+        self.regroup = regrouped.regroup
+        self.switch_partitions = regrouped.switch_partitions
+        self.drop_regrouped = regrouped.drop_regrouped
 
     def open(self, reset: bool = False) -> None:
         self.engine.open(reset)
@@ -123,6 +142,7 @@ class SQLBackend:
             self._blobs.load()
             self.commits.load()
             self._prepared.load()
+            self._operations.load()
         except BaseException:
             self.engine.close()
             raise

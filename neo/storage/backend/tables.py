@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from neo.protocol.enums import CellState
 from neo.storage.backend.api import LEFT_BACKUP_TID, BackendFailure, Cell
 from neo.storage.backend.schema import VERSION
 from neo.storage.backend.sql import Engine, bound, to_int
+from neo.topology.partitions import grouped
 
 #: The row of ``config`` that identifies a database of NEO.
 VERSION_ROW = ("version", str(VERSION))
@@ -105,6 +106,14 @@ class Tables:
         self.set_config("ptid", str(ptid))
         self.set_config("replicas", str(replicas))
 
+    def regroup(self, partitions: int) -> None:
+        """Make the same cells for another number of partitions."""
+        self._cells = regrouped_cells(self._cells, self.modulo, partitions)
+        self._write("DELETE FROM pt")
+        rows = [(*cell, tid) for cell, tid in self._cells.items()]
+        self._engine.write_many("REPLACE INTO pt (`partition`, nid, tid) VALUES (?, ?, ?)", rows)
+        self.modulo = partitions
+
     def _tid_when_outdated(self, partition: int, nid: int) -> int:
         """Return the tid up to which an own cell is complete when it becomes OUT_OF_DATE (specification
         14.13)."""
@@ -155,6 +164,23 @@ class Tables:
         """Raise ``_pack_tid`` to ``tid``."""
         if tid > (self.config_tid("_pack_tid") or 0):
             self.set_config("_pack_tid", str(tid))
+
+
+def regrouped_cells(
+    cells: Mapping[tuple[int, int], int], before: int, after: int
+) -> dict[tuple[int, int], int]:
+    """Return the rows of ``pt`` for another number of partitions, as (partition, nid) → tid; see
+    :meth:`neo.topology.partitions.PartitionTable.regroup`."""
+    corrupted = -CellState.CORRUPTED.value
+    nids = sorted({nid for _, nid in cells})
+    made: dict[tuple[int, int], int] = {}
+    for partition, sources in enumerate(grouped(before, after)):
+        for nid in nids:
+            tids = [cells[source, nid] for source in sources if (source, nid) in cells]
+            if len(tids) == len(sources):
+                outdated = [tid for tid in tids if tid >= 0]
+                made[partition, nid] = corrupted if corrupted in tids else min(outdated or tids)
+    return made
 
 
 def _text(value: str | bytes) -> str:

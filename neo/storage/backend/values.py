@@ -17,6 +17,8 @@ from neo.storage.backend.blobs import BlobTable
 from neo.storage.backend.sql import COUNTER_BITS, IDS_PER_STATEMENT, Engine, storable
 from neo.storage.backend.tables import Tables
 
+_LAST_CONTENT = "SELECT MAX(data_id) FROM content WHERE data_id>=? AND data_id<=?"
+
 
 class Values:
     def __init__(self, engine: Engine, tables: Tables, blobs: BlobTable) -> None:
@@ -57,11 +59,14 @@ class Values:
         return data_id
 
     def _first_free(self, partition: int) -> int:
+        """Return an id above all that are in use, or were: a crash may have left a row of ``content``
+        whose value was deleted."""
         start = partition << COUNTER_BITS
         end = start + (1 << COUNTER_BITS) - 1
         rows = self._read("SELECT MAX(id) FROM data WHERE id>=? AND id<=?", start, end)
-        last: int | None = rows[0][0]
-        return start if last is None else last + 1
+        if self._blobs.some:
+            rows = [*rows, *self._read(_LAST_CONTENT, start, end)]
+        return max((last for (last,) in rows if last is not None), default=start - 1) + 1
 
     def _find_same(self, checksum: bytes, compression: int, data: bytes) -> int | None:
         """Return the row of ``data`` with the same content, or None. Drain earlier writes first."""

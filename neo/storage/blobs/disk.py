@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from neo.protocol.blobs import Content
@@ -20,20 +21,24 @@ class ContentMismatch(Exception):
 class ContentDisk(Protocol):
     """Files of contents, and *parts*: files that are being received.
 
-    All methods are called on the loop's thread; all but :meth:`open` and :meth:`close` return at once.
+    All methods are called on the loop's thread; all but the first three return at once.
     Callbacks run on the loop's thread, later, and not after :meth:`close`. Their errors are OSError,
     which name the file, and ContentMismatch. Calls for one part, and for one checksum, take effect in
     their order; others may overlap.
     """
 
-    def open(self, identity: str | None, needed: bool = True, reset: bool = False) -> str:
+    def condemn(self) -> None:
+        """Mark a folder whose database is erased next: :meth:`open` deletes all that is in it, if the
+        database has no identity then, and else the mark. So a process that dies in between leaves no
+        folder that belongs to nothing. Call it while the folder is closed. Raise BackendFailure."""
+
+    def open(self, identity: str | None, needed: bool = True) -> str:
         """Lock the folder, create it if it is missing, and delete the parts of uploads. Return its
         identity, which the database keeps: random, chosen when the folder is created.
 
         ``identity``: the one in the database, None if there is none yet. ``needed``: whether the
-        database has contents; else it accepts the identity of any folder without contents. ``reset``:
-        delete everything. Raise BackendFailure if the folder belongs to another database, is in use, or
-        cannot be used.
+        database has contents; else it accepts the identity of any folder without contents. Raise
+        BackendFailure if the folder belongs to another database, is in use, or cannot be used.
         """
 
     def close(self) -> None:
@@ -68,6 +73,10 @@ class ContentDisk(Protocol):
 
     def names(self, bucket: int, done: Callable[[list[bytes] | Exception], None]) -> None:
         """List the checksums of a bucket's files, ascending. Each ``bucket`` is below BUCKETS."""
+
+    def file(self, checksum: bytes) -> Path | None:
+        """Return where the file of a content is, for those that read it in a thread of their own; None if
+        contents are not in files."""
 
     def free(self) -> int:
         """Return the bytes that are free on the disk."""

@@ -21,8 +21,8 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -48,6 +48,7 @@ FETCH = "fetch-"
 FETCH_SECONDS = 7 * 86400.0
 PARTS = "parts"
 IDENTITY = "identity"
+CONDEMNED = "condemned"
 LOCK = "lock"
 
 _sync_file_range = ctypes.CDLL(None, use_errno=True).sync_file_range
@@ -123,15 +124,28 @@ class ContentFolder:
 
     # -- life ------------------------------------------------------------------------------------
 
-    def open(self, identity: str | None, needed: bool = True, reset: bool = False) -> str:
+    def condemn(self) -> None:
+        with self._locked():
+            _write_durably(self.path / CONDEMNED, "")
+            self._unlock()
+
+    def open(self, identity: str | None, needed: bool = True) -> str:
+        with self._locked():
+            if (self.path / CONDEMNED).exists():
+                self._judge(identity)
+            found = self._identify(identity, needed and identity is not None)
+            self._clean()
+        self._closed = False
+        self._workers = [_Worker(f"contents {i} {self.path}") for i in range(THREADS)]
+        return found
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Lock the folder for this process; not after an error, which is a BackendFailure."""
         try:
             self._lock()
             try:
-                if reset:
-                    self._erase()
-                    identity = None
-                found = self._identify(identity, needed and identity is not None)
-                self._clean()
+                yield
             except BaseException:
                 self._unlock()
                 raise
@@ -140,9 +154,6 @@ class ContentFolder:
                 f"the folder of contents {self.path} cannot be used: {e}. Set blob_dir to a folder that"
                 " this process may write"
             ) from e
-        self._closed = False
-        self._workers = [_Worker(f"contents {i} {self.path}") for i in range(THREADS)]
-        return found
 
     def _lock(self) -> None:
         new = not self.path.exists()
@@ -193,9 +204,14 @@ class ContentFolder:
     def _kept(self) -> list[Path]:
         return [each for each in self.path.glob("[0-9a-f][0-9a-f]/*") if each.is_file()]
 
-    def _erase(self) -> None:
-        for each in (*self._kept(), *self._parts.glob("*"), self.path / IDENTITY):
-            each.unlink(missing_ok=True)
+    def _judge(self, identity: str | None) -> None:
+        """Delete all, in an order that can be interrupted, if the database has been erased."""
+        if identity is None:
+            for each in (*self._kept(), *self._parts.glob("*"), self.path / IDENTITY):
+                each.unlink(missing_ok=True)
+            for folder in {self.path, *(each for each in self.path.iterdir() if each.is_dir())}:
+                _sync_folder(folder)
+        (self.path / CONDEMNED).unlink()
 
     def _clean(self) -> None:
         self._parts.mkdir(mode=0o700, exist_ok=True)

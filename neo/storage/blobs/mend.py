@@ -2,17 +2,21 @@
 
 Files that an operator deleted, or a disk damaged, are noted when they are looked for: by the sweep, by a
 check, by a client or a storage node that reads them. A content has only one meaning, so no comparison and
-no order of the operator is needed. What no node can give is tried again, after longer and longer pauses:
-a node that has it may come back.
-"""
+no order of the operator is needed. The nodes of each object that has it are asked: those of one object
+may have lost it, too. What no node can give is tried again, after longer and longer pauses: a node that
+has it may come back. """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
+from neo.protocol.blobs import Content
+from neo.storage.backend.api import Backend
 from neo.storage.background import Background
 from neo.storage.blobs.contents import LOST_MAX, Contents
 from neo.storage.blobs.fetch import ContentFetch
+from neo.storage.cells import Cells
 from neo.storage.events import Part
 from neo.storage.replication.failure import FetchFailed
 
@@ -20,12 +24,23 @@ logger = logging.getLogger("neo.storage")
 
 #: The first and the longest pause between two rounds over all lost contents.
 PAUSE_SECONDS = (5.0, 3600.0)
+#: Revisions with a content that are looked at for objects in other partitions.
+REVISIONS_MAX = 1000
 
 
 class Mender(Part):
     """All methods run on the loop's thread."""
 
-    def __init__(self, contents: Contents, fetch: ContentFetch, background: Background) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        contents: Contents,
+        fetch: ContentFetch,
+        background: Background,
+        cells: Cells,
+    ) -> None:
+        self._backend = backend
+        self._cells = cells
         self._contents = contents
         self._fetch = fetch
         self._background = background
@@ -51,12 +66,7 @@ class Mender(Part):
         while lost := dict(self._contents.lost):
             mended = 0
             for content, oid in lost.values():
-                try:
-                    mended += await self._fetch.fetch(oid, content, None)
-                except FetchFailed as e:
-                    logger.debug("%s", e)
-                else:
-                    self._fetch.written(content)
+                mended += await self._mend(content, oid)
             if mended:
                 logger.warning("%d lost contents of blobs were copied from other nodes", mended)
             if mended and len(lost) >= LOST_MAX:
@@ -65,3 +75,26 @@ class Mender(Part):
                 pause = PAUSE_SECONDS[0] if mended else min(2 * pause, PAUSE_SECONDS[1])
                 await self._background.sleep(pause)
         self._running = False
+
+    async def _mend(self, content: Content, oid: bytes) -> bool:
+        """Return whether a node gave the content."""
+        for each in self._objects(content, oid):
+            try:
+                found = await self._fetch.fetch(each, content, None)
+            except FetchFailed as e:
+                logger.debug("%s", e)
+            else:
+                self._fetch.written(content)
+                if found:
+                    return True
+        return False
+
+    def _objects(self, content: Content, first: bytes) -> Iterator[bytes]:
+        """Yield an object that has the content in each partition, ``first`` before the others."""
+        partitions = self._cells.partitions
+        yield first
+        asked = {partitions.partition(first)}
+        for oid, _ in self._backend.objects_with(content.checksum, REVISIONS_MAX):
+            if (partition := partitions.partition(oid)) not in asked:
+                asked.add(partition)
+                yield oid

@@ -38,7 +38,7 @@ class BlobParts:
         self.uploads = Uploads(self.contents)
         self.sweep = Sweep(database, self.contents, background)
         self.fetch = ContentFetch(self.contents, background, cluster, cells, links)
-        self.mender = Mender(self.contents, self.fetch, background)
+        self.mender = Mender(database.backend, self.contents, self.fetch, background, cells)
         self.verifier = Verifier(database, self.contents, background, cells)
         self.states = ContentStates(
             *(host, database.backend, self.contents, self.verifier, self.sweep)
@@ -48,11 +48,16 @@ class BlobParts:
             *(self.fetch, self.mender, self.verifier),
         )
 
-    def erase(self) -> None:
-        """Delete all contents: the database was erased. Call it after :meth:`close`. Raise
-        BackendFailure."""
+    def condemn(self) -> None:
+        """Prepare to delete all contents, before the database is erased. Call it after :meth:`close`.
+        Raise BackendFailure."""
         if self._disk is not None:
-            self._disk.open(None, reset=True)
+            self._disk.condemn()
+
+    def erase(self) -> None:
+        """Delete all contents: the database was erased. Raise BackendFailure."""
+        if self._disk is not None:
+            self._disk.open(None)
 
     def close(self) -> None:
         """Wait for calls in progress, and release the folder. Idempotent."""

@@ -1,6 +1,9 @@
 """Contents are compared with their checksums, when the master has a partition checked (specification
 26.22).
 
+A content belongs to the partition of the first object that had it. If this node has no cell of that one,
+or there was another number of partitions then, it is compared with one of the partitions that it has.
+
 Bound: one entry for each own partition. One file is read at a time, by a thread of the folder, with the
 pauses of work in the background between two files.
 """
@@ -59,15 +62,29 @@ class Verifier(Part):
         while self._partitions:
             partition = next(iter(self._partitions))
             del self._partitions[partition]  # who asks from now on wants a new look
-            count = await self._compare(partition)
+            count = 0
+            for group in self._groups(partition):
+                count += await self._compare(group)
             if count:
                 logger.info("%d contents of partition %d are compared", count, partition)
         self._running = False
 
-    async def _compare(self, partition: int) -> int:
+    def _groups(self, partition: int) -> list[int]:
+        """Return the groups of contents that are compared together with a partition. Together, the
+        partitions of this node have all of them."""
+        own, count = self._cells.assigned(), len(self._cells.partitions)
+        if not own:
+            return []
+        return [
+            group
+            for group in self._backend.content_groups()
+            if partition == (group % count if group % count in own else own[group % len(own)])
+        ]
+
+    async def _compare(self, group: int) -> int:
         after, count = -1, 0
         while True:
-            references = self._backend.references(partition, after, STEP_LENGTH)
+            references = self._backend.references(group, after, STEP_LENGTH)
             if not references:
                 return count
             for data_id, content in references:

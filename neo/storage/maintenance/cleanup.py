@@ -6,6 +6,7 @@ Each job can be cancelled at any step and started again from the beginning.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from neo.storage.background import Background
 from neo.storage.cells import Cells
@@ -19,25 +20,38 @@ STEP_LENGTH = 200
 
 
 class Eraser(Part):
-    """Deletes the data of partitions that are not assigned to this node any more, in one job; and, on
-    demand, data that nothing refers to."""
+    """Deletes, in one job, rows for another number of partitions and the data of partitions that are not
+    assigned to this node any more; on demand, data that nothing refers to."""
 
     def __init__(
-        self, database: Database, cells: Cells, background: Background, enabled: bool
+        self,
+        database: Database,
+        cells: Cells,
+        background: Background,
+        enabled: bool,
+        needed: Callable[[], bool],
     ) -> None:
-        """``enabled``: False to keep the data of partitions."""
+        """``enabled``: False to keep the data of partitions. ``needed``: returns whether an operation
+        may need rows for another number of partitions."""
         self._database = database
         self._cells = cells
         self._background = background
+        self._needed = needed
         self.enabled = enabled
         self._working = self._again = False
+        #: The node operates, so that it has the table of the cluster.
+        self._operating = False
 
     def operation_started(self) -> None:
+        self._operating = True
         self._start()
 
+    def maintenance_ended(self) -> None:
+        """React to the end of an operation of ``neoctl`` on all nodes (specification 27.97)."""
+        if self._operating and not self._needed():
+            self._start()
+
     def _start(self) -> None:
-        if not self.enabled:
-            return
         self._again = True
         if not self._working:
             self._working = True
@@ -49,12 +63,18 @@ class Eraser(Part):
 
     def operation_stopped(self) -> None:
         """Forget the request; the job is cancelled."""
-        self._working = self._again = False
+        self._working = self._again = self._operating = False
 
     async def _work(self) -> None:
         while self._again:
             self._again = False
-            for partition in range(len(self._cells.partitions)):
+            if not self._needed():
+                await drop_regrouped(self._database, self._background, self._needed)
+            elif self._database.backend.regrouped() is not None:
+                # The way back needs all rows: what is deleted here would be deleted there, too. The end
+                # of the operation starts this again.
+                continue
+            for partition in range(len(self._cells.partitions)) if self.enabled else ():
                 await self._erase(partition)
                 await self._background.sleep(0)  # the table may be long, and most of it elsewhere
         self._working = False
@@ -90,3 +110,15 @@ class Eraser(Part):
             done = "would be deleted" if dry_run else "deleted"
             rest = "" if next_id is None else "; not all was looked at: give the command again"
             logger.info("repair: %s orphan records (%s bytes) %s%s", rows, size, done, rest)
+
+
+async def drop_regrouped(
+    database: Database, background: Background, needed: Callable[[], bool]
+) -> None:
+    """Delete all rows that are kept for another number of partitions, until they are needed: they may be
+    those of the next operation then."""
+    began = background.monotonic()
+    while not needed() and not database.backend.drop_regrouped(background.rows(STEP_LENGTH)):
+        await database.stored()
+        await background.give_way(began)
+        began = background.monotonic()

@@ -21,7 +21,12 @@ from neo.node.task import Future
 from neo.protocol.enums import CellState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
-from neo.protocol.packets import NotifyNodeInformation, RequestIdentification, SendPartitionTable
+from neo.protocol.packets import (
+    PARTITIONS,
+    NotifyNodeInformation,
+    RequestIdentification,
+    SendPartitionTable,
+)
 from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.database import Database
@@ -70,7 +75,7 @@ async def clone(
     extra = {
         "new_nid": partitions,
         "devpath": list(devpath),
-        "partitions": backend.partition_count(),
+        PARTITIONS: backend.partition_count(),
     }
     request = RequestIdentification(NodeType.STORAGE, None, None, cluster.name, None, extra)
     try:
@@ -96,6 +101,8 @@ async def clone(
     backend.drop_unfinished()
     backend.set_config("nid", str(cluster.nid))
     backend.set_config("truncate_tid", None)
+    for operation in backend.journal():
+        backend.forget_operation(operation)  # it is the original that has a part in it
     # The rows of a backup are about readable cells, which a clone does not have.
     cells.backup.cut()
     cells.replace(table)

@@ -40,6 +40,7 @@ from neo.storage.cells import Cells
 from neo.storage.commit.locks import Locks
 from neo.storage.database import Database
 from neo.storage.events import CellsChanged, Part
+from neo.storage.packed import begun_pack, packed_tid, set_begun_pack, set_packed_tid
 
 logger = logging.getLogger("neo.storage")
 
@@ -82,21 +83,16 @@ class Packer(Part):
 
     def packed(self, partition: int) -> int:
         """Return the tid of the last pack that is done in a cell, 0 if there was none."""
-        return int(self.database.backend.get_config(f"_packed.{partition}") or 0)
+        return packed_tid(self.database.backend, partition)
 
     def set_packed(self, partition: int, tid: int) -> None:
         """Note that a cell is packed; forget where an earlier pack was interrupted."""
-        backend = self.database.backend
-        backend.set_config(f"_packed.{partition}", str(tid) if tid else None)
-        if self._begun()[0] == partition:
-            backend.set_config("_packing", None)
+        set_packed_tid(self.database.backend, partition, tid)
 
     def _begun(self) -> tuple[int, int, bytes]:
         """Return (partition, tid, next oid) of a pack that was interrupted, or is in progress; partition
         -1 if there is none."""
-        text = self.database.backend.get_config("_packing") or f"-1:0:{ZERO_OID.hex()}"
-        partition, tid, oid = text.split(":")
-        return int(partition), int(tid), bytes.fromhex(oid)
+        return begun_pack(self.database.backend)
 
     def pending(self, partition: int) -> bool:
         """Return whether an own cell is readable and must be packed. A cell of a backup must first be
@@ -229,7 +225,7 @@ class Packer(Part):
                     return False
                 self.set_packed(partition, tid)
             else:
-                self.database.backend.set_config("_packing", f"{partition}:{tid}:{oid.hex()}")
+                set_begun_pack(self.database.backend, partition, tid, oid)
             await self.database.stored()
             if self.host.fault(FaultSite.JOB_STANDS_STILL):
                 await pace.sleep(LATE_SECONDS)

@@ -18,6 +18,7 @@ from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     FEATURES,
+    PARTITIONS,
     AcceptIdentification,
     AddObject,
     Address,
@@ -30,6 +31,7 @@ from neo.protocol.packets import (
     NotifyFeatures,
     RequestIdentification,
 )
+from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.events import Part
 from neo.storage.replication.fetch import Receiver
@@ -90,6 +92,7 @@ class UpstreamLinks(Part):
         self,
         core: Core,
         cluster: Cluster,
+        cells: Cells,
         receiver: Receiver,
         votes: ReceivedVotes,
         announced: list[str],
@@ -98,6 +101,7 @@ class UpstreamLinks(Part):
         self._announced = announced
         self._core = core
         self._cluster = cluster
+        self._cells = cells
         self._receiver = receiver
         self._votes = votes
         self._peers: dict[Address, Peer] = {}
@@ -124,7 +128,7 @@ class UpstreamLinks(Part):
         timestamp = None if own is None else own.id_timestamp
         request = RequestIdentification(
             *(NodeType.STORAGE, None, self._cluster.address, cluster, timestamp),
-            {FEATURES: self._announced},
+            {FEATURES: self._announced, PARTITIONS: len(self._cells.partitions)},
         )
         timer = core.call_later(IDENTIFY_SECONDS, lambda: peer.lost("it does not answer"))
 

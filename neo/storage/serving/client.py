@@ -19,7 +19,9 @@ from neo.protocol.ids import INVALID_PARTITION, MAX_TID, ZERO_HASH, ZERO_TID
 from neo.protocol.packets import (
     AbortTransaction,
     Address,
+    Answer,
     AnswerCheckCurrentSerial,
+    AnswerCommitted,
     AnswerFinalTID,
     AnswerLockHolders,
     AnswerObject,
@@ -37,6 +39,7 @@ from neo.protocol.packets import (
     AnswerVoteTransaction,
     AskBlob,
     AskCheckCurrentSerial,
+    AskCommitted,
     AskFinalTID,
     AskLockHolders,
     AskObject,
@@ -361,16 +364,27 @@ class ServeClient(StorageHandler):
         def read() -> None:
             # Only a node with all of the partition knows that nothing was committed.
             self._check_readable(m.ttid)
-            if m.ttid in self._locks.prepared:
-                raise ErrorAnswer(
-                    ErrorCode.DENIED, f"transaction {m.ttid.hex()} is prepared: its outcome is open"
-                )
-            answer = AnswerFinalTID(self._backend.final_tid(m.ttid))
-            # The drop of a vote must be durable, too. Else, after a crash of this node, another one that
-            # locked the transaction and was away could still have it committed.
-            self.database.answer_stored(peer, message_id, answer)
+            self._tell_outcome(peer, message_id, m.ttid, AnswerFinalTID(self._backend.final_tid(m.ttid)))
 
         self._scan(peer, message_id, read)
+
+    @on(AskCommitted)
+    def committed(self, peer: Peer, message_id: int, m: AskCommitted) -> None:
+        def read() -> None:
+            self._check_partition(m.partition)
+            answer = AnswerCommitted(self._backend.final_tid(m.ttid, m.partition))
+            self._tell_outcome(peer, message_id, m.ttid, answer)
+
+        self._scan(peer, message_id, read)
+
+    def _tell_outcome(self, peer: Peer, message_id: int, ttid: bytes, answer: Answer) -> None:
+        if ttid in self._locks.prepared:
+            raise ErrorAnswer(
+                ErrorCode.DENIED, f"transaction {ttid.hex()} is prepared: its outcome is open"
+            )
+        # The drop of a vote must be durable, too. Else, after a crash of this node, another one that
+        # locked the transaction and was away could still have it committed.
+        self.database.answer_stored(peer, message_id, answer)
 
     # -- first phase -------------------------------------------------------------------------------
 

@@ -14,11 +14,13 @@ from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     FEATURE_BLOBS,
+    FEATURE_COMMITTED,
     FEATURE_LOCKS,
     FEATURE_OIDS,
     FEATURE_PAGES,
     FEATURE_SIZE,
     FEATURES,
+    PARTITIONS,
     AcceptIdentification,
     NotifyFeatures,
     Ping,
@@ -35,6 +37,8 @@ from neo.storage.serving.handler import StorageHandler
 from neo.topology.nodes import Node
 
 _connections = count(1)
+#: The features that a storage node announces to clients.
+CLIENT_FEATURES = FEATURE_OIDS, FEATURE_PAGES, FEATURE_LOCKS, FEATURE_SIZE, FEATURE_COMMITTED
 
 
 @dataclass(eq=False, repr=False)
@@ -135,6 +139,7 @@ class Identification(StorageHandler, Part):
             raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
         if request.node_type is NodeType.STORAGE and request.nid is None:
             # A node of a backup cluster only fetches: the name is enough (specification 3.28).
+            self._check_partitions(request)
             return Node(NodeType.STORAGE, None, request.address, NodeState.RUNNING)
         types = (NodeType.CLIENT, NodeType.STORAGE)
         if request.node_type not in types or request.nid is None:
@@ -152,6 +157,15 @@ class Identification(StorageHandler, Part):
         if request.id_timestamp is not None and request.id_timestamp > cluster.nodes.timestamp:
             return None
         raise ErrorAnswer(ErrorCode.NOT_READY, "unknown by master")
+
+    def _check_partitions(self, request: RequestIdentification) -> None:
+        """Raise ErrorAnswer for a node whose partitions are not those of this cluster: it would fetch
+        only a part of each, and take it for the whole."""
+        count, theirs = len(self.service.cells.partitions), request.extra.get(PARTITIONS)
+        if theirs is not None and theirs != count:
+            raise ErrorAnswer(
+                ErrorCode.NOT_READY, f"this cluster has {count} partitions, and yours {theirs}"
+            )
 
     def _accept(
         self, peer: Peer, message_id: int, request: RequestIdentification, node: Node
@@ -177,7 +191,7 @@ class Identification(StorageHandler, Part):
         peer.handler = ServeClient(self.service, Client(node.nid, next(_connections)))
         self.service.clients.add(peer)
         if FEATURES in request.extra:
-            features = [FEATURE_OIDS, FEATURE_PAGES, FEATURE_LOCKS, FEATURE_SIZE]
+            features = [*CLIENT_FEATURES]
             if self.service.contents.enabled:
                 features.append(FEATURE_BLOBS)
             peer.send(NotifyFeatures(features))

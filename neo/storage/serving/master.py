@@ -51,6 +51,9 @@ from neo.protocol.packets import (
     NotifyFeatures,
     NotifyLeft,
     NotifyNodeInformation,
+    NotifyOperation,
+    NotifyOperationEnded,
+    NotifyOperationState,
     NotifyPartitionChanges,
     NotifyPrepared,
     NotifyReady,
@@ -79,6 +82,7 @@ from neo.storage.links import Links
 from neo.storage.maintenance.check import Checker
 from neo.storage.maintenance.cleanup import Eraser
 from neo.storage.maintenance.pack import Packer
+from neo.storage.operations.part import Operations
 from neo.storage.replication.backup import BackupReplicator
 from neo.storage.replication.received_votes import ReceivedVotes
 from neo.storage.replication.replicator import Replicator
@@ -143,6 +147,7 @@ class ServeMaster(StorageHandler):
     checker: Checker
     verifier: Verifier
     contents: ContentStates
+    operations: Operations
 
     def lost(self, peer: Peer, reason: str) -> None:
         self.node.master_lost(reason)
@@ -207,6 +212,21 @@ class ServeMaster(StorageHandler):
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, m: FlushLog) -> None:
         self.host.reopen_logs()
+
+    # -- operations ----------------------------------------------------------------------------------
+
+    @on(NotifyOperation)
+    def operation(self, peer: Peer, message_id: int, m: NotifyOperation) -> None:
+        self.operations.started(m)
+
+    @on(NotifyOperationState)
+    def operation_state(self, peer: Peer, message_id: int, m: NotifyOperationState) -> None:
+        self.operations.told(m)
+
+    @on(NotifyOperationEnded)
+    def operation_ended(self, peer: Peer, message_id: int, m: NotifyOperationEnded) -> None:
+        self.operations.ended(m)
+        self.eraser.maintenance_ended()
 
     # -- RECOVERING ----------------------------------------------------------------------------------
 

@@ -21,6 +21,8 @@ from tests.simulator.canaries import (
     master,
     old_disks,
     operation,
+    operations,
+    partitions,
     prepared,
     replication,
     scrub,
@@ -33,7 +35,8 @@ CANARIES: dict[str, Canary] = {
     canary.name: canary
     for module in (
         *(master, storage, client, replication, operation, backup, maintenance, election),
-        *(old_disks, mark, scrub, locks, interrupts, prepared, sync, blobs),
+        *(old_disks, mark, scrub, locks, interrupts, prepared, sync, blobs, operations),
+        partitions,
     )
     for canary in module.CANARIES
 }

@@ -108,6 +108,7 @@ CANARIES = (
         _shown_too_early,
         20,
         QUIET,
+        first=12,
     ),
     Canary(
         "backup-forgets-metadata",
@@ -124,6 +125,7 @@ CANARIES = (
         _left_too_late,
         60,
         KILLS,
+        first=10,
     ),
     Canary(
         "backup-resumed-too-late",
@@ -148,6 +150,7 @@ CANARIES = (
         _no_invalidations,
         10,
         QUIET,
+        first=2,
     ),
     Canary(
         "mended-without-objects",
@@ -156,6 +159,6 @@ CANARIES = (
         _mended_without_objects,
         40,
         QUIET,
-        first=10,
+        first=11,
     ),
 )

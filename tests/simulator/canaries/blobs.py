@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from neo.client.blobs.cache import BlobCache
 from neo.protocol.blobs import Content
 from neo.protocol.packets import AddObject, AddVotedObject
@@ -88,7 +86,7 @@ def _not_mended() -> list[Patch]:
 def _of_another_tid() -> list[Patch]:
     original = BlobCache.path
 
-    def path(self: BlobCache, oid: bytes, tid: bytes) -> Path:
+    def path(self: BlobCache, oid: bytes, tid: bytes) -> str:
         return original(self, oid, bytes(8))
 
     return [(BlobCache, "path", path)]
@@ -102,6 +100,7 @@ CANARIES = (
         _row_before_sync,
         20,
         _KILLS,
+        first=2,
     ),
     Canary(
         "content-removed-before-the-row",
@@ -110,7 +109,7 @@ CANARIES = (
         _removed_before_the_row,
         100,
         _KILLS,
-        first=20,
+        first=22,
     ),
     Canary(
         "content-never-removed",

@@ -9,6 +9,7 @@ from neo.client import history, undo
 from neo.client.cache import Cache
 from neo.client.errors import TransactionLostError
 from neo.client.invalidations import Invalidations
+from neo.client.master import Part
 from neo.client.participants import Asked
 from neo.client.replicas import Replicas
 from neo.client.scan import Range, Revision, Scanner
@@ -97,20 +98,20 @@ def _undo_overwrites() -> list[Patch]:
 
 
 def _second_page_forgotten() -> list[Patch]:
-    def partition_tids(
-        replicas: Replicas, partition: int, page: list[bytes], max_tid: bytes
+    def part_ascending(
+        replicas: Replicas, part: Part, page: list[bytes], max_tid: bytes
     ) -> Iterator[bytes]:
         yield from page
 
-    return [(history, "_partition_tids", partition_tids)]
+    return [(history, "_part_ascending", part_ascending)]
 
 
 def _page_ends_too_late() -> list[Patch]:
     """The next page begins after a revision that was not read."""
     original = Scanner._page
 
-    def page(self: Scanner, partition: int, rows: Any, what: Range) -> Iterator[Revision]:
-        whole = list(original(self, partition, rows, what))
+    def page(self: Scanner, rows: Any, what: Range) -> Iterator[Revision]:
+        whole = list(original(self, rows, what))
         yield from whole[:-1] if len(whole) > 1 else whole
 
     return [(Scanner, "_page", page)]
@@ -132,6 +133,7 @@ CANARIES = (
         _cache_survives_reconnection,
         60,
         KILLS | {"workloads": ("bank", "counters")},
+        first=4,
     ),
     Canary(
         "zodb-survives-reconnection",
@@ -156,6 +158,7 @@ CANARIES = (
         _first_master_for_ever,
         40,
         KILLS | {"workloads": ("bank",)},
+        first=1,
     ),
     Canary(
         "last-tid-before-cache",
@@ -164,6 +167,7 @@ CANARIES = (
         _last_tid_before_cache,
         100,
         QUIET | {"workloads": ("phases", "increments"), "seconds": 5.0},
+        first=12,
     ),
     Canary(
         "rebase-conflict-ignored",

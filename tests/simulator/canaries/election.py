@@ -207,7 +207,7 @@ CANARIES = (
             "faults": ("kill-master",) * 3 + ("slow-log",) * 3 + ("hand-over",),
             "storages": 1,
         },
-        first=13,
+        first=14,
     ),
     Canary(
         "decided-before-synced",
@@ -224,6 +224,7 @@ CANARIES = (
         _lease_outlives_suspicion,
         40,
         AWAY,
+        first=7,
     ),
     Canary(
         "old-epoch-granted",
@@ -232,7 +233,7 @@ CANARIES = (
         _old_epoch_granted,
         80,
         AWAY,
-        first=22,
+        first=24,
     ),
     Canary(
         "no-wait-before-serving",
@@ -249,6 +250,7 @@ CANARIES = (
         _lease_from_the_answer,
         200,
         SLOW,
+        first=2,
     ),
     Canary(
         "lease-not-looked-at",
@@ -257,6 +259,7 @@ CANARIES = (
         _lease_not_looked_at,
         150,
         AWAY,
+        first=2,
     ),
     Canary(
         "table-not-logged",
@@ -273,7 +276,7 @@ CANARIES = (
         _guard_forgotten,
         100,
         {**LOST_POWER, "faults": ("kill-master", "kill-server", "hand-over"), "replicas": 1},
-        first=11,
+        first=12,
     ),
     Canary(
         "lease-of-a-minority",
@@ -282,6 +285,7 @@ CANARIES = (
         _lease_of_a_minority,
         20,
         AWAY,
+        first=7,
     ),
     Canary(
         "log-of-a-minority",
@@ -298,7 +302,7 @@ CANARIES = (
         _votes_before_it_learned,
         160,
         {**THREE, "faults": ("lose-log", "move-parts", "kill-server"), "storages": 1},
-        first=11,
+        first=12,
     ),
     Canary(
         "claimed-twice",
@@ -307,7 +311,7 @@ CANARIES = (
         _claimed_twice,
         80,
         AWAY,
-        first=12,
+        first=13,
     ),
     Canary(
         "index-of-the-configuration",
@@ -316,5 +320,6 @@ CANARIES = (
         _index_of_the_configuration,
         60,
         CHANGED,
+        first=2,
     ),
 )

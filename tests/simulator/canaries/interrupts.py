@@ -55,5 +55,6 @@ CANARIES = (
         _interrupted_finish_forgotten,
         80,
         INTERRUPTS,
+        first=4,
     ),
 )

@@ -114,6 +114,7 @@ CANARIES = (
         _objects_not_compared,
         20,
         REPLICAS,
+        first=4,
     ),
     Canary(
         "repair-from-the-last-tid",
@@ -122,6 +123,7 @@ CANARIES = (
         _repair_from_the_last_tid,
         10,
         REPLICAS | {"disk": "sqlite"},
+        first=4,
     ),
     Canary(
         "pack-resumed-too-far",
@@ -139,6 +141,7 @@ CANARIES = (
         20,
         # A node is away for seconds while objects are deleted and the deletions are packed.
         PACKS | {"faults": ("unmount",), "storages": 2, "replicas": 1},
+        first=12,
     ),
     Canary(
         "truncated-on-one",
@@ -163,5 +166,6 @@ CANARIES = (
         _closed_link_used,
         60,
         CROSSED,
+        first=3,
     ),
 )

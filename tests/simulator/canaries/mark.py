@@ -71,5 +71,6 @@ CANARIES = (
             "workloads": ("bank",),
             "seconds": 3.0,
         },
+        first=4,
     ),
 )

@@ -165,6 +165,7 @@ CANARIES = (
         _finish_out_of_order,
         30,
         QUIET | {"storages": 4, "workloads": ("bank", "counters")},
+        first=8,
     ),
     Canary(
         "forgotten-invalidation",
@@ -219,6 +220,7 @@ CANARIES = (
         _validated_where_locked,
         40,
         KILLS | {"storages": 3, "workloads": ("bank",)},
+        first=8,
     ),
     Canary(
         "final-tid-forgotten",
@@ -227,6 +229,7 @@ CANARIES = (
         _final_tid_forgotten,
         50,
         KILLS | {"storages": 2, "workloads": ("bank",)},
+        first=3,
     ),
     Canary(
         "oids-not-restored",
@@ -249,6 +252,7 @@ CANARIES = (
             "replicas": 1,
             "workloads": ("bank",),
         },
+        first=4,
     ),
     Canary(
         "tids-of-others",
@@ -264,5 +268,6 @@ CANARIES = (
             "replicas": 1,
             "masters": 1,
         },
+        first=2,
     ),
 )

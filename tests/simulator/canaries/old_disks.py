@@ -87,6 +87,7 @@ CANARIES = (
         _last_tids_compared,
         30,
         OLD_DISKS,
+        first=3,
     ),
     Canary(
         "replicated-from-the-last",
@@ -103,6 +104,7 @@ CANARIES = (
         _lost_mark_is_believed,
         60,
         PREPARED,
+        first=2,
     ),
     Canary(
         "cell-stays-without-mark",
@@ -111,5 +113,6 @@ CANARIES = (
         _cell_stays_without_mark,
         200,
         PREPARED,
+        first=6,
     ),
 )

@@ -95,7 +95,7 @@ def _hint_believed() -> list[Patch]:
         self: Restorer, oid: bytes, serial: bytes, data: bytes, content: Content | None
     ) -> bytes | None:
         try:
-            answer = self._replicas.read_id(oid, AskObject(oid, serial, None))
+            answer = self._replicas.read(oid, AskObject(oid, serial, None))
         except ErrorAnswer:
             return None
         assert isinstance(answer, AnswerObject)
@@ -169,6 +169,7 @@ CANARIES = (
         _truncation_forgotten,
         40,
         OPERATED | {"workloads": ("bank",), "storages": 1},
+        first=9,
     ),
     Canary(
         "order-not-checked",
@@ -233,6 +234,7 @@ CANARIES = (
         _collected_unseen,
         60,
         QUIET | {"workloads": ("pack",), "seconds": 4.0},
+        first=12,
     ),
     Canary(
         "address-is-enough",

@@ -137,6 +137,7 @@ CANARIES = (
         _dropped_at_start,
         30,
         CRASHES,
+        first=2,
     ),
     Canary(
         "prepared-locks-not-taken-again",
@@ -153,7 +154,7 @@ CANARIES = (
         _checks_not_taken_again,
         150,
         {**CRASHES, "storages": 1, "faults": ("kill-server",), "masters": 1, "backup": False},
-        first=30,
+        first=39,
     ),
     Canary(
         "mark-answered-before-the-disk",
@@ -162,6 +163,7 @@ CANARIES = (
         _mark_answered_before_the_disk,
         30,
         CRASHES,
+        first=2,
     ),
     Canary(
         "cell-without-prepared-rows",
@@ -170,6 +172,7 @@ CANARIES = (
         _cell_without_prepared_rows,
         60,
         MOVES,
+        first=8,
     ),
     Canary(
         "joined-node-forgotten",
@@ -178,6 +181,7 @@ CANARIES = (
         _joined_node_forgotten,
         100,
         MOVES,
+        first=8,
     ),
     Canary(
         "rolled-back-xid-prepared",
@@ -194,5 +198,6 @@ CANARIES = (
         _rollback_answered_before_the_disk,
         120,
         CRASHES,
+        first=9,
     ),
 )

@@ -122,7 +122,7 @@ CANARIES = (
         _locked_not_waited_for,
         100,
         MOVES | {"workloads": ("bank",)},
-        first=14,
+        first=15,
     ),
     Canary(
         "unfinished-not-told",
@@ -131,6 +131,7 @@ CANARIES = (
         _unfinished_not_told,
         60,
         MOVES | {"workloads": ("bank",)},
+        first=2,
     ),
     Canary(
         "readable-one-transaction-early",
@@ -139,6 +140,7 @@ CANARIES = (
         _one_transaction_early,
         60,
         MOVES | {"workloads": ("bank",)},
+        first=2,
     ),
     Canary(
         "lockless-writes-lost",
@@ -147,6 +149,7 @@ CANARIES = (
         _lockless_writes_lost,
         60,
         MOVES | {"workloads": ("bank",)},
+        first=5,
     ),
     Canary(
         "replication-resumed-too-late",
@@ -155,6 +158,7 @@ CANARIES = (
         _resumed_too_late,
         10,
         MOVES | {"workloads": ("bank",), "disk": "sqlite"},
+        first=12,
     ),
     Canary(
         "objects-not-replicated",
@@ -201,6 +205,6 @@ CANARIES = (
             "replicas": 1,
             "masters": 1,
         },
-        first=455,
+        first=278,
     ),
 )

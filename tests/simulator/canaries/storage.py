@@ -200,6 +200,7 @@ CANARIES = (
         _vote_not_synced,
         40,
         KILLS | {"workloads": ("bank",), "faults": ("kill-server", "slow-disk")},
+        first=3,
     ),
     Canary(
         "lock-not-synced",
@@ -248,6 +249,7 @@ CANARIES = (
         _locks_kept_after_stop,
         40,
         KILLS | {"workloads": ("bank",), "storages": 3},
+        first=8,
     ),
     Canary(
         "locks-of-lost-client",

@@ -166,6 +166,7 @@ CANARIES = (
         _votes_dropped_at_restart,
         50,
         DEATHS,
+        first=4,
     ),
     Canary(
         "sync-lease-ignored",
@@ -174,6 +175,7 @@ CANARIES = (
         _lease_ignored,
         40,
         PAUSES,
+        first=9,
     ),
     Canary(
         "sync-lease-too-early",
@@ -214,6 +216,7 @@ CANARIES = (
         _synced_up_to_the_end,
         20,
         RESETS,
+        first=3,
     ),
     Canary(
         "prepared-not-copied-at-join",
@@ -230,5 +233,6 @@ CANARIES = (
         _mark_kept,
         20,
         MARKS,
+        first=3,
     ),
 )

@@ -10,6 +10,7 @@ import pytest
 from neo.protocol.blobs import Content, content_hash, with_content
 from neo.protocol.enums import CellState
 from neo.storage.backend import blobs
+from neo.storage.backend.api import FIRST_PLACE, Place
 from tests.unit.backend.harness import Harness, p64
 
 
@@ -41,6 +42,22 @@ def test_a_value_with_a_reference_has_a_row(node: Harness) -> None:
     assert [found.content for found in backend.references(1, first[0].data_id, 10)] == [TWO]
     assert backend.objects_with(ONE.checksum, 10) == [(p64(4), p64(11))]
     assert backend.content_totals() == (2, 7)
+
+
+def test_groups_of_contents_are_those_of_the_time_of_writing(node: Harness) -> None:
+    backend = node.ready(5)
+    assert backend.content_groups() == []
+    node.commit(backend, 11, {4: A, 6: B, 2: b"plain"})
+    assert backend.content_groups() == [1, 4]
+    assert backend.begin_regrouping(2) == ""
+    place: Place | None = FIRST_PLACE
+    while place is not None:
+        place = backend.regroup(place, 100)
+    backend.switch_partitions(2)
+    node.commit(backend, 12, {9: with_content(b"c", content(b"three"))})
+    assert backend.content_groups() == [1, 4]
+    assert [found.content for found in backend.references(4, 0, 10)] == [ONE]
+    assert [found.content for found in backend.references(1, 0, 10)] == [TWO, content(b"three")]
 
 
 def test_a_voted_value_has_a_reference_and_a_stored_one_has_a_row(node: Harness) -> None:
@@ -122,6 +139,23 @@ def test_whatever_deletes_a_value_frees_its_content(
     assert backend.has_content(TWO.checksum)
     backend.drain()
     assert rows(node, backend) == 1
+
+
+@pytest.mark.parametrize("value", [b"plain", B])
+def test_a_row_that_a_crash_left_is_not_taken_by_another_value(node: Harness, value: bytes) -> None:
+    """Specification 26.8: the value was deleted, and its row of ``content`` was not yet."""
+    backend = node.ready()
+    node.commit(backend, 20, {4: A})
+    backend.delete_objects([(p64(20), p64(4))])
+    node.wait(backend.stored)
+    node.close()
+    backend = node.open()
+    node.commit(backend, 21, {4: value})
+    assert not backend.has_content(ONE.checksum)
+    assert backend.has_content(TWO.checksum) == (value == B)
+    assert backend.forget_freed(0, 10) is None
+    backend.drain()
+    assert rows(node, backend) == (value == B)
 
 
 def test_orphans_free_their_contents(node: Harness) -> None:

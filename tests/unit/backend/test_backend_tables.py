@@ -104,6 +104,15 @@ SQLITE = {
         {"PRIMARY (data_id)", "KEY _content_i1 (checksum)"},
         ROWID,
     ),
+    "operation": Table(["id INTEGER", "body BLOB NOT NULL"], {"PRIMARY (id)"}, ROWID),
+    "operation_step": Table(
+        [
+            *("id INTEGER NOT NULL", "step INTEGER NOT NULL"),
+            *("state INTEGER NOT NULL", "undo_data BLOB NOT NULL", "context BLOB NOT NULL"),
+        ],
+        {"PRIMARY (id, step)"},
+        CLUSTERED,
+    ),
 }
 
 MARIADB_TRANS = [
@@ -200,6 +209,18 @@ MARIADB = {
             "size BIGINT UNSIGNED NOT NULL",
         ],
         {"PRIMARY (data_id)", "KEY checksum (checksum)"},
+        "InnoDB",
+    ),
+    "operation": Table(
+        ["id BIGINT UNSIGNED NOT NULL", "body MEDIUMBLOB NOT NULL"], {"PRIMARY (id)"}, "InnoDB"
+    ),
+    "operation_step": Table(
+        [
+            *("id BIGINT UNSIGNED NOT NULL", "step SMALLINT UNSIGNED NOT NULL"),
+            *("state TINYINT UNSIGNED NOT NULL", "undo_data MEDIUMBLOB NOT NULL"),
+            "context MEDIUMBLOB NOT NULL",
+        ],
+        {"PRIMARY (id, step)"},
         "InnoDB",
     ),
 }

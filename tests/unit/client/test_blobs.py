@@ -15,6 +15,7 @@ from ZODB.POSException import POSKeyError, StorageError
 
 from neo.client import NEOStorage
 from neo.client.blobs import download
+from neo.client.blobs.eviction import SPARED_SECONDS
 from neo.client.errors import CorruptedError
 from neo.protocol.blobs import Content, content_hash, with_content
 from neo.protocol.enums import ErrorCode
@@ -271,6 +272,7 @@ def test_files_that_were_not_used_for_long_are_removed_first(tmp_path: Path) -> 
 def test_files_that_were_just_handed_out_stay(tmp_path: Path) -> None:
     with cluster_with_blob(tmp_path, 1, blob_cache_size=1) as (_, storage):
         path = commit(storage, tmp_path)
+        wait_until(lambda: not storage._blobs._eviction._running)  # else it may come later
         storage._blobs._eviction.evict()
         assert path.exists()
         age(tmp_path / "cache", 1)
@@ -283,6 +285,7 @@ def test_files_that_were_just_handed_out_stay(tmp_path: Path) -> None:
 def test_what_crashed_processes_left_is_removed_after_a_day(tmp_path: Path) -> None:
     with cluster_with_blob(tmp_path, 1) as (_, storage):
         commit(storage, tmp_path)
+        wait_until(lambda: not storage._blobs._eviction._running)  # else its lock is taken
         temporary = tmp_path / "cache" / "tmp"
         for name in ("pending-x", "1.2.part", "of the application"):
             (temporary / name).touch()
@@ -293,3 +296,17 @@ def test_what_crashed_processes_left_is_removed_after_a_day(tmp_path: Path) -> N
             os.utime(path, (old, old))
         storage._blobs._eviction.evict()
         assert os.listdir(temporary) == ["of the application"]
+
+
+@pytest.mark.parametrize(("seconds", "renewed"), [(20, False), (40, True), (3600, True)])
+def test_a_file_that_is_handed_out_is_spared_for_a_minute(
+    tmp_path: Path, seconds: int, renewed: bool
+) -> None:
+    with cluster_with_blob(tmp_path, 1) as (_, storage):
+        path = commit(storage, tmp_path)
+        oid, tid = bytes.fromhex(path.name[:16]), bytes.fromhex(path.name[17:33])
+        before = float(int(time.time()) - seconds)
+        os.utime(path, (before, before))
+        assert storage.loadBlob(oid, tid) == str(path)
+        assert (os.stat(path).st_mtime != before) == renewed
+        assert os.stat(path).st_mtime > time.time() - SPARED_SECONDS + 60

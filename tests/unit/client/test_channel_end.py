@@ -1,4 +1,4 @@
-"""Two threads end a channel at once: the descriptor is closed after the watcher has forgotten it."""
+"""Other threads at the ends of a channel: the watcher that serves it, and a second one that ends it."""
 
 from __future__ import annotations
 
@@ -106,3 +106,55 @@ def test_a_descriptor_is_open_while_the_watcher_forgets_it() -> None:
     assert host.closed_too_early is False
     assert wire.closed
     assert recorder.reasons == ["closed by the first thread"]
+
+
+class UnarmedWatch:
+    """A watch that the test's own thread serves."""
+
+    def __init__(self) -> None:
+        self.armed = False
+
+    def arm(self) -> None:
+        self.armed = True
+
+    def disarm(self) -> None: ...
+
+    def forget(self) -> None: ...
+
+
+class EagerWatcher(System):
+    """A host whose watcher sweeps a channel before the channel has its watch."""
+
+    def __init__(self) -> None:
+        super().__init__(DEADLINE)
+        #: Set when the sweep waits for a lock, or is over.
+        self.stopped = threading.Event()
+        self.errors: list[Exception] = []
+        self.made = UnarmedWatch()
+        self.sweep = threading.Thread()
+
+    def lock(self) -> Lock:
+        return ObservedLock(self.stopped)
+
+    def watch(self, wire: Wire, served: Served) -> Watch:
+        self.sweep = threading.Thread(target=self._sweep, args=(served,))
+        self.sweep.start()
+        assert self.stopped.wait(DEADLINE)
+        return self.made
+
+    def _sweep(self, served: Served) -> None:
+        try:
+            served.sweep()
+        except Exception as e:  # noqa: BLE001 - shown by the test
+            self.errors.append(e)
+        self.stopped.set()
+
+
+def test_the_watcher_may_sweep_a_channel_that_is_being_made() -> None:
+    host, recorder = EagerWatcher(), Recorder()
+    channel = Channel(host, OpenWire(), recorder, "peer", DEADLINE)
+    host.sweep.join(DEADLINE)
+    assert not host.errors
+    assert host.made.armed
+    channel.close("closed by the test")
+    assert recorder.reasons == ["closed by the test"]

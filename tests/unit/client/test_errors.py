@@ -7,7 +7,13 @@ from transaction.interfaces import TransientError
 from ZODB.POSException import ReadOnlyError, StorageError
 
 from neo.client import errors, records
-from neo.client.errors import NEOStorageError, TransactionLostError, UnavailableError, refusal
+from neo.client.errors import (
+    NEOStorageError,
+    RegroupedError,
+    TransactionLostError,
+    UnavailableError,
+    refusal,
+)
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 
@@ -21,11 +27,11 @@ def test_errors_are_those_of_zodb_and_some_may_be_tried_again() -> None:
     }
     assert set(own) == {
         *("NEOStorageError", "ConfigurationError", "RefusedError", "ClosedError", "CorruptedError"),
-        *("UnavailableError", "TransactionLostError", "OutcomeUnknownError"),
+        *("UnavailableError", "RegroupedError", "TransactionLostError", "OutcomeUnknownError"),
     }
     assert all(issubclass(kind, StorageError) for kind in own.values())
     transient = {kind for kind in own.values() if issubclass(kind, TransientError)}
-    assert transient == {UnavailableError, TransactionLostError}
+    assert transient == {UnavailableError, RegroupedError, TransactionLostError}
 
 
 @pytest.mark.parametrize("code", ErrorCode)

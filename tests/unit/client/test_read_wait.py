@@ -9,6 +9,7 @@ from transaction.interfaces import TransientError
 
 from neo.client import system
 from neo.client.errors import UnavailableError
+from neo.client.master import Part
 from neo.protocol.ids import INVALID_OID, ZERO_TID, p64, parse_nid
 from neo.protocol.packets import (
     FEATURE_LOCKS,
@@ -55,7 +56,7 @@ def test_a_read_that_waits_for_too_long_names_the_transaction(prefetched: bool) 
             " is being committed; a synchronous backup may hold commits: see 'neoctl print backups'"
         )
         replicas = storage._session.replicas
-        request = replicas.view().partition(OID), AskObject(OID, None, None)
+        request = OID, AskObject(OID, None, None)
         with pytest.raises(UnavailableError, match=named) as raised:
             replicas.read_many([request]) if prefetched else storage.load(OID)
         assert isinstance(raised.value, TransientError)
@@ -91,7 +92,7 @@ def test_a_read_of_any_object_names_all_that_delay_it() -> None:
         knows(node, lambda m: AnswerLockHolders(0.0, [HOLDER, other]))
         both = f"what is read could not .* 0x{p64(77).hex()}, 0x{p64(78).hex()} is being committed"
         with pytest.raises(UnavailableError, match=both):
-            storage._session.replicas.read(0, TIDS)
+            storage._session.replicas.read(Part(0, 1), TIDS)
         assert node.asked(AskLockHolders) == [AskLockHolders(ZERO_TID, INVALID_OID)]
 
 
@@ -107,7 +108,7 @@ def test_a_node_whose_disk_is_slow_is_waited_for() -> None:
 
         storage._session.storages.channel(1)
         knows(node, nobody)
-        assert storage._session.replicas.read(0, TIDS) == FOUND
+        assert storage._session.replicas.read(Part(0, 1), TIDS) == FOUND
         assert len(node.asked(AskLockHolders)) == 2
         assert len(node.asked(AskTIDs)) == 1, "it is not asked anew"
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ZODB.POSException import POSKeyError
 
 from neo.client.errors import CorruptedError, RefusedError, UnavailableError
-from neo.client.replicas import FIRST, WINDOW, WINDOW_BYTES, Replicas
+from neo.client.replicas import FIRST, WINDOW, WINDOW_BYTES, Replicas, Where
 from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_HASH, p64
@@ -295,19 +295,19 @@ def test_as_much_is_asked_ahead_as_fits_in_a_window(
     ahead: list[int] = []
     asked = 0
 
-    def counted(self: Replicas, partition: int, message: Any) -> None:
+    def counted(self: Replicas, where: Where, message: Any) -> None:
         nonlocal asked
         asked += 1
         ahead.append(asked)
 
-    def collected(self: Replicas, partition: int, message: Any, question: Any) -> Any:
+    def collected(self: Replicas, where: Where, message: Any, question: Any) -> Any:
         nonlocal asked
         asked -= 1
         return AnswerObject(OID, OID, None, 0, ZERO_HASH, bytes(size), None)
 
     monkeypatch.setattr(Replicas, "ask", counted)
     monkeypatch.setattr(Replicas, "collect", collected)
-    answers = Replicas.__new__(Replicas).read_each([(0, AskObject(OID, None, None))] * 400)
+    answers = Replicas.__new__(Replicas).read_each([(OID, AskObject(OID, None, None))] * 400)
     for _ in range(20):
         next(answers)
     assert max(ahead[:4]) == FIRST, "nothing is known of the first ones"
@@ -321,18 +321,18 @@ def test_a_window_is_small_again_when_large_objects_come(monkeypatch: pytest.Mon
     waiting: list[int] = []
     most = 0
 
-    def counted(self: Replicas, partition: int, message: Any) -> None:
+    def counted(self: Replicas, where: Where, message: Any) -> None:
         nonlocal most
         waiting.append(sizes.pop(0))
         if len(sizes) < 40:
             most = max(most, sum(waiting))
 
-    def collected(self: Replicas, partition: int, message: Any, question: Any) -> Any:
+    def collected(self: Replicas, where: Where, message: Any, question: Any) -> Any:
         return AnswerObject(OID, OID, None, 0, ZERO_HASH, bytes(waiting.pop(0)), None)
 
     monkeypatch.setattr(Replicas, "ask", counted)
     monkeypatch.setattr(Replicas, "collect", collected)
-    for _ in Replicas.__new__(Replicas).read_each([(0, AskObject(OID, None, None))] * 200):
+    for _ in Replicas.__new__(Replicas).read_each([(OID, AskObject(OID, None, None))] * 200):
         pass
     assert most <= WINDOW_BYTES
 
@@ -340,7 +340,7 @@ def test_a_window_is_small_again_when_large_objects_come(monkeypatch: pytest.Mon
 def test_what_was_asked_ahead_is_forgotten_when_the_reader_stops() -> None:
     with scripted([1]) as (cluster, storage):
         cluster.storages[1].answers[AskObject] = answer(b"x")
-        answers = storage.replicas.read_each([(0, AskObject(OID, None, None))] * 10)
+        answers = storage.replicas.read_each([(OID, AskObject(OID, None, None))] * 10)
         next(answers)
         answers.close()
         storage.prefetch([p64(n) for n in range(20)], p64(101))

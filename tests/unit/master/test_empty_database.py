@@ -9,6 +9,8 @@ import pytest
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.packets import (
     BLANK,
+    FEATURE_OPERATIONS,
+    FEATURES,
     GREATEST_NID,
     AcceptIdentification,
     AnswerPartitionTable,
@@ -49,6 +51,25 @@ def test_a_new_node_that_comes_first_does_not_keep_the_id_of_one_with_data(
     assert world.master.cluster.state is ClusterState.RECOVERING
     first = world.storage(1, 7, spread(1, 2), nid=1)
     assert nid_of(first) == 1 and world.master.cluster.state is ClusterState.VERIFYING
+
+
+def test_a_blank_node_has_no_part_in_operations_before_its_id_is_known_to_be_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Specification 27.29. It would do the steps of a node that is away, and undo them."""
+    world = MasterWorld()
+    monkeypatch.setattr(world, "extra", {FEATURES: [FEATURE_OPERATIONS]})
+    told: list[int] = []
+    initiator = world.master.operations._initiator
+    monkeypatch.setattr(initiator, "joined", lambda nid, journal: told.append(nid))
+    new = world.storage(9)
+    assert nid_of(new) == 1 and told == []
+    first = world.storage(1, 7, spread(1, 2), nid=1)
+    assert new.closed and told == [1]
+    assert nid_of(world.storage(9)) == 3 and told == [1]
+    world.storage(2, 7, spread(1, 2), nid=2)
+    assert nid_of(first) == 1 and world.master.cluster.state is ClusterState.VERIFYING
+    assert told == [1, 2, 3]
 
 
 def test_a_node_with_data_is_let_in_where_a_new_one_has_its_id() -> None:

@@ -529,7 +529,7 @@ def test_old_outcomes_are_purged_when_another_one_is_remembered(
     """Specification 24.15: after 30 days."""
     prepared(world, client, b"old")
     commit(world, client, b"old")
-    world.host.advance(outcomes.OUTCOME_SECONDS + 1)
+    world.host.now += outcomes.OUTCOME_SECONDS + 1
     prepared(world, client, b"new")
     commit(world, client, b"new")
     for storage in world.storages:

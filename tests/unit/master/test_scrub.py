@@ -21,19 +21,19 @@ from tests.unit.master.checked import Served
 from tests.unit.master.cluster import tid
 
 UP, OUT, BAD = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.CORRUPTED
-DAY = 86400.0
-#: The slot of each of four partitions in four days.
-SLOT = DAY
 #: The pause between two ticks.
 PAUSE = 600.0
+#: The slot of each of four partitions, and their round.
+SLOT = 12 * PAUSE
+ROUND = 4 * SLOT
 
 
 class Scrubbed(Served):
-    """A cluster that compares its copies once in four days; the first slot has just begun."""
+    """A cluster that compares its copies once in a round; the first slot has just begun."""
 
     def __init__(self, count: int = 2) -> None:
-        super().__init__(count, scrub_days=4.0)
-        self.host.now -= self.host.time() % (4 * DAY) + 1
+        super().__init__(count, scrub_days=ROUND / 86400)
+        self.host.now -= self.host.time() % ROUND + 1
 
     def take(self) -> list[tuple[int, CheckPartition]]:
         """Return (node, question) of all comparisons that began since the last call."""
@@ -79,7 +79,7 @@ def test_how_far_it_is_is_told() -> None:
     world = Scrubbed()
     begun = world.admin().ask(AskScrub()).result().begun
     world.pass_by(2 * SLOT)
-    assert world.admin().ask(AskScrub()).result() == AnswerScrub(4 * DAY, begun, None, 2)
+    assert world.admin().ask(AskScrub()).result() == AnswerScrub(ROUND, begun, None, 2)
     world.pass_by(SLOT)
     before = world.host.time()
     world.pass_by(SLOT)
@@ -100,7 +100,7 @@ def test_a_master_that_begins_compares_what_is_due() -> None:
 def test_without_a_period_nothing_is_compared() -> None:
     """Specification 11.21."""
     world = Served(scrub_days=0.0)
-    world.host.advance(100 * DAY)
+    world.host.advance(2 * ROUND)
     assert not world.asked()
     assert world.admin().ask(AskScrub()).result().period == 0
 

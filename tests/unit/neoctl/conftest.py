@@ -19,6 +19,7 @@ from neo.protocol.packets import (
     AnswerLastTransaction,
     AnswerMonitorInformation,
     AnswerNodeList,
+    AnswerOperations,
     AnswerPartitionList,
     AnswerPrepared,
     AnswerPrimary,
@@ -35,6 +36,7 @@ from neo.protocol.packets import (
     AskMonitorInformation,
     AskNodeList,
     AskObstacle,
+    AskOperations,
     AskPartitionList,
     AskPrepared,
     AskPrimary,
@@ -91,6 +93,7 @@ def healthy() -> dict[type[Message], Any]:
         AskScrub: ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command"),
         AskSync: AnswerSync([], None),
         AskContents: AnswerContents([]),
+        AskOperations: AnswerOperations([]),
         AskNodeList: lambda question: AnswerNodeList(
             [row for row in NODES if question.node_type in (None, row[0])]
         ),

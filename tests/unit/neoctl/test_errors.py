@@ -89,7 +89,10 @@ def raw_server(*answers: bytes) -> Iterator[str]:
         ("check 0:S1 0:S2", "partition 0: only one node can be the one to believe"),
         ("check : :S2", "all partitions: only one node can be the one to believe"),
         ("set replicas " + 19 * "1", "a number of 19 digits is too big"),
-        ("start -n", "option -n is of tweak alone"),
+        (
+            "start -n",
+            "option -n is of tweak, backup, restore, replace, add, remove, upgrade, set partitions alone",
+        ),
     ],
 )
 def test_wrong_words_are_named_before_anything_is_sent(
@@ -320,7 +323,12 @@ WRONG_FORMS: dict[str, list[str]] = {
     "set primary": ["", "first", "M1 M2", S_BIG],
     "forget_table": ["", "last", "1 2", BIG],
     "set replicas": ["", "many", "-- -1", "1 2", "1.5", "²", "١", BIG],
-    "add": ["", "1", "all S1", "S1 all", "S", "S1,S2", "S0", "S²", S_BIG],
+    "set partitions": ["", "many", "-- -1", "1 2", "1.5", "²", "١", BIG],
+    "add": ["", "1", "all S1", "S1 all", "S", "S1,S2", "S0", "S²", S_BIG, "-n M1"],
+    "admit": ["", "1", "all S1", "S1 all", "S", "S1,S2", "S0", "S²", S_BIG],
+    "replace": ["", "S1", "S1 S2 S3", "1 S2", "S1 2", "all S1", S_BIG],
+    "upgrade": ["1", "all", "S1 all", "S", "S1,S2", "S0", "S²", S_BIG],
+    "remove": ["", "1", "all", "S1 all", "S", "S1,S2", "S0", "S²", S_BIG],
     "tweak": ["all", "1", "S1,S2", S_BIG],
     "drop": ["", "all", "1", "S1 S2", "M268435457", S_BIG],
     "kill": ["", "all", "1", "S1 S2", "M268435457", S_BIG],
@@ -359,6 +367,12 @@ WRONG_FORMS: dict[str, list[str]] = {
     "end": ["", "all", "1 2", "C1", "-- -1", BIG],
     "truncate": ["", "yesterday", "1 2", "-- -1", BIG],
     "flush_log": ["S1"],
+    "backup": ["", "relative/path", "/path all", "/path full again"],
+    "restore": ["", "relative/path", "/path yesterday", "/path 1 2", f"/path {BIG}"],
+    "verify": ["", "/no/such/folder", "/path yesterday", "/path 1 2", f"/path {BIG}"],
+    "print operations": ["all", "1 2", "-- -1", BIG],
+    "abort": ["", "all", "1 2", "-- -1", BIG],
+    "forget_operation": ["", "1", "S1 1", "1 all", "1 S1 S2", f"1 {S_BIG}", f"{BIG} S1"],
 }
 #: What may be asked to find out that it is wrong.
 QUESTIONS = (AskPartitionList, AskNodeList)

@@ -107,8 +107,10 @@ S3 | STORAGE | 127.0.0.1:2103 | RUNNING | 2026-11-20 12:33:11.461422
         ),
         ("set replicas 1", {SetNumReplicas: ""}, "\n"),
         ("start", {SetClusterState: "Cluster state changed"}, "Cluster state changed\n"),
+        ("admit all", {}, "No node added\n"),
         ("add all", {}, "No node added\n"),
-        ("add S2", {AddPendingNodes: "Nodes added: S2"}, "Nodes added: S2\n"),
+        ("add M2", {AddPendingNodes: "Nodes added: M2"}, "Nodes added: M2\n"),
+        ("admit S2", {AddPendingNodes: "Nodes added: S2"}, "Nodes added: S2\n"),
         ("set sync bak off", {SetSync: "off"}, "off\n"),
         ("kill S2", {SetNodeState: "state changed"}, "state changed\n"),
         ("flush_log", {}, ""),
@@ -150,7 +152,7 @@ def test_refusal_is_alone_on_stdout_and_what_to_do_on_stderr(
         ("set replicas 2", ""),
         (
             "set replicas 7",
-            "3 storage nodes can keep 3 of the 8 copies: add storage nodes, then: neoctl tweak",
+            "3 storage nodes can keep 3 of the 8 copies: start storage nodes, then: neoctl add all",
         ),
         ("check 2:", "1 partition is compared; what is found: neoctl print check"),
         (
@@ -179,7 +181,7 @@ def test_what_may_be_a_mistake_is_explained_beside_the_answer(
         ("trunacte 0x10", "did you mean 'neoctl truncate'? 'neoctl --help' lists the commands"),
         ("print idz", "did you mean 'neoctl print ids'? 'neoctl --help' lists the commands"),
         ("set replica 1", "did you mean 'neoctl set replicas'? 'neoctl --help' lists the commands"),
-        ("set", "write one of: set cluster, set primary, set replicas, set sync"),
+        ("set", "write one of: set cluster, set primary, set replicas, set sync, set partitions"),
         ("frobnicate", "'neoctl --help' lists the commands"),
     ],
 )
@@ -207,6 +209,7 @@ def test_help_is_a_command_that_asks_nobody(capsys: pytest.CaptureFixture[str]) 
         "neoctl set primary NODE",
         "neoctl set replicas N",
         "neoctl set sync NAME on|off",
+        "neoctl set partitions [-n] N",
     ]
     assert main(["--json", "help", "kill"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["commands"]
@@ -234,7 +237,7 @@ def test_unknown_verb_is_called_by_its_name(console: Make) -> None:
         ("set sync bak off", SetSync("bak", False)),
         ("drop S3", SetNodeState(3, NodeState.UNKNOWN)),
         ("kill s3", SetNodeState(3, NodeState.DOWN)),
-        ("add S2 S4", AddPendingNodes([2, 4])),
+        ("admit S2 S4", AddPendingNodes([2, 4])),
         ("truncate 0x10", Truncate(bytes(7) + b"\x10")),
         ("truncate 16", Truncate(bytes(7) + b"\x10")),
         ("end 0x10", EndTransaction(bytes(7) + b"\x10")),
@@ -257,14 +260,14 @@ def test_words_become_the_message(console: Make, words: str, sent: Message) -> N
     assert ctl.admin.asked[-1] == sent
 
 
-def test_add_all_takes_the_pending_storages(console: Make) -> None:
+def test_admit_all_takes_the_pending_storages(console: Make) -> None:
     nodes: list[NodeRow] = [
         (NodeType.STORAGE, None, 7, NodeState.PENDING, 1.0),
         (NodeType.STORAGE, None, 5, NodeState.PENDING, 1.0),
         (NodeType.STORAGE, None, 6, NodeState.DOWN, 1.0),
     ]
     ctl = console({AskNodeList: AnswerNodeList(nodes), AddPendingNodes: "Nodes added: S5, S7"})
-    assert ctl("add", "all") == 0
+    assert ctl("admit", "all") == 0
     assert ctl.admin.asked == [AskNodeList(NodeType.STORAGE), AddPendingNodes([5, 7])]
 
 

@@ -86,7 +86,8 @@ def test_status(console: Make) -> None:
     data = json.loads(ctl.out)
     assert set(data) == {
         "state", "primary", "election", "last_oid", "last_tid", "last_tid_date", "nodes",
-        "upstream", "ptid", "replicas", "partitions", "can_lose", "scrub", "sync", "blobs", "problems",
+        "upstream", "ptid", "replicas", "partitions", "can_lose", "scrub", "sync", "blobs",
+        "operations", "problems",
     }  # fmt: skip
     assert (data["state"], data["primary"], data["can_lose"]) == ("RUNNING", "M1", 1)
     assert data["nodes"][2]["cells"] == {UP: 4}

@@ -95,7 +95,7 @@ def test_master_without_id_that_is_down_is_not_to_be_dropped() -> None:
 def test_pending_storage_is_to_be_added() -> None:
     (warning,) = judge([storage(1), storage(2, NodeState.PENDING)], [[(1, UP)]])
     assert warning.severity == "warning"
-    assert warning.advice == "neoctl add S2, then neoctl tweak"
+    assert warning.advice == "neoctl add S2"
 
 
 def test_corrupted_cells_are_counted_by_node() -> None:

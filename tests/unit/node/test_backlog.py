@@ -303,6 +303,19 @@ def test_two_that_ask_each_other_do_not_wait_for_each_other(remotes: Remotes) ->
     assert not remote.paused
 
 
+def test_what_the_primary_master_says_does_not_wait_until_it_reads(remotes: Remotes) -> None:
+    """Specification 2.44. It waits until this node reads."""
+    remote = remotes.connect()
+    remote.load(5 * MB, 1)
+    remotes.turn()
+    assert remotes.handler.loaded == [5 * MB] and remote.paused
+    other = remotes.connect()
+    other.peer.leads = True
+    other.load(5 * MB, 1, 2)
+    remotes.turn()
+    assert remotes.handler.loaded[1:] == [5 * MB, 1, 2] and not other.paused
+
+
 def test_requests_that_wait_aside_are_bounded(
     remotes: Remotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from neo.protocol.ids import ZERO_HASH, p64
 from neo.protocol.packets import (
     FEATURE_PREPARED,
     FEATURES,
+    PARTITIONS,
     AcceptIdentification,
     AddObject,
     AddPrepared,
@@ -31,7 +32,7 @@ def test_features_are_told_to_who_announces_some(world: World, master: End) -> N
     world.notify(master, world.client_row(C1))
     end = world.stranger()
     assert isinstance(world.identify(end, extra={FEATURES: ["oids"]}), AcceptIdentification)
-    assert end.take(NotifyFeatures).features == ["oids", "pages", "locks", "size"]
+    assert end.take(NotifyFeatures).features == ["oids", "pages", "locks", "size", "committed"]
 
 
 def test_nobody_is_served_before_the_operation_starts(world: World) -> None:
@@ -90,6 +91,22 @@ def guest_of(world: World) -> End:
     answer = end.ask(request)
     assert answer == AcceptIdentification(NodeType.STORAGE, None, None)
     return end
+
+
+def test_a_node_of_a_backup_with_another_number_of_partitions_is_refused_27_98(
+    world: World, master: End
+) -> None:
+    """It would take a part of a partition for the whole."""
+    count = len(world.core.cells.partitions)
+    end = world.stranger()
+    request = RequestIdentification(NodeType.STORAGE, None, None, "test", None, {PARTITIONS: count + 1})
+    code, text = refused(end.ask(request))
+    assert code == ErrorCode.NOT_READY.value
+    assert f"this cluster has {count} partitions, and yours {count + 1}" in text
+    assert end.closed
+    other = world.stranger()
+    request = RequestIdentification(NodeType.STORAGE, None, None, "test", None, {PARTITIONS: count})
+    assert other.ask(request) == AcceptIdentification(NodeType.STORAGE, None, None)
 
 
 META = (b"", b"", b"", [p64(2)])

@@ -10,9 +10,11 @@ import pytest
 from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import INVALID_PARTITION, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import (
+    AnswerCommitted,
     AnswerObject,
     AnswerPack,
     AnswerTransactionInformation,
+    AskCommitted,
     AskFinalTID,
     AskLockInformation,
     AskObject,
@@ -236,3 +238,22 @@ def test_a_packed_history_begins_at_the_pack_as_with_nodes_of_other_implementati
     master.ask(AskPack(p64(26)))
     assert client.ask(AskObjectHistory(p64(3), 0, 9)).history_list == [(p64(26), 10)]
     assert refused(client.ask(AskObjectHistory(p64(1), 0, 9)))[0] == ErrorCode.OID_NOT_FOUND.value
+
+
+def test_the_outcome_by_another_number_of_partitions_is_told_when_it_is_durable_27_99(
+    world: World, master: End, client: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vote that was dropped must stay dropped."""
+    commit(master, client, 10, 12, 2)
+    durable: list[object] = []
+    answer_stored = world.core.database.answer_stored
+
+    def recorded(peer: Any, message_id: int, answer: Any) -> None:
+        durable.append(answer)
+        answer_stored(peer, message_id, answer)
+
+    monkeypatch.setattr(world.core.database, "answer_stored", recorded)
+    assert client.ask(AskCommitted(0, p64(10))) == AnswerCommitted(p64(12))
+    assert client.ask(AskCommitted(1, p64(10))) == AnswerCommitted(None)
+    assert durable == [AnswerCommitted(p64(12)), AnswerCommitted(None)]
+    assert refused(client.ask(AskCommitted(7, p64(10))))[0] == ErrorCode.PROTOCOL_ERROR.value

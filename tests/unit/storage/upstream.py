@@ -7,6 +7,7 @@ from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     FEATURE_SYNC,
     FEATURES,
+    PARTITIONS,
     AcceptIdentification,
     Address,
     NotifyFeatures,
@@ -35,7 +36,8 @@ def upstream(world: World, *features: str) -> End:
     world.wait(lambda: bool(world.host.dialed), "upstream is not dialed")
     source = world.take_dial()
     message_id, request = take_question(source, RequestIdentification)
-    extra = {FEATURES: [FEATURE_MAINTENANCE, FEATURE_SYNC, *world.blobs]}
+    features_of = [FEATURE_MAINTENANCE, FEATURE_SYNC, *world.blobs]
+    extra = {FEATURES: features_of, PARTITIONS: len(world.core.cells.partitions)}
     assert request == RequestIdentification(NodeType.STORAGE, None, STORAGE, "up", 1.5, extra)
     if features:
         source.send(NotifyFeatures(list(features)))

@@ -99,6 +99,9 @@ class FakeHost:
     def restart(self, why: str) -> None:
         self.restarts += 1
 
+    def renew(self) -> None:
+        self.stop(0)
+
     def healthy(self) -> None:
         pass
 

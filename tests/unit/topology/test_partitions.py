@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +10,7 @@ from neo.protocol.enums import CellState, NodeState, NodeType
 from neo.protocol.ids import p64
 from neo.protocol.packets import CellChange, CellRow
 from neo.topology.nodes import Node, NodeTable
-from neo.topology.partitions import PartitionTable, running_storages
+from neo.topology.partitions import PartitionTable, grouped, running_storages, worst
 
 UP, OUT, FEEDING, CORRUPTED, DISCARDED = (
     CellState.UP_TO_DATE,
@@ -160,3 +161,34 @@ def test_without_topology_nodes_take_turns() -> None:
     table = PartitionTable()
     table.create(3, 1, [3, 1, 2])
     assert [sorted(row) for row in table.rows] == [[1, 2], [1, 3], [2, 3]]
+
+
+# -- another number of partitions ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", range(1, 13))
+@pytest.mark.parametrize("after", range(1, 13))
+def test_new_partitions_are_made_of_those_that_may_have_their_ids_27_90(
+    before: int, after: int
+) -> None:
+    groups = grouped(before, after)
+    assert len(groups) == after
+    for number, group in enumerate(groups):
+        ids = range(number, 10 * before * after, after)
+        assert sorted({id_ % before for id_ in ids}) == [*group]
+
+
+def test_cells_are_as_good_as_the_worst_that_they_are_made_of_27_90() -> None:
+    table = PartitionTable()
+    up, feeding, out, bad = (
+        *(CellState.UP_TO_DATE, CellState.FEEDING),
+        *(CellState.OUT_OF_DATE, CellState.CORRUPTED),
+    )
+    table.load(
+        1, 0, [[(1, up), (2, up)], [(1, up), (2, out)], [(1, feeding), (3, up)], [(1, bad), (2, up)]]
+    )
+    table.regroup(2)
+    assert table.rows == [{1: feeding}, {1: bad, 2: out}]
+    table.regroup(4)
+    assert table.rows == [{1: feeding}, {1: bad, 2: out}] * 2
+    assert worst([up, feeding]) is feeding and worst([bad, out]) is bad and worst([out, up]) is out

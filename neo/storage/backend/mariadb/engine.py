@@ -20,6 +20,7 @@ from neo.storage.backend.mariadb.link import Error, Link, parse
 from neo.storage.backend.mariadb.mark import MariaDBMark
 from neo.storage.backend.mariadb.settings import ENGINE, check, check_engines, explain
 from neo.storage.backend.mariadb.writer import Writer
+from neo.storage.backend.regrouped import others, settle
 from neo.storage.backend.schema import Database, upgrade
 from neo.storage.backend.sql import Dialect, Row
 from neo.storage.backend.tables import VERSION_ROW
@@ -47,6 +48,8 @@ _BIG_VALUE = Struct(">II")  # first bigdata.id, total length
 VALUE_BYTES_MAX = 10**9 - 100
 
 TABLES = (*schema.TABLES, "bigdata")
+#: Row of ``config``: the database is being erased.
+ERASING = "_erasing"
 
 #: Seconds to wait for the lock of the database, because a server notices the end of the process that
 #: held it after a moment.
@@ -66,6 +69,7 @@ class MariaDB:
     """
 
     dialect = Dialect(
+        name="mariadb",
         partitions_max=1 << 16,
         text_max=(1 << 16) - 1,
         oids_max=(1 << 24) - 1,
@@ -75,6 +79,7 @@ class MariaDB:
         ),
         records_together=RECORDS,
         small_bytes=SMALL_BYTES,
+        drops_at_once=True,
     )
 
     def __init__(
@@ -138,14 +143,31 @@ class MariaDB:
                 " that process, or give another database"
             )
 
+    def _is_erasing(self, link: Link) -> bool:
+        """Return whether a process died while it erased the database."""
+        if not link.execute("SHOW TABLES LIKE 'config'"):
+            return False
+        return bool(link.execute("SELECT 1 FROM config WHERE name = ?", (ERASING,)))
+
+    def _erase(self, link: Link) -> None:
+        """Drop all tables. MariaDB commits each statement: what is left when the process dies in between
+        must be known as such, hence the row, in the table that is dropped last."""
+        if link.execute("SHOW TABLES LIKE 'config'"):
+            link.execute("REPLACE INTO config (name, value) VALUES (?, '')", (ERASING,))
+        for view in schema.VIEWS:
+            link.execute(f"DROP VIEW IF EXISTS {view}")
+        existing = [row[0].decode() for row in link.execute("SHOW TABLES")]
+        for table in (*TABLES, *others(existing)):
+            if table != "config":
+                link.execute(f"DROP TABLE IF EXISTS {table}")
+        link.execute("DROP TABLE IF EXISTS config")
+
     def _create(self, link: Link, reset: bool) -> None:
         """Create missing tables. Write the version first, because MariaDB commits each statement."""
         link.execute(f"SET SESSION default_storage_engine={ENGINE}")
-        if reset:
-            for view in schema.VIEWS:
-                link.execute(f"DROP VIEW IF EXISTS {view}")
-            for table in TABLES:
-                link.execute(f"DROP TABLE IF EXISTS {table}")
+        if reset or self._is_erasing(link):
+            reset = True
+            self._erase(link)
         existing = {row[0].decode() for row in link.execute("SHOW TABLES")} - set(schema.VIEWS)
         rows: Sequence[Row] = ()
         config: dict[str, str] = {}
@@ -166,6 +188,7 @@ class MariaDB:
                 end=("COMMIT",),
             )
             upgrade(self.name, config, database)
+            settle("mariadb", database.execute, existing, config)
         files = ["mariadb", "mariadb-views"] + ["mariadb-dedup"] * self.dedup
         create_config, *others = (s for file in files for s in schema.statements(file))
         link.execute(create_config)
@@ -271,6 +294,25 @@ class MariaDB:
             compression, data = compression | BIG, _BIG_VALUE.pack(first, size)
         values = data_id, checksum, compression
         self._put("write_value", "data", "id, hash, compression", values, data, size=len(data))
+
+    def trigger_obstacle(self) -> str:
+        table = "trigger_test"
+        try:
+            link = Link(self._address)
+            try:
+                link.execute(f"CREATE OR REPLACE TABLE {table} (id INT) ENGINE={ENGINE}")
+                try:
+                    link.execute(f"CREATE TRIGGER {table} BEFORE INSERT ON {table} FOR EACH ROW SET @a=1")
+                finally:
+                    link.execute(f"DROP TABLE {table}")
+            finally:
+                link.close()
+        except Error as error:
+            return (
+                f"{self.name}: the user may not create triggers ({error}): GRANT TRIGGER on this database"
+                " to it, and if the server has a binary log, SET GLOBAL log_bin_trust_function_creators=1"
+            )
+        return ""
 
     def big_value(self, data_id: int, compression: int, value: bytes | None) -> tuple[int, bytes]:
         first, size = _BIG_VALUE.unpack(value or b"")

@@ -33,6 +33,7 @@ from typing import Any, NoReturn
 from neo.storage.backend import schema
 from neo.storage.backend.acknowledged import ROW, Acknowledged, sync_folder
 from neo.storage.backend.api import BackendFailure, DatabaseGone, Done, Schedule
+from neo.storage.backend.regrouped import others, settle
 from neo.storage.backend.schema import Database, upgrade
 from neo.storage.backend.sql import Dialect, Row
 from neo.storage.backend.sqlite.files import Files
@@ -110,6 +111,7 @@ class SQLite:
     """
 
     dialect = Dialect(
+        name="sqlite",
         partitions_max=1 << 15,  # data ids of the others would exceed the signed integers of SQLite
         text_max=1 << 29,
         oids_max=1 << 29,
@@ -240,16 +242,15 @@ class SQLite:
         if reset:
             for view in schema.VIEWS:
                 self._execute(f"DROP VIEW IF EXISTS {view}")
-            for table in schema.TABLES:
+            for table in (*schema.TABLES, *others(self._tables())):
                 self._execute(f"DROP TABLE IF EXISTS {table}")
-        existing = {
-            row[0] for row in self._execute("SELECT name FROM sqlite_master WHERE type='table'")
-        }
+        existing = self._tables()
         if "config" in existing:
             config = dict(self._execute("SELECT name, value FROM config WHERE value IS NOT NULL"))
             # The migration runs inside the transaction that creates tables.
             database = Database("sqlite", self._execute, (), ("COMMIT", "BEGIN IMMEDIATE"))
             upgrade(self.name, config, database)
+            settle("sqlite", self._execute, existing, config)
         elif existing:
             raise BackendFailure(
                 f"{self.name}: this SQLite database belongs to another program: it has the tables"
@@ -257,7 +258,9 @@ class SQLite:
             )
         files = ["sqlite", "sqlite-views"] + ["sqlite-dedup"] * self.dedup
         for statement in (s for file in files for s in schema.statements(file)):
-            self._execute(statement)
+            # Another number of partitions may have given the indexes of obj other names.
+            if "obj" not in existing or " ON obj " not in statement:
+                self._execute(statement)
         # Always write, because SQLite reports a read-only file only at the first write.
         version = str(schema.VERSION)
         self._execute("REPLACE INTO config (name, value) VALUES (?, ?)", "version", version)
@@ -265,6 +268,10 @@ class SQLite:
         self._execute("COMMIT")
         if reset:
             self._execute("VACUUM")
+
+    def _tables(self) -> set[str]:
+        names = self._execute("SELECT name FROM sqlite_master WHERE type='table'")
+        return {row[0] for row in names}
 
     def close(self) -> None:
         if self._db is None:
@@ -378,6 +385,9 @@ class SQLite:
             f"DELETE FROM data WHERE id IN ({','.join(map(str, ids))})"
             " AND NOT EXISTS (SELECT 1 FROM obj WHERE obj.data_id=data.id)"
         )
+
+    def trigger_obstacle(self) -> str:
+        return ""
 
     def big_value(self, data_id: int, compression: int, value: bytes | None) -> tuple[int, bytes]:
         if compression > 0x7F:

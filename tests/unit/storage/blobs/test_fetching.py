@@ -17,7 +17,6 @@ from neo.protocol.ids import p64
 from neo.protocol.packets import (
     FEATURE_BLOBS,
     FEATURE_MAINTENANCE,
-    AcceptIdentification,
     AddObject,
     AnswerFetchObjects,
     AnswerFetchTransactions,
@@ -27,17 +26,13 @@ from neo.protocol.packets import (
     AskFetchTransactions,
     AskPackState,
     NotifyBlobDamaged,
-    NotifyFeatures,
     NotifyPartitionChanges,
     NotifyReplicationDone,
-    Ping,
-    Pong,
     Replicate,
-    RequestIdentification,
 )
 from neo.storage.replication.replicator import RETRY_SECONDS
 from tests.unit.storage.blobs.contents import content_of, files, parts
-from tests.unit.storage.blobs.transfers import give, has_row, lost, names, record_of, refuse
+from tests.unit.storage.blobs.transfers import give, has_row, holder, lost, names, record_of, refuse
 from tests.unit.storage.replicas import Destination, answer, storage_row, take_question
 from tests.unit.storage.upstream import SOURCE, backup, upstream
 from tests.unit.storage.world import DISCARDED, UP, End, World
@@ -51,18 +46,6 @@ def wait_for_failure(world: World, caplog: pytest.LogCaptureFixture, why: str) -
     world.wait(lambda: "not replicated yet" in caplog.text, "the round does not fail")
     assert why in caplog.text
     world.settle()
-
-
-def holder(world: World, nid: int) -> End:
-    """Another node is dialed, accepts, and then says that it keeps contents."""
-    world.wait(lambda: bool(world.host.dialed), f"S{nid} is not dialed")
-    end = world.take_dial()
-    message_id, _ = take_question(end, RequestIdentification)
-    answer(end, message_id, AcceptIdentification(NodeType.STORAGE, nid, 1))
-    message_id, _ = take_question(end, Ping)
-    end.send(NotifyFeatures([FEATURE_BLOBS]))
-    answer(end, message_id, Pong())
-    return end
 
 
 def begin(world: World, data: bytes = DATA, others: bool = False) -> tuple[Destination, End]:

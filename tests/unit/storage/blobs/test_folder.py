@@ -215,15 +215,44 @@ def test_an_empty_folder_is_accepted_only_to_be_filled(path: Path) -> None:
     later.folder.close()
 
 
-def test_a_reset_deletes_all_contents(path: Path) -> None:
+def test_a_condemned_folder_is_emptied_when_its_database_is_erased(path: Path) -> None:
     made = Disk(path)
     identity = made.folder.open(None)
     kept = made.add(b"x")
     made.folder.close()
     again = Disk(path)
-    assert again.folder.open(None, reset=True) != identity
+    for _ in range(2):  # the database was not erased: the mark counts once
+        again.folder.condemn()
+        assert again.folder.open(identity) == identity
+        assert again.read(kept) == b"x"
+        again.folder.close()
+    with pytest.raises(BackendFailure, match="belongs to another database"):
+        again.folder.open(None)
+    again.folder.condemn()
+    assert again.folder.open(None) != identity
     assert isinstance(again.read(kept), FileNotFoundError)
     again.folder.close()
+
+
+def test_a_folder_that_was_being_emptied_is_emptied_later(path: Path) -> None:
+    made = Disk(path)
+    identity = made.folder.open(None)
+    kept, gone = made.add(b"x"), made.add(b"y")
+    made.folder.close()
+    made.folder.condemn()
+    (found,) = path.glob(f"*/{gone.checksum.hex()}")
+    found.unlink()
+    later = Disk(path)
+    later.folder.open(None)
+    assert isinstance(later.read(kept), FileNotFoundError)
+    later.folder.close()
+    assert later.folder.open(None, False) != identity
+    later.folder.close()
+
+
+def test_a_folder_in_use_is_not_condemned(disk: Disk, path: Path) -> None:
+    with pytest.raises(BackendFailure, match="used by another process"):
+        Disk(path).folder.condemn()
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from neo.protocol.packets import AskContentState, VerifyContents
-from tests.unit.storage.blobs.contents import content_of
-from tests.unit.storage.blobs.transfers import OID, commit_blob
-from tests.unit.storage.world import End, World
+from neo.protocol.enums import NodeState, NodeType
+from neo.protocol.ids import p64
+from neo.protocol.packets import (
+    AskContentState,
+    AskStoreBlob,
+    NotifyPartitionChanges,
+    VerifyContents,
+)
+from tests.unit.storage.blobs.contents import content_of, files
+from tests.unit.storage.blobs.transfers import OID, commit_blob, give, holder, names, record_of
+from tests.unit.storage.requests import finish, store_request, vote
+from tests.unit.storage.world import UP, End, World
 
 PARTITIONS = 2
 
@@ -62,6 +70,24 @@ def test_intact_contents_are_counted(
     assert state.free > 0
 
 
+def test_contents_of_earlier_groups_are_compared_with_some_partition_27_98(
+    world: World, master: End, client: End, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of when there were more partitions, or another node had the cell."""
+    commit_blob(master, client, b"earlier", 12)
+    references, verifier = world.backend.references, world.core.blobs.verifier
+    shifted = 40 + OID % PARTITIONS
+    monkeypatch.setattr(world.backend, "content_groups", lambda: [shifted])
+    monkeypatch.setattr(world.backend, "references", lambda group, *rest: references(group - 40, *rest))
+    path(folder, b"earlier").unlink()
+    monkeypatch.setattr(world.core.cells, "assigned", lambda: [0])
+    master.send(VerifyContents(1))
+    world.wait(lambda: not verifier.left, "it does not end")
+    assert not world.core.blobs.contents.lost
+    master.send(VerifyContents(0))
+    world.wait(lambda: bool(world.core.blobs.contents.lost), "the content is not compared")
+
+
 def test_a_file_that_was_put_back_is_not_lost_any_more(
     world: World, master: End, client: End, folder: Path
 ) -> None:
@@ -75,3 +101,22 @@ def test_a_file_that_was_put_back_is_not_lost_any_more(
     (folder / "elsewhere").rename(file)
     master.send(VerifyContents(OID % PARTITIONS))
     world.wait(lambda: not contents.lost, "it stays lost")
+
+
+def test_the_nodes_of_each_object_are_asked_for_a_lost_content(
+    world: World, master: End, client: End, folder: Path
+) -> None:
+    """Specification 26.21: no other node has a cell of the first object."""
+    data, other, ttid = b"shared", OID + 1, 20
+    commit_blob(master, client, data, 12)
+    client.ask(AskStoreBlob(p64(ttid), p64(other), 0, data, content_of(data).checksum))
+    client.ask(store_request(ttid, other, 0, record_of(data)))
+    vote(client, ttid, other)
+    finish(master, ttid, 22)
+    world.notify(master, (NodeType.STORAGE, ("127.0.0.1", 2003), 3, NodeState.RUNNING, 23.0))
+    master.send(NotifyPartitionChanges(2, 0, [(other % PARTITIONS, 3, UP)]))
+    path(folder, data).unlink()
+    master.send(VerifyContents(OID % PARTITIONS))
+    give(holder(world, 3), data)
+    world.wait(lambda: files(folder) == names(data), "it is not copied")
+    world.wait(lambda: not world.core.blobs.contents.lost, "it stays lost")

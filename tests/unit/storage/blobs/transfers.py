@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from neo.protocol.blobs import PIECE_BYTES, with_content
-from neo.protocol.enums import ErrorCode
+from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.ids import p64
 from neo.protocol.packets import (
+    FEATURE_BLOBS,
+    AcceptIdentification,
     AnswerBlob,
     AnswerStoreBlob,
     AnswerStoreObject,
@@ -15,6 +17,10 @@ from neo.protocol.packets import (
     AskStoreBlob,
     AskStoreObject,
     Error,
+    NotifyFeatures,
+    Ping,
+    Pong,
+    RequestIdentification,
 )
 from tests.unit.storage.blobs.contents import content_of
 from tests.unit.storage.replicas import answer, take_question
@@ -80,3 +86,15 @@ def lost(world: World) -> list[bytes]:
 
 def names(*contents: bytes) -> list[str]:
     return sorted(content_of(data).checksum.hex() for data in contents)
+
+
+def holder(world: World, nid: int) -> End:
+    """Another node is dialed, accepts, and then says that it keeps contents."""
+    world.wait(lambda: bool(world.host.dialed), f"S{nid} is not dialed")
+    end = world.take_dial()
+    message_id, _ = take_question(end, RequestIdentification)
+    answer(end, message_id, AcceptIdentification(NodeType.STORAGE, nid, 1))
+    message_id, _ = take_question(end, Ping)
+    end.send(NotifyFeatures([FEATURE_BLOBS]))
+    answer(end, message_id, Pong())
+    return end

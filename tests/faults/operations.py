@@ -1,0 +1,42 @@
+"""Operations that are begun while something fails, and how they ended."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.faults.operator import DEADLINE_SECONDS, neoctl, wait_for
+from tests.support.cluster import Cluster
+
+
+@contextmanager
+def begun(cluster: Cluster, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Begin an operation in another process, which is waited for."""
+    admin = cluster.simple.admin_address
+    command = [sys.executable, "-m", "neoctl", "-a", admin, "--json", *words]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        yield process
+        process.wait(DEADLINE_SECONDS)
+    except subprocess.TimeoutExpired:
+        found = [neoctl(admin, "print", *what) for what in (("operations",), ("node",), ("pt",))]
+        raise AssertionError(f"{' '.join(words)} goes on: {found}") from None
+    finally:
+        process.kill()
+        process.wait()
+
+
+def ended(cluster: Cluster, id: int | None = None) -> Any:
+    """Wait until no operation is in progress. Return the one with this id, or the last one; None if the
+    master has forgotten it."""
+
+    def over() -> tuple[list[Any]] | None:
+        rows = neoctl(cluster.simple.admin_address, "print", "operations")["operations"]
+        return (rows,) if all(row["state"] in ("SUCCEEDED", "FAILED") for row in rows) else None
+
+    (rows,) = wait_for(over, lambda: "an operation does not end")
+    wanted = [row for row in rows if id in (None, row["id"])]
+    return wanted[-1] if wanted else None

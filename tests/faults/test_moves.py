@@ -1,0 +1,160 @@
+"""``neoctl replace``, ``add`` and ``remove`` with real processes (specification 27.70 to 27.78).
+
+Nodes come and go while clients write, and any process is killed at any moment.
+
+``NEO_OPERATION_ROUNDS`` and ``NEO_OPERATION_SEED`` choose a longer run, or repeat one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from ZODB.blob import Blob
+from ZODB.DB import DB
+
+from tests.faults.operations import begun, ended
+from tests.faults.operator import DEADLINE_SECONDS, neoctl, wait_for
+from tests.support.cluster import Cluster
+
+ROUNDS = int(os.environ.get("NEO_OPERATION_ROUNDS", "3"))
+SEED = os.environ.get("NEO_OPERATION_SEED")
+#: A move of these clusters takes about as long.
+MOVE_SECONDS = 2.5
+
+
+class Nodes:
+    """The storage nodes as the operator sees them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.admin = cluster.simple.admin_address
+
+    def states(self) -> dict[str, str]:
+        rows = neoctl(self.admin, "print", "node", "storage")["nodes"]
+        return {row["nid"]: row["state"] for row in rows}
+
+    def process(self, nid: str) -> str:
+        """Return the name of the process of a node."""
+        rows = neoctl(self.admin, "print", "node", "storage")["nodes"]
+        (address,) = (row["address"] for row in rows if row["nid"] == nid)
+        storages = self._cluster.simple.conf.of_role("storage")
+        (name,) = (node.name for node in storages if address == f"{node.address[0]}:{node.address[1]}")
+        return name
+
+    def cells(self) -> list[dict[str, str]]:
+        return [row["cells"] for row in neoctl(self.admin, "print", "pt")["partitions"]]
+
+    def with_cells(self) -> set[str]:
+        return {nid for row in self.cells() for nid in row}
+
+    def restart_what_ended(self) -> None:
+        """Start the nodes that were dropped: they are new ones."""
+        simple = self._cluster.simple
+        for name, process in list(simple.processes.items()):
+            if process.poll() is not None:
+                assert process.returncode in (0, -9), name
+                simple.restart(name)
+
+    def newcomer(self) -> str:
+        """Return a connected node without cells."""
+
+        def found() -> list[str]:
+            self.restart_what_ended()
+            states, busy = self.states(), self.with_cells()
+            return [n for n, state in states.items() if n not in busy and state != "DOWN"]
+
+        return str(wait_for(found, lambda: "no new node comes")[0])
+
+    def wait_complete(self, copies: int) -> None:
+        wait_for(
+            lambda: all([*row.values()] == ["UP_TO_DATE"] * copies for row in self.cells()),
+            lambda: f"not all cells are complete: {self.cells()}",
+        )
+
+
+@pytest.fixture(params=[("sqlite", 1), ("mariadb", 3)], ids=["1 master, SQLite", "3 masters, MariaDB"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    backend, masters = request.param
+    with Cluster(storages=3, partitions=6, replicas=1, masters=masters, backend=backend) as running:
+        yield running
+
+
+@pytest.mark.timeout(3600)
+def test_kill_any_process_while_nodes_are_replaced(cluster: Cluster) -> None:
+    """The partition table is as it was, or as it is to be, never between; nothing is lost."""
+    seed = int(SEED) if SEED else random.SystemRandom().randrange(2**32)
+    print(f"NEO_OPERATION_SEED={seed} NEO_OPERATION_ROUNDS={ROUNDS}")
+    chance, nodes = random.Random(seed), Nodes(cluster)
+    names = [name for name in cluster.simple.processes if name != "admin"]
+    with closing(DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))) as db:
+        with db.transaction() as connection:
+            for number in range(20):
+                connection.root()[number] = Blob(os.urandom(chance.randrange(50_000)))
+        assert neoctl(nodes.admin, "remove", "S3")["state"] == "SUCCEEDED"
+        for number in range(ROUNDS):
+            new = nodes.newcomer()
+            nodes.wait_complete(2)
+            before = nodes.with_cells()
+            old = chance.choice(sorted(before))
+            after = before - {old} | {new}
+            victim = chance.choice(names)
+            earlier = ended(cluster)
+            with begun(cluster, "replace", old, new):
+                time.sleep(chance.random() * MOVE_SECONDS)
+                cluster.simple.kill(victim)
+                cluster.simple.restart(victim)
+            ended(cluster)
+            nodes.restart_what_ended()
+            nodes.wait_complete(2)
+            last = ended(cluster)
+            found = nodes.with_cells()
+            if last is not None and last != earlier:  # else it was refused
+                wanted = after if last["state"] == "SUCCEEDED" else before
+                assert found == wanted, (old, new, victim, last)
+            assert found in (before, after), (old, new, victim, last)
+            with db.transaction() as connection:
+                connection.root()["round"] = number
+        with db.transaction() as connection:
+            assert connection.root()["round"] == ROUNDS - 1
+            for number in range(20):
+                with connection.root()[number].open() as file:
+                    file.read()
+
+
+def test_a_move_is_aborted_while_its_new_node_is_down(cluster: Cluster) -> None:
+    """Specification 27.34, 27.74: the way back needs no node but those that stay."""
+    nodes = Nodes(cluster)
+    with closing(DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))):
+        neoctl(nodes.admin, "remove", "S3")
+        new = nodes.newcomer()
+        nodes.wait_complete(2)
+        before, process = nodes.cells(), nodes.process(new)
+        sources = [cluster.simple.processes[nodes.process(nid)].pid for nid in ("S1", "S2")]
+        with begun(cluster, "replace", "S1", new):
+            for pid in sources:  # so that nothing is copied
+                os.kill(pid, signal.SIGSTOP)
+            running = wait_for(
+                lambda: operations(nodes, "RUNNING"), lambda: "it does not begin"
+            )
+            wait_for(lambda: new in nodes.with_cells(), lambda: "no cell is given")
+            cluster.simple.kill(process)
+            neoctl(nodes.admin, "abort", str(running[0]["id"]))
+            for pid in sources:
+                os.kill(pid, signal.SIGCONT)
+            wait_for(lambda: nodes.cells() == before, lambda: "the table is not as before")
+            assert operations(nodes, "ROLLING_BACK")  # it waits for the new node
+            cluster.simple.restart(process)
+        assert ended(cluster, running[0]["id"])["state"] == "FAILED"
+        assert nodes.cells() == before
+
+
+def operations(nodes: Nodes, state: str) -> list[Any]:
+    rows = neoctl(nodes.admin, "print", "operations")["operations"]
+    return [row for row in rows if row["state"] == state]

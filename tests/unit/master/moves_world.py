@@ -1,0 +1,91 @@
+"""A master whose storage nodes know operations, and what they do when cells move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neo.master.maintenance.membership import Membership
+from neo.master.operations.moves import MovesCells
+from neo.operations.model import Operation
+from neo.protocol.enums import CellState, ErrorCode, NodeType
+from neo.protocol.packets import (
+    FEATURE_OPERATIONS,
+    AnswerBeginOperation,
+    AnswerRecovery,
+    AskBeginOperation,
+    AskRecovery,
+    AskUnfinishedTransactions,
+    NotifyReady,
+    NotifyReplicationDone,
+    StartOperation,
+)
+from tests.support.remote import error_of
+from tests.unit.master.cluster import MasterWorld
+
+UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
+
+
+class World(MasterWorld):
+    """Storage nodes that know operations. S1 and S2 have two partitions each, if not otherwise said."""
+
+    extra = {"features": [FEATURE_OPERATIONS]}
+
+    def __init__(self, count: int = 2, pending: int = 1, replicas: int = 0) -> None:
+        super().__init__(replicas=replicas)
+        self.storages = self.running(count)
+        self.fresh = [
+            self.join(NodeType.STORAGE, port=9200 + number) for number in range(pending)
+        ]
+        self.table = self.master.partitions
+        self.ttids: list[bytes] = []
+        membership = Membership(self.master.cluster, lambda: False, lambda nid: None)
+        self.moves = MovesCells(self.master.cluster, membership, lambda: self.ttids)
+
+    def plan(self, kind: str, **arguments: Any) -> AnswerBeginOperation:
+        asked = self.admin().ask(AskBeginOperation(kind, arguments, True))
+        answer = asked.result()
+        assert isinstance(answer, AnswerBeginOperation)
+        return answer
+
+    def refusal(self, kind: str, **arguments: Any) -> str:
+        error = error_of(self.admin().ask(AskBeginOperation(kind, arguments, True)))
+        assert error.code is ErrorCode.DENIED
+        return error.message
+
+    def operation(self, kind: str, **arguments: Any) -> Operation:
+        """Return what would begin."""
+        planned = self.master.operations._kinds[kind].plan(arguments)
+        return Operation(7, kind, planned.arguments, 1, planned.steps, ("table",), 0.0, 1.0, True)
+
+    def until(self, method: Any, *arguments: Any) -> None:
+        """Call as often as it is needed, with what storage nodes do meanwhile, and once more."""
+        for _ in range(20):
+            if method(*arguments):
+                break
+            self.confirm()
+        else:
+            raise AssertionError("it is never done")
+        before = self.table.ptid
+        assert method(*arguments) and self.table.ptid == before
+
+    def confirm(self) -> None:
+        """Let the nodes have the table on their disks, and new ones be ready."""
+        self.master.flush()
+        for storage in (*self.storages, *self.fresh):
+            if storage.has(StartOperation):
+                storage.take(StartOperation)
+                storage.send(NotifyReady())
+            while storage.has(AskRecovery):
+                answer = AnswerRecovery(self.table.ptid, None, None)
+                storage.answer(storage.take(AskRecovery), answer)
+
+    def copied(self, nid: int) -> None:
+        """Let a node say that its new cells are complete."""
+        peer = (*self.storages, *self.fresh)[nid - 1]  # ids are given in their order
+        new = [p for p in self.table.assigned(nid) if self.table.rows[p][nid] is OUT]
+        peer.ask(AskUnfinishedTransactions(new)).result()
+        for partition in new:
+            peer.send(NotifyReplicationDone(partition, bytes(8)))
+        self.confirm()
+
+
