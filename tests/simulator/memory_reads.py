@@ -15,6 +15,7 @@ from typing import Any
 from neo.protocol.ids import ZERO_TID
 from neo.storage.backend import revisions
 from neo.storage.backend.api import Record, Stored, Tail, Transaction
+from neo.storage.backend.regrouped import REGROUPED
 from neo.storage.backend.revisions import Revision
 from neo.storage.backend.sql import MAX_TID, bound, optional_bytes, to_bytes, to_int
 from tests.simulator.memory_tables import Tables
@@ -261,10 +262,15 @@ class MemoryReads(ABC):
         locked = self.tables.ttrans.get(t)
         if locked is not None and locked.tid is not None:
             return to_bytes(locked.tid)
-        tids = self.tables.tids.get(t % self._modulo if partition is None else partition, [])
-        for tid in tids[bisect_left(tids, t) :]:
-            if self.tables.trans[tid].ttid == t:
-                return to_bytes(tid)
+        places = [t % self._modulo if partition is None else partition]
+        if partition is None and REGROUPED in self._config:
+            # The tid has the remainder of its ttid by the other number, perhaps.
+            places = list(range(self._modulo))
+        for place in places:
+            tids = self.tables.tids.get(place, [])
+            for tid in tids[bisect_left(tids, t) :]:
+                if self.tables.trans[tid].ttid == t:
+                    return to_bytes(tid)
         return None
 
     def locked_transactions(self) -> dict[bytes, bytes | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from neo.storage.backend import revisions
 from neo.storage.backend.api import (
@@ -15,6 +15,7 @@ from neo.storage.backend.api import (
 )
 from neo.storage.backend.prepared import PreparedTables
 from neo.storage.backend.reads import Reads
+from neo.storage.backend.regrouped import REGROUPED, other
 from neo.storage.backend.sql import Engine, Row, optional_bytes, storable, to_bytes, to_int
 from neo.storage.backend.tables import Tables
 from neo.storage.backend.values import Values
@@ -139,16 +140,25 @@ class Commits:
         self._engine.drain()
         t = to_int(ttid)
         rows = self._read("SELECT tid FROM ttrans WHERE ttid=? AND tid IS NOT NULL", t)
-        if not rows:
+        for table, place in self._places(t, partition):
             # A tid is at least its ttid and rarely much greater, so few rows are scanned.
-            rows = self._read(
-                "SELECT tid FROM trans WHERE `partition`=? AND tid>=? AND ttid=?"
+            rows = rows or self._read(
+                f"SELECT tid FROM {table} WHERE `partition`=? AND tid>=? AND ttid=?"
                 " ORDER BY tid LIMIT 1",
-                t % self._tables.modulo if partition is None else partition,
-                t,
-                t,
+                *(place, t, t),
             )
         return to_bytes(rows[0][0]) if rows else None
+
+    def _places(self, ttid: int, partition: int | None) -> Iterator[tuple[str, int]]:
+        """Yield the tables and partitions that may have the metadata of a committed transaction: its tid
+        has the remainder of its ttid by the number of partitions with which it was committed, which may be
+        that of the other tables (specification 27.100)."""
+        if partition is not None:
+            yield "trans", partition
+            return
+        yield "trans", ttid % self._tables.modulo
+        if (count := self._tables.get_config(REGROUPED)) is not None:
+            yield other("trans", int(count)), ttid % int(count)
 
     def locked_transactions(self) -> dict[bytes, bytes | None]:
         self._engine.drain()

@@ -202,3 +202,20 @@ def test_a_switch_that_was_interrupted_is_undone(node: Harness, done: int) -> No
     check_both(node, backend, NP, AFTER)
     backend.switch_partitions(AFTER)
     check_both(node, backend, AFTER, NP)
+
+
+def test_a_tid_is_found_by_the_number_with_which_it_was_given(node: Harness) -> None:
+    """Specification 27.100: verification after the switch asks for what one node has not unlocked."""
+    backend = node.ready(NP)
+    ttid, tid = NP, 2 * NP  # congruent by the former number only
+    assert ttid % NP == tid % NP and ttid % AFTER != tid % AFTER
+    node.vote(backend, ttid, {1: b"one"})
+    node.wait(backend.executed)
+    backend.lock(p64(ttid), p64(tid))
+    backend.unlock(p64(ttid), p64(tid))
+    assert backend.begin_regrouping(AFTER) == ""
+    fill(node, backend)
+    for partitions in (AFTER, NP):
+        backend.switch_partitions(partitions)
+        assert backend.final_tid(p64(ttid)) == p64(tid)
+        assert backend.final_tid(p64(ttid + AFTER * NP)) is None
