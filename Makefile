@@ -3,6 +3,7 @@
 #   make demo [DATA=Data.fs] [DEMO_OPTIONS=--keep]   a cluster at work on real input
 #   make test [TEST_OPTIONS="-k wire"]               lint, then the whole suite (-n 3)
 #   make lint | bench | bench-spark | docs | clean
+#   make pins                                        the newest versions of all that tests need, for tools/constraints.txt
 #   make plone                                       a Plone site on a cluster, and back
 
 PYTHON ?= python3
@@ -15,8 +16,10 @@ REPLICATION_OPTIONS ?= $(filter --quick,$(BENCH_OPTIONS))
 
 BIN := $(VENV)/bin
 PACKAGING := setup.cfg pyproject.toml tools/install-debian.sh
+# The versions with which the suite passes, so that a new release of a library or a linter refuses no change.
+PINS := tools/constraints.txt
 
-.PHONY: help demo test lint bench bench-spark plone docs clean
+.PHONY: help demo test lint bench bench-spark plone docs pins clean
 .DELETE_ON_ERROR:
 
 help:
@@ -26,7 +29,7 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/python -m neo.demo $(if $(DATA),--data '$(DATA)') $(DEMO_OPTIONS)
 
 test: lint
-	$(BIN)/python -m pytest $(TEST_OPTIONS)
+	PYTHONHASHSEED=0 $(BIN)/python -m pytest $(TEST_OPTIONS)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check neo neoctl pyspark_neo schema tests tools
@@ -57,18 +60,25 @@ $(VENV)/.installed-demo: $(VENV)/bin/python $(PACKAGING)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
-$(VENV)/.installed-test: $(VENV)/bin/python $(PACKAGING)
+$(VENV)/.installed-test: $(VENV)/bin/python $(PACKAGING) $(PINS)
 	@tools/install-debian.sh test $(PYTHON)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,mariadb,spark]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS) -e '.[test,mariadb,spark]'
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed-test
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS) -e '.[bench]'
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/bin/python $(PACKAGING)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS) -e '.[docs]'
 	@touch $@
+
+pins:
+	@tools/install-debian.sh test $(PYTHON)
+	rm -rf build/pins
+	$(PYTHON) -m venv build/pins
+	build/pins/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test,mariadb,spark,bench,docs]'
+	build/pins/bin/python -m pip freeze --exclude-editable > $(PINS)
 
 # Plone takes some minutes to install, and decides about versions of many packages.
 $(VENV)-plone/.installed: $(VENV)/bin/python $(PACKAGING)

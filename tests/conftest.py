@@ -1,15 +1,20 @@
-"""Settings of all tests."""
+"""Settings of all tests: no excuse, the same examples each time, the longest first."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 
 import hypothesis
 import pytest
 
-# A machine that runs other tests may be slow, so that no test has a deadline.
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
+from tests import plan
+
+# A machine that runs other tests may be slow, so that no test has a deadline. The suite tries the same
+# examples each time, and only the search, ``make soak``, tries others.
+hypothesis.settings.register_profile("suite", deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("search", deadline=None, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("NEO_HYPOTHESIS", "suite"))
 
 
 def _no_excuse(report: pytest.TestReport | pytest.CollectReport) -> None:
@@ -35,3 +40,9 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     _no_excuse(report)
     return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # After pytest-randomly, whose order stays within a file or class.
+    items[:] = plan.longest_first(items, lambda item: item.nodeid)

@@ -3,8 +3,9 @@
 python -m tests.simulator --seeds 0:1000            the full mix; stops at the first failure
 python -m tests.simulator --seeds 123               one seed again, with its story if it fails
 python -m tests.simulator --canary NAME             plant a bug and find it, with the options it needs
-python -m tests.simulator --canaries                find all planted bugs, print a table
+python -m tests.simulator --canaries [NAMES]        find planted bugs, or all of them, print a table
 python -m tests.simulator --coverage --seeds 0:100  lines of the cores that ran
+python -m tests.simulator --choose 20 --seeds 0:200 seeds that together reach most
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 from tests.simulator.canaries import CANARIES
+from tests.simulator.choice import choose
 from tests.simulator.command_line import options_of, parser
 from tests.simulator.hunt import hunt_all
 from tests.simulator.lines import cover
@@ -32,10 +35,12 @@ def main() -> int:
     command_line = parser(__doc__)
     arguments = command_line.parse_args()
     if arguments.canaries:
-        return hunt_all(arguments.jobs)
+        return hunt_all(arguments.canaries, arguments.jobs)
     if arguments.coverage:
         return cover(arguments.seeds or SEEDS, options_of(arguments), arguments.jobs)
     options = options_of(arguments)
+    if arguments.choose:
+        return choose(arguments.seeds or SEEDS, options, arguments.jobs, arguments.choose)
     seeds = arguments.seeds
     if seeds is None:
         seeds = range(CANARIES[options.canary].seeds) if options.canary else SEEDS
@@ -48,7 +53,7 @@ def main() -> int:
         return 1
 
 
-def _try(seeds: range, options: Options, arguments: argparse.Namespace) -> int:
+def _try(seeds: Sequence[int], options: Options, arguments: argparse.Namespace) -> int:
     started = time.monotonic()
     failed, summary = _run(seeds, options, arguments)
     minutes = (time.monotonic() - started) / 60
@@ -64,7 +69,7 @@ def _try(seeds: range, options: Options, arguments: argparse.Namespace) -> int:
 
 
 def _run(
-    seeds: range, options: Options, arguments: argparse.Namespace
+    seeds: Sequence[int], options: Options, arguments: argparse.Namespace
 ) -> tuple[list[Trial], Counter[str]]:
     failed: list[Trial] = []
     summary: Counter[str] = Counter()

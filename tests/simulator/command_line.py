@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tests.simulator.canaries import CANARIES
@@ -24,7 +24,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--seeds", type=_seeds, help="FIRST:END, or one seed; default 0:100, or the canary's own")
+    add("--seeds", type=_seeds, help="FIRST:END, or numbers; default 0:100, or the canary's")
     add("--seconds", type=float, help="virtual time with faults, 10 by default")
     add("--workloads", type=_names(WORKLOADS), help=f"names, of {','.join(WORKLOADS)}")
     add("--faults", type=_names([*FAULTS, "none"]), help=f"kinds, of {','.join(FAULTS)}; or none")
@@ -48,14 +48,25 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     add("--story", type=int, default=60, help="lines to show of a failing run")
     add("--keep-going", action="store_true", help="do not stop at a failure")
     add("--shrink", action="store_true", help="look for a shorter failing run")
-    add("--canaries", action="store_true", help="find each planted bug within its seeds")
+    add(
+        "--canaries",
+        type=_names(CANARIES),
+        nargs="?",
+        const=tuple(CANARIES),
+        metavar="NAMES",
+        help="find each planted bug, or these, within its seeds",
+    )
+    add("--choose", type=_positive, metavar="COUNT", help="seeds that together reach most")
     add("--coverage", action="store_true", help="run seeds once, and report lines of the cores")
     return parser
 
 
-def _seeds(text: str) -> range:
-    first, _, end = text.partition(":")
-    return range(int(first), int(end) if end else int(first) + 1)
+def _seeds(text: str) -> Sequence[int]:
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, _, end = part.partition(":")
+        seeds += range(int(first), int(end) if end else int(first) + 1)
+    return seeds
 
 
 def _positive(text: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,7 +49,7 @@ exclude_also =
 """
 
 
-def cover(seeds: range, options: Options, jobs: int) -> int:
+def cover(seeds: Sequence[int], options: Options, jobs: int) -> int:
     """Run the seeds and print a report of each role. Return exit code 0 if all seeds pass and reach
     enough lines of every role."""
     with tempfile.TemporaryDirectory(prefix="neo-sim-") as folder:
@@ -71,8 +72,8 @@ def cover(seeds: range, options: Options, jobs: int) -> int:
         return int(bool(failed or poor))
 
 
-def _shares(seeds: range, jobs: int) -> list[range]:
-    """Return ranges of about the same length, none of which is empty."""
+def _shares(seeds: Sequence[int], jobs: int) -> list[Sequence[int]]:
+    """Return parts of about the same length, none of which is empty."""
     count = min(jobs, len(seeds))
     ends = [len(seeds) * index // count for index in range(count + 1)]
     return [seeds[start:end] for start, end in pairwise(ends)]
@@ -102,8 +103,8 @@ def _concurrency() -> str:
     return "greenlet,thread" if "greenlet" in sys.modules else "thread"
 
 
-def _arguments(seeds: range, options: Options) -> list[str]:
-    return ["--seeds", f"{seeds.start}:{seeds.stop}", *options.arguments().split()]
+def _arguments(seeds: Sequence[int], options: Options) -> list[str]:
+    return ["--seeds", ",".join(map(str, seeds)), *options.arguments().split()]
 
 
 def _run() -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
@@ -29,7 +29,7 @@ class ProcessLost(Exception):
 
 
 def trials(
-    seeds: range, options: Options, twice: bool, jobs: int, seconds_max: float = SECONDS_MAX
+    seeds: Sequence[int], options: Options, twice: bool, jobs: int, seconds_max: float = SECONDS_MAX
 ) -> Iterator[Trial]:
     """Yield trials in the order of the seeds, a few at a time. Raise ProcessLost. A single seed runs in
     this process without a time limit, so that it can be debugged."""

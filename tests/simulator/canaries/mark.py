@@ -46,7 +46,7 @@ CANARIES = (
     Canary(
         "mark-ignored",
         "a database is opened though it is behind its mark",
-        "a disk loses what was durable: a database without what was acknowledged is served",
+        "disk: one loses what was durable: a database without what was acknowledged is served",
         _ignored,
         10,
         _OPTIONS,
@@ -54,7 +54,7 @@ CANARIES = (
     Canary(
         "generation-stays",
         "the generation of a database does not grow with its checkpoints",
-        "a disk loses the log: a database without what was acknowledged is served",
+        "disk: one loses the log: a database without what was acknowledged is served",
         _generation_stays,
         20,
         _OPTIONS,
@@ -62,7 +62,7 @@ CANARIES = (
     Canary(
         "mark-before-sync",
         "the mark is written when a commit is made, not when it is synced",
-        "after a power cut a database that lost nothing is refused",
+        "disk: after a power cut a database that lost nothing is refused",
         _too_early,
         30,
         _OPTIONS
