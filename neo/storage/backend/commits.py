@@ -150,8 +150,8 @@ class Commits:
         return to_bytes(rows[0][0]) if rows else None
 
     def _places(self, ttid: int, partition: int | None) -> Iterator[tuple[str, int]]:
-        """Yield the tables and partitions that may have the metadata of a committed transaction: its tid
-        has the remainder of its ttid by the number of partitions with which it was committed, which may be
+        """Yield the tables and partitions that may have the metadata of a committed transaction. Its tid
+        has the remainder of its ttid by the number of partitions with which it was committed, perhaps
         that of the other tables (specification 27.100)."""
         if partition is not None:
             yield "trans", partition
