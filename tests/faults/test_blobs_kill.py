@@ -22,9 +22,9 @@ from tests.faults.load import WRITERS, Load
 from tests.faults.operator import DEADLINE_SECONDS
 from tests.faults.states import complete
 from tests.support.cluster import Cluster
+from tests.support.seeds import seed
 
 ROUNDS = int(os.environ.get("NEO_BLOB_ROUNDS", "4"))
-SEED = os.environ.get("NEO_BLOB_SEED")
 STORAGES = ("storage1", "storage2")
 #: A transaction of a writer takes less than this, on a quiet machine.
 UPLOAD_SECONDS = 0.2
@@ -84,9 +84,7 @@ def victims(choices: random.Random) -> Iterator[Victim]:
 
 @pytest.mark.timeout(3600)
 def test_kill_any_process_during_uploads(cluster: Cluster, tmp_path: Path) -> None:
-    seed = int(SEED) if SEED else random.SystemRandom().randrange(2**32)
-    print(f"NEO_BLOB_SEED={seed} NEO_BLOB_ROUNDS={ROUNDS}")
-    choices = random.Random(seed)
+    choices = random.Random(seed("BLOB"))
     with closing(DB(cluster.storage())) as db:
         prepare(db, WRITERS)
     load, pause = Load(cluster, tmp_path, "tests.faults.blob_writer"), Pause(tmp_path)

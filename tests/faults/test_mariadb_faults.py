@@ -5,13 +5,13 @@ The cluster logs the reason, loses nothing, and goes on by itself.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -223,10 +223,10 @@ def test_no_space_left() -> None:
     ):
         server.options[-1] = size.format(200)
         db = DB(cluster.storage(wait_timeout=WAIT_SECONDS))
-        value = committed = b""
+        value, committed, noise = b"", b"", Random(1)
         with pytest.raises(POSError):
             while True:
-                value = os.urandom(1 << 20)
+                value = noise.randbytes(1 << 20)
                 write(db, value, 2)
                 committed = value
         assert committed
@@ -247,7 +247,7 @@ def test_an_object_above_max_allowed_packet(cluster: Cluster, db: DB) -> None:
     for name in ("storage1", "storage2"):
         cluster.simple.restart(name)
     cluster.simple.wait_running()
-    value = os.urandom(BIG_BYTES)
+    value = Random(1).randbytes(BIG_BYTES)
     in_time(lambda: write(db, value, 1))
     assert read(cluster) == {value}
 
@@ -261,7 +261,7 @@ def test_a_packet_that_became_too_small(cluster: Cluster, db: DB) -> None:
     server.query("KILL USER neo")
     wait_logged(cluster, "storage1", "max_allowed_packet=1048576 is too small for big objects")
     server.query(f"SET GLOBAL max_allowed_packet={64 << 20}")
-    in_time(lambda: write(db, os.urandom(1 << 20)))
+    in_time(lambda: write(db, Random(1).randbytes(1 << 20)))
     assert len(read(cluster)) == 1
 
 

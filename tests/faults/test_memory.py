@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from random import Random
 
 import pytest
 import transaction
@@ -43,7 +43,7 @@ class Big(Persistent):
     """An object that cannot be compressed."""
 
     def __init__(self, size: int) -> None:
-        self.data = os.urandom(size)
+        self.data = Random(size).randbytes(size)
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,9 @@ from ZODB.POSException import POSError
 from neo.client import xa
 from tests.faults.operator import DEADLINE_SECONDS, LOOK_SECONDS
 from tests.support.cluster import Cluster
+from tests.support.seeds import seed
 
 ROUNDS = int(os.environ.get("NEO_PREPARED_ROUNDS", "6"))
-SEED = os.environ.get("NEO_PREPARED_SEED")
 MONEY = 10**6
 TELLERS = 2
 #: Seconds after which the resolver takes an application for dead. A commit takes some milliseconds, but
@@ -120,9 +120,7 @@ def money(clusters: list[Cluster]) -> list[int]:
 
 @pytest.mark.timeout(3600)
 def test_kill_anything_while_money_moves(clusters: list[Cluster], tmp_path: Path) -> None:
-    seed = int(SEED) if SEED else random.SystemRandom().randrange(2**32)
-    print(f"NEO_PREPARED_SEED={seed} NEO_PREPARED_ROUNDS={ROUNDS}")
-    choices = random.Random(seed)
+    choices = random.Random(seed("PREPARED"))
     victims: list[tuple[Cluster, str] | int] = [*range(TELLERS)] * 2
     victims += [(c, name) for c in clusters for name in c.simple.processes if name != "admin"]
     tellers = Tellers(clusters, tmp_path)

@@ -17,9 +17,9 @@ import pytest
 from neo.transactor.client import Transactor
 from neo.transactor.example import Table
 from tests.support.forwarder import Forwarder
+from tests.support.seeds import seed
 from tests.support.transactors import Transactors, wait_for, wait_same
 
-SEED = int(os.environ.get("NEO_KILL_SEED", random.randrange(1 << 32)))
 ROUNDS = int(os.environ.get("NEO_KILL_ROUNDS", 6))
 TIMEOUT = 60.0
 
@@ -54,8 +54,7 @@ class Writer(threading.Thread):
 
 
 def test_three_tables_stay_equal_while_transactors_are_killed_at_random(three: Transactors) -> None:
-    print(f"NEO_KILL_SEED={SEED} NEO_KILL_ROUNDS={ROUNDS}")
-    chance = random.Random(SEED)
+    chance = random.Random(seed("KILL"))
     tables = {name: Table(daemon.service) for name, daemon in three.daemons.items()}
     writers = [Writer(table, name) for name, table in tables.items()]
     for writer in writers:

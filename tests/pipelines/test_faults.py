@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -48,8 +49,9 @@ def write(storage: Any, size: int, serials: dict[int, bytes]) -> bytes:
     """One transaction: a record of so many bytes for every object; its tid."""
     meta = TransactionMetaData(description="all of them")
     storage.tpc_begin(meta)
+    noise = Random(repr(serials))
     for oid in range(1, OBJECTS + 1):
-        data = b"\x80\x03capp\nDoc\n.\x80\x03B" + size.to_bytes(4, "little") + os.urandom(size)
+        data = b"\x80\x03capp\nDoc\n.\x80\x03B" + size.to_bytes(4, "little") + noise.randbytes(size)
         storage.store(p64(oid), serials.get(oid, z64), data + b".", "", meta)
     storage.tpc_vote(meta)
     tid: bytes = storage.tpc_finish(meta)

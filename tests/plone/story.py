@@ -22,6 +22,7 @@ from neo.client import Storage
 from neo.simple import Cluster
 from tests.plone.forms import Upload
 from tests.plone.site import PARTITIONS, SECONDS, Zope, whole
+from tests.support.cluster import simple_cluster
 from tests.support.polling import becomes_true
 
 DATABASE = "/Control_Panel/Database/main"
@@ -162,7 +163,7 @@ class Story:
         data, blobs = f"{self.folder}/Data.fs", f"{self.folder}/blobstorage"
         self.migrate(cluster.uri, data, "--blobs-to", blobs)
         self.tell("the site is in a FileStorage with a folder of blobs")
-        with Cluster(self.folder / "second", storages=1, name="second") as second:
+        with simple_cluster(self.folder / "second", storages=1, name="second") as second:
             self.migrate(data, second.uri, "--blobs", blobs)
             with self.zope(second, "cache of the fifth") as zope:
                 self.check(zope)
@@ -177,7 +178,7 @@ def files(cluster: Cluster) -> set[str]:
 def tell_story(folder: Path) -> None:
     story = Story(folder)
     place = folder / "cluster"
-    with Cluster(place, storages=2, replicas=1, partitions=PARTITIONS) as cluster:
+    with simple_cluster(place, storages=2, replicas=1, partitions=PARTITIONS) as cluster:
         with story.zope(cluster) as zope:
             story.build(zope)
             with closing(Storage(cluster.masters, cluster.name)) as storage:

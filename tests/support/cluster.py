@@ -13,9 +13,16 @@ from typing import Any
 
 from neo.simple import Cluster as SimpleCluster
 from tests.support import mariadb
+from tests.support.ports import free_range
 
 #: Room for the biggest object that tests store.
 _MARIADB_OPTIONS = ("--max-allowed-packet=1G",)
+
+
+def simple_cluster(folder: Path, **shape: Any) -> SimpleCluster:
+    """Return a cluster with ports that no other process of the tests has, if the folder is new."""
+    count = shape.get("masters", 1) + shape.get("storages", 1) + 1
+    return SimpleCluster(folder, **{"port_base": free_range(count), **shape})
 
 
 class Cluster:
@@ -51,7 +58,7 @@ class Cluster:
                 if self.server is None:
                     self.server = stack.enter_context(mariadb.running_server(*_MARIADB_OPTIONS))
                 shape |= {"adapter": "MySQL", "database": self._databases()}
-            self.simple = SimpleCluster(folder, **shape)
+            self.simple = simple_cluster(folder, **shape)
             stack.enter_context(self.simple)
             self._stack = stack.pop_all()
         return self

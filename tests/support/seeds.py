@@ -13,8 +13,8 @@ FIXED = 20261128
 
 
 def seed(name: str, fixed: int = FIXED) -> int:
-    """Return the seed of a test: ``NEO_<name>_SEED``, or ``fixed``. Print the variable, so that the output
-    of a failed test says how it is repeated."""
+    """Return the seed of a test: ``NEO_<name>_SEED``, or ``fixed``. Print the variable, so that the
+    output of a failed test says how it is repeated."""
     variable = f"NEO_{name}_SEED"
     chosen = int(os.environ.get(variable) or fixed)
     print(f"{variable}={chosen}")

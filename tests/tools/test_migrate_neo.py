@@ -21,6 +21,7 @@ from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import AskLastTransaction
 from neo.simple import Cluster
 from tests.support.certificates import Authority
+from tests.support.cluster import simple_cluster
 
 Capture = pytest.CaptureFixture[str]
 TRANSACTIONS = 30
@@ -48,7 +49,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(tmp_path / "cluster", storages=2, partitions=6) as cluster:
+    with simple_cluster(tmp_path / "cluster", storages=2, partitions=6) as cluster:
         yield cluster
 
 
@@ -119,6 +120,6 @@ def test_over_tls(source: Path, tmp_path: Path) -> None:
     folder = tmp_path / "tls"
     folder.mkdir()
     files = Authority(folder).node()
-    with Cluster(tmp_path / "secret", storages=1, **files._asdict()) as cluster:
+    with simple_cluster(tmp_path / "secret", storages=1, **files._asdict()) as cluster:
         assert cluster.uri.startswith("neos://")
         assert main([str(source), cluster.uri, "--verify"]) == 0

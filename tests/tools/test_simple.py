@@ -18,8 +18,10 @@ from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.packets import AskClusterState, AskNodeList
 from neo.simple import Cluster, ClusterError
 from neo.simple.children import Guardian, tail
-from neo.simple.conf import ConfError, Shape, create
+from neo.simple.conf import FIRST_PORT, LAST_PORT, ConfError, Shape, create
 from tests.support.certificates import Authority
+from tests.support.cluster import simple_cluster
+from tests.support.ports import free_range
 
 #: Timeout of all waits, far more than any of them takes.
 SECONDS = 30.0
@@ -49,12 +51,12 @@ def node_ids(cluster: Cluster) -> dict[tuple[str, int], int]:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(tmp_path / "data", storages=2, partitions=6, name="spam") as cluster:
+    with simple_cluster(tmp_path / "data", storages=2, partitions=6, name="spam") as cluster:
         yield cluster
 
 
 def test_cluster_is_running_inside_the_block_and_gone_after_it(tmp_path: Path) -> None:
-    with Cluster(tmp_path, storages=2) as cluster:
+    with simple_cluster(tmp_path, storages=2) as cluster:
         with cluster.admin() as admin:
             assert admin.ask(AskClusterState()).state is ClusterState.RUNNING
         assert sorted(cluster.processes) == ["admin", "master1", "storage1", "storage2"]
@@ -76,11 +78,11 @@ def test_what_applications_and_operators_are_told(cluster: Cluster, tmp_path: Pa
 
 
 def test_folder_is_served_again_at_the_same_addresses_with_the_same_ids(tmp_path: Path) -> None:
-    with Cluster(tmp_path, storages=2, name="spam", partitions=4) as first:
+    with simple_cluster(tmp_path, storages=2, name="spam", partitions=4) as first:
         ids = node_ids(first)
         with first.admin() as admin:
             admin.ask(AskClusterState())
-    with Cluster(tmp_path) as second:
+    with simple_cluster(tmp_path) as second:
         assert (second.uri, second.admin_address) == (first.uri, first.admin_address)
         assert node_ids(second) == ids
         assert second.name == "spam"
@@ -137,7 +139,7 @@ def test_process_that_dies_is_reported_with_the_end_of_its_log(cluster: Cluster)
 
 
 def test_process_that_cannot_start_ends_the_start_and_leaves_nothing(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path, storages=2)
+    cluster = simple_cluster(tmp_path, storages=2)
     (tmp_path / "storage2.sqlite").write_text("this is no database, but long enough to be one" * 99)
     with pytest.raises(ClusterError, match="storage2"):
         cluster.start(timeout=5)
@@ -150,13 +152,13 @@ def test_wrong_setting_is_reported_with_the_words_of_the_process(tmp_path: Path)
 
 
 def test_address_in_use_is_refused_by_name(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
+    cluster = simple_cluster(tmp_path)
     with (
         socket.create_server(cluster.conf.of_role("admin")[0].address),
         pytest.raises(ClusterError, match="of admin is in use"),
     ):
         cluster.start()
-    with Cluster(tmp_path) as running, pytest.raises(ClusterError, match="running already"):
+    with simple_cluster(tmp_path) as running, pytest.raises(ClusterError, match="running already"):
         Cluster(running.folder).start()
 
 
@@ -196,14 +198,16 @@ def test_databases_are_numbered_from_their_template(tmp_path: Path) -> None:
 
 
 def test_ports_start_where_they_are_told(tmp_path: Path) -> None:
-    free = create(tmp_path / "free.conf", Shape()).of_role("master")[0].address[1]
-    for base in range(free, free + 300, 3):  # other programs may have ports of this range
-        try:
-            conf = create(tmp_path / "neo.conf", Shape(port_base=base))
-            break
-        except ConfError as e:
-            assert "is in use: choose another --port-base" in str(e)
+    base = free_range(3)
+    conf = create(tmp_path / "neo.conf", Shape(port_base=base))
     assert [node.address[1] for node in conf.nodes] == [base, base + 1, base + 2]
+
+
+def test_ports_that_nobody_tells_are_free_and_no_outgoing_connection_gets_them(tmp_path: Path) -> None:
+    """Nothing listens there: other processes choose such ports, too."""
+    ports = [node.address[1] for node in create(tmp_path / "neo.conf", Shape(storages=3)).nodes]
+    assert len(set(ports)) == 5
+    assert all(FIRST_PORT <= port < LAST_PORT for port in ports)
 
 
 @pytest.mark.parametrize(
@@ -246,8 +250,9 @@ def test_tail_is_short_whatever_the_log(tmp_path: Path) -> None:
 
 
 def start_command(folder: Path, *words: str) -> subprocess.Popen[str]:
+    port = str(free_range(4))
     return subprocess.Popen(
-        [sys.executable, "-m", "neo.simple", "--folder", str(folder), *words],
+        [sys.executable, "-m", "neo.simple", "--folder", str(folder), "--port-base", port, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

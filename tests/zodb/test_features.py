@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import tracemalloc
+from random import Random
 
 import pytest
 import transaction
@@ -228,7 +228,7 @@ def test_big_objects(storage: NEOStorage) -> None:
 
 class Large(Persistent):
     def __init__(self, size: int) -> None:
-        self.data = os.urandom(size)
+        self.data = Random(size).randbytes(size)
 
 
 def test_an_object_too_large_to_travel_is_refused_with_its_transaction(

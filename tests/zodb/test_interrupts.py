@@ -20,6 +20,7 @@ from ZODB.tests.StorageTestBase import zodb_pickle, zodb_unpickle
 from ZODB.utils import z64
 
 from neo.client import NEOStorage
+from tests.support.seeds import seed
 from tests.zodb.conftest import GetFleet
 from tests.zodb.fleet import Fleet
 
@@ -81,8 +82,10 @@ def others(bank: Bank) -> Iterator[None]:
     failed: list[BaseException] = []
     done = [0, 0]
 
+    drawn = seed("INTERRUPT")
+
     def work(n: int) -> None:
-        choice = random.Random()
+        choice = random.Random(f"{drawn}/{n}")
         try:
             while not over.is_set():
                 begin = time.monotonic()
@@ -161,7 +164,7 @@ def until_hit(work: Callable[[], Any]) -> None:
 def test_signals_whose_handler_raises_in_the_main_thread(bank: tuple[Fleet, Bank]) -> None:
     fleet, accounts = bank
     channels = connections(accounts.storage)
-    choice = random.Random()
+    choice = random.Random(seed("INTERRUPT"))
     hits = 0
 
     def raise_it(number: int, frame: FrameType | None) -> None:
@@ -194,8 +197,10 @@ def test_asynchronous_exceptions_in_some_threads(bank: tuple[Fleet, Bank]) -> No
     hits: list[int] = []
     failed: list[BaseException] = []
 
-    def victim() -> None:
-        choice = random.Random()
+    drawn = seed("INTERRUPT")
+
+    def victim(number: int) -> None:
+        choice = random.Random(f"{drawn}/victim {number}")
         me = ctypes.c_ulong(threading.get_ident())
 
         def shoot() -> None:
@@ -218,7 +223,7 @@ def test_asynchronous_exceptions_in_some_threads(bank: tuple[Fleet, Bank]) -> No
                 return
             accounts.storage.tpc_abort(transaction)
 
-    victims = [threading.Thread(target=victim) for _ in range(2)]
+    victims = [threading.Thread(target=victim, args=(number,)) for number in range(2)]
     with others(accounts):
         for thread in victims:
             thread.start()

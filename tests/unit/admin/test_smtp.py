@@ -7,6 +7,7 @@ import socket
 import threading
 
 from neo.admin.smtp import Smtp
+from tests.support.ports import free_range
 
 
 def serve(listener: socket.socket, received: list[str]) -> None:
@@ -68,7 +69,6 @@ def test_a_password_that_smtp_cannot_send_is_a_failure_that_is_told() -> None:
 
 
 def test_a_server_that_is_away_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = listener.getsockname()
+    address = ("127.0.0.1", free_range(1))
     failure = result(address)
     assert failure is not None and failure.startswith(f"127.0.0.1:{address[1]}: ")

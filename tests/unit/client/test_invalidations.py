@@ -56,8 +56,9 @@ def test_connections_that_begin_during_a_reconnection_are_never_stale() -> None:
     sys.setswitchinterval(1e-6)
 
     def reconnect() -> None:
+        chance = random.Random(1)
         for tid in range(2, 3000):
-            if random.random() < 0.5:
+            if chance.random() < 0.5:
                 storage.invalidations.joined(p64(tid), HERE)
             else:
                 storage.invalidations.invalidate(p64(tid), [p64(0)], HERE)

@@ -46,6 +46,7 @@ from neo.protocol.packets import (
     NotPrimaryMaster,
     RequestIdentification,
 )
+from tests.support.ports import free_range
 from tests.unit.client.peers import Peer, Server, wait_until
 from tests.unit.client.reading import DB, OID, answer
 from tests.unit.client.scripted import NAME, Scripted, scripted
@@ -184,8 +185,7 @@ def test_a_master_that_is_not_ready_is_tried_again() -> None:
 
 def test_a_cluster_that_is_away_is_a_transient_error_after_the_wait() -> None:
     """Specification 16.26."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_range(1)
     begin = time.monotonic()
     with pytest.raises(UnavailableError, match=f"127.0.0.1:{port}.*refused") as raised:
         NEOStorage(f"127.0.0.1:{port}", NAME, wait_timeout=0.3)

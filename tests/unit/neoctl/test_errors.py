@@ -28,6 +28,7 @@ from neo.protocol.packets import (
 )
 from neoctl.__main__ import main
 from neoctl.verbs import VERBS
+from tests.support.ports import free_range
 from tests.unit.neoctl.conftest import Console, healthy
 from tests.unit.neoctl.scripted import SECONDS, ScriptedAdmin
 
@@ -149,8 +150,7 @@ def test_wrong_tid_names_the_accepted_forms(console: Make, text: str) -> None:
 
 
 def test_admin_away_says_what_to_start(capsys: Capture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_range(1)
     assert main(["-a", f"127.0.0.1:{port}", "print", "cluster"]) == 1
     out, err = capsys.readouterr()
     assert out == ""
@@ -279,8 +279,7 @@ def test_errors_are_data_with_json(console: Make, words: list[str], code: str) -
 
 
 def test_admin_away_is_data_with_json(capsys: Capture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_range(1)
     assert main(["--json", "-a", f"127.0.0.1:{port}", "print", "cluster"]) == 1
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "AdminAway"
 
