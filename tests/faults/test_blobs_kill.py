@@ -19,9 +19,9 @@ from ZODB.DB import DB
 from tests.faults.blob_writer import Pause, check, prepare
 from tests.faults.contents import check_folder
 from tests.faults.load import WRITERS, Load
-from tests.faults.operator import DEADLINE_SECONDS
 from tests.faults.states import complete
 from tests.support.cluster import Cluster
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.seeds import seed
 
 ROUNDS = int(os.environ.get("NEO_BLOB_ROUNDS", "4"))
@@ -40,7 +40,7 @@ def cluster() -> Iterator[Cluster]:
 
 def check_fresh(cluster: Cluster, load: Load) -> None:
     """Check all contents with a new client, whose cache is empty."""
-    with closing(DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))) as db:
+    with closing(DB(cluster.storage(wait_timeout=PATIENCE_SECONDS))) as db:
         check(db, load.ledgers)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -22,11 +21,10 @@ from ZODB.POSException import POSError
 from neo.client.errors import UnavailableError
 from neoctl.status import status_reply
 from tests.faults.load import Load, check
-from tests.faults.operator import DEADLINE_SECONDS
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 from tests.support.mariadb import running_server
-from tests.support.raw import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 #: A short ``wait-timeout``, with which a client notices that the cluster is away.
 WAIT_SECONDS = 3.0
@@ -57,7 +55,7 @@ def write(db: DB, value: Any, count: int = 8) -> None:
 
 def read(cluster: Cluster) -> set[Any]:
     """Return the values that a new client reads."""
-    fresh = DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))
+    fresh = DB(cluster.storage(wait_timeout=PATIENCE_SECONDS))
     try:
         root = fresh.open().root()
         return {value["value"] for value in root.values()}
@@ -67,23 +65,20 @@ def read(cluster: Cluster) -> set[Any]:
 
 def in_time(attempt: Callable[[], None]) -> None:
     """Repeat the attempt until it succeeds."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        try:
-            attempt()
-        except POSError:
-            if time.monotonic() > deadline:
-                raise
-        else:
-            return
+
+    def succeeds() -> bool:
+        attempt()
+        return True
+
+    wait_until(succeeds, "it never succeeds", excuses=(POSError,))
 
 
 def wait_logged(cluster: Cluster, name: str, text: str) -> None:
     log = cluster.simple.log(name)
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while text not in log.read_text():
-        assert time.monotonic() < deadline, f"no {text!r} in the log of {name}:\n{log.read_text()}"
-        time.sleep(0.02)
+    wait_until(
+        lambda: text in log.read_text(),
+        lambda: f"no {text!r} in the log of {name}:\n{log.read_text()}",
+    )
 
 
 # -- away ------------------------------------------------------------------------------------------

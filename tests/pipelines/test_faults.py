@@ -23,10 +23,11 @@ from neo.spark.reading import Connection, Query, read_task
 from neo.spark.tables import columns_of
 from tests.pipelines import feed
 from tests.pipelines.conftest import ROOT
-from tests.pipelines.gates import Gate, descendants, wait_for, workers_of_python
+from tests.pipelines.gates import Gate, descendants, workers_of_python
 from tests.pipelines.sample import Sample
 from tests.support.certificates import Authority, NodeFiles
 from tests.support.cluster import Cluster
+from tests.support.patience import wait_until
 from tests.zodb.fleet import NAME, Fleet
 
 OBJECTS = 600
@@ -72,7 +73,7 @@ def empty(cluster: Cluster, nid: int) -> None:
                 nid not in row and set(row.values()) == {CellState.UP_TO_DATE} for row in rows
             )
 
-        wait_for(is_done, f"node {nid} is empty")
+        wait_until(is_done, f"node {nid} is empty")
 
 
 def test_a_task_goes_on_through_writes_a_tweak_and_the_loss_of_a_node(
@@ -154,9 +155,9 @@ def test_a_stream_goes_on_through_commits_and_the_loss_of_a_node(
         for number in range(6):
             tids.append(u64(write(storage, 10, serials)))
             if number == 2:
-                wait_for(lambda: batches, "the stream runs")
+                wait_until(lambda: batches, "the stream runs")
                 cluster.simple.kill("storage1")
-        wait_for(lambda: sum(map(len, batches)) >= OBJECTS * len(tids), "it has read everything")
+        wait_until(lambda: sum(map(len, batches)) >= OBJECTS * len(tids), "it has read everything")
     finally:
         query.stop()
     storage.close()

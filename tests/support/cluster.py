@@ -11,10 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from neo.protocol.errors import ErrorAnswer
 from neo.simple import Cluster as SimpleCluster
+from neoctl.client import AdminAway
 from tests.support import mariadb
 from tests.support.ports import free_range
 
+#: What an admin node says, and what is said without one, while a cluster is not ready.
+AWAY = (AdminAway, ErrorAnswer)
 #: Room for the biggest object that tests store.
 _MARIADB_OPTIONS = ("--max-allowed-packet=1G",)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -22,10 +21,10 @@ from neo.protocol.packets import AskLastTransaction
 from neo.simple import Cluster
 from tests.support.certificates import Authority
 from tests.support.cluster import simple_cluster
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 Capture = pytest.CaptureFixture[str]
 TRANSACTIONS = 30
-SECONDS = 60
 
 
 @pytest.fixture
@@ -88,7 +87,7 @@ def test_killed_copy_goes_on_where_it_was(source: Path, cluster: Cluster, capsys
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         wait_for_transactions(cluster)
         process.send_signal(signal.SIGKILL)
-        assert process.wait(SECONDS) == -signal.SIGKILL, "it was too quick to be killed"
+        assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL, "it was too quick to be killed"
     assert main([str(source), cluster.uri, "--verify"]) == 0
     out = capsys.readouterr().out
     assert "Going on at transaction 0x" in out
@@ -97,12 +96,10 @@ def test_killed_copy_goes_on_where_it_was(source: Path, cluster: Cluster, capsys
 
 def wait_for_transactions(cluster: Cluster) -> None:
     """Wait until the cluster has a transaction."""
-
-    deadline = time.monotonic() + SECONDS
     with cluster.admin() as admin:
-        while admin.ask(AskLastTransaction()).tid == ZERO_TID:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        wait_until(
+            lambda: admin.ask(AskLastTransaction()).tid != ZERO_TID, "nothing is copied", poll=0.005
+        )
 
 
 def test_difference_in_one_record_is_found(source: Path, cluster: Cluster, capsys: Capture) -> None:

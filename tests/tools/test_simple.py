@@ -8,8 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,17 +20,8 @@ from neo.simple.children import Guardian, tail
 from neo.simple.conf import FIRST_PORT, LAST_PORT, ConfError, Shape, create
 from tests.support.certificates import Authority
 from tests.support.cluster import simple_cluster
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.ports import free_range
-
-#: Timeout of all waits, far more than any of them takes.
-SECONDS = 30.0
-
-
-def wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.01)
 
 
 def alive(pid: int) -> bool:
@@ -72,7 +62,7 @@ def test_what_applications_and_operators_are_told(cluster: Cluster, tmp_path: Pa
     command = [sys.executable, "-m", "neoctl", "-f", str(tmp_path / "data" / "neo.conf")]
     for where in (command, [*command[:3], "-a", cluster.admin_address]):
         answer = subprocess.run(
-            [*where, "print", "cluster"], capture_output=True, text=True, timeout=SECONDS
+            [*where, "print", "cluster"], capture_output=True, text=True, timeout=PATIENCE_SECONDS
         )
         assert (answer.returncode, answer.stdout, answer.stderr) == (0, "RUNNING\n", "")
 
@@ -115,7 +105,7 @@ def test_killed_storage_comes_back(cluster: Cluster) -> None:
     assert "storage1" not in cluster.processes
     cluster.check()
     cluster.restart("storage1")
-    cluster.wait_running(SECONDS)
+    cluster.wait_running(PATIENCE_SECONDS)
     assert node_ids(cluster) == ids
 
 
@@ -124,12 +114,12 @@ def test_master_restarted_cleanly_serves_again(cluster: Cluster) -> None:
     cluster.restart("master1")
     assert before.returncode == 0
     assert cluster.processes["master1"].pid != before.pid
-    cluster.wait_running(SECONDS)
+    cluster.wait_running(PATIENCE_SECONDS)
 
 
 def test_process_that_dies_is_reported_with_the_end_of_its_log(cluster: Cluster) -> None:
     os.kill(cluster.processes["storage2"].pid, signal.SIGKILL)
-    wait(lambda: cluster.dead() == ["storage2"], "the death of storage2")
+    wait_until(lambda: cluster.dead() == ["storage2"], "storage2 does not die")
     with pytest.raises(ClusterError) as caught:
         cluster.check()
     text = str(caught.value)
@@ -228,7 +218,7 @@ def test_guardian_ends_what_is_left_and_nothing_else() -> None:
             guardian.tell("+", process.pid)
         guardian.tell("-", kept.pid)
         guardian.close()  # as when this process ends
-        assert left.wait(SECONDS) == -signal.SIGTERM
+        assert left.wait(PATIENCE_SECONDS) == -signal.SIGTERM
         assert kept.poll() is None
     finally:
         for process in (kept, left):
@@ -288,7 +278,7 @@ def test_command_tells_how_to_use_the_cluster_and_stops_all(tmp_path: Path, numb
         out = read_until(process, "Ctrl-C")
         assert len(pids_of(tmp_path)) == 4
         process.send_signal(number)
-        _, err = process.communicate(timeout=SECONDS)
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
         assert (process.returncode, err) == (0, "")
     assert pids_of(tmp_path) == []
     assert "neo://ham@127.0.0.1:" in out
@@ -309,10 +299,10 @@ def test_command_with_tls_tells_what_works_and_ends_when_the_operator_stops_the_
         assert verb == "status"
         for verb, answer in (("status", "No problem."), ("set cluster stopping", "state changed")):
             done = subprocess.run(
-                [*neoctl, *verb.split()], capture_output=True, text=True, timeout=SECONDS
+                [*neoctl, *verb.split()], capture_output=True, text=True, timeout=PATIENCE_SECONDS
             )
             assert (done.returncode, done.stderr) == (0, "") and answer in done.stdout
-        out, err = process.communicate(timeout=SECONDS)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
         assert (process.returncode, err) == (0, "")
         assert out == "neosimple: the cluster was stopped\n"
     assert pids_of(folder) == []
@@ -323,7 +313,7 @@ def test_command_killed_leaves_no_process(tmp_path: Path) -> None:
         read_until(process, "Ctrl-C")
         assert len(pids_of(tmp_path)) == 3
         process.kill()
-        wait(lambda: pids_of(tmp_path) == [], "the end of the processes")
+        wait_until(lambda: pids_of(tmp_path) == [], "processes are left")
 
 
 def test_command_reports_the_dead_and_goes_on(tmp_path: Path) -> None:
@@ -342,13 +332,13 @@ def test_command_reports_the_dead_and_goes_on(tmp_path: Path) -> None:
         assert process.poll() is None
         assert len(pids_of(tmp_path)) == 3
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=SECONDS)
+        process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0
 
 
 def test_command_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
     with start_command(tmp_path, "--replicas", "1") as process:
-        out, err = process.communicate(timeout=SECONDS)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, out) == (1, "")
     assert err.startswith("neosimple: 1 replicas need at least 2 storage nodes")
     assert err.count("\n") == 1

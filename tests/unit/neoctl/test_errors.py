@@ -28,9 +28,10 @@ from neo.protocol.packets import (
 )
 from neoctl.__main__ import main
 from neoctl.verbs import VERBS
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.ports import free_range
 from tests.unit.neoctl.conftest import Console, healthy
-from tests.unit.neoctl.scripted import SECONDS, ScriptedAdmin
+from tests.unit.neoctl.scripted import ScriptedAdmin
 
 Make = Callable[..., Console]
 Capture = pytest.CaptureFixture[str]
@@ -40,12 +41,12 @@ Capture = pytest.CaptureFixture[str]
 def raw_server(*answers: bytes) -> Iterator[str]:
     """A server that sends these bytes to its only visitor, then waits until it leaves."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(SECONDS)
+        listener.settimeout(PATIENCE_SECONDS)
 
         def serve() -> None:
             sock, _ = listener.accept()
             with sock:
-                sock.settimeout(SECONDS)
+                sock.settimeout(PATIENCE_SECONDS)
                 for answer in answers:
                     sock.sendall(answer)
                 while sock.recv(4096):
@@ -54,7 +55,7 @@ def raw_server(*answers: bytes) -> Iterator[str]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
-        thread.join(SECONDS)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
 
 

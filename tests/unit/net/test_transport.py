@@ -21,10 +21,9 @@ from neo.net.transport import SLOW_BYTES, Transport, bound_socket, dial
 from neo.node import backlog
 from neo.protocol.packets import Address
 from tests.support.certificates import Authority
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.ports import free_range
 from tests.support.tls_peer import TlsPeer
-
-PATIENCE_SECONDS = 20
 
 
 class Owner:
