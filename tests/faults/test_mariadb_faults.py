@@ -19,6 +19,7 @@ from ZODB.DB import DB
 from ZODB.POSException import POSError
 
 from neo.client.errors import UnavailableError
+from neo.simple import ClusterError
 from neoctl.status import status_reply
 from tests.faults.load import Load, check
 from tests.faults.writer import prepare
@@ -104,10 +105,15 @@ def test_a_cluster_that_is_started_before_its_server(tmp_path: Path) -> None:
         simple = cluster.simple
         simple.stop()
         cluster.server.stop()
-        with pytest.raises(Exception, match="is not running") as raised:
-            simple.start(timeout=5)
-        assert "not started yet, trying again each second" in str(raised.value)
-        assert "the server is away. Start it" in str(raised.value)
+
+        def waits() -> bool:
+            """Return whether a node had the time to say that it waits."""
+            with pytest.raises(ClusterError, match="is not running") as raised:
+                simple.start(timeout=5)
+            said = ("not started yet, trying again each second", "the server is away. Start it")
+            return all(text in str(raised.value) for text in said)
+
+        wait_until(waits, "no storage node says that it waits for its server")
         cluster.server.start()
         simple.start()
         db = DB(cluster.storage())

@@ -132,7 +132,7 @@ def test_process_that_cannot_start_ends_the_start_and_leaves_nothing(tmp_path: P
     cluster = simple_cluster(tmp_path, storages=2)
     (tmp_path / "storage2.sqlite").write_text("this is no database, but long enough to be one" * 99)
     with pytest.raises(ClusterError, match="storage2"):
-        cluster.start(timeout=5)
+        cluster.start()
     assert cluster.processes == {}
 
 
