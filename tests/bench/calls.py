@@ -70,7 +70,10 @@ class CountedCluster(Cluster):
     """One master and one storage node that count their calls; no admin node is asked anything."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, storages=1, partitions=1)
+        # Not for the nodes, which run this file as a script that finds no other module of the tests.
+        from tests.support.ports import free_range
+
+        super().__init__(folder, storages=1, partitions=1, port_base=free_range(3))
 
     def command(self, node: NodeConf) -> list[str]:
         command = super().command(node)

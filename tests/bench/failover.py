@@ -29,16 +29,15 @@ from ZODB.DB import DB
 from neo.client import Storage
 from neo.client.errors import NEOStorageError
 from neo.protocol.enums import NodeState, NodeType
-from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import nid_namespace
 from neo.protocol.packets import AskNodeList, AskPrimary, SetPrimary
-from neoctl.client import AdminAway
 from tests.faults.machines import MachineCluster
 from tests.faults.network import HUB, Network, isolated
+from tests.support.cluster import AWAY
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 MASTERS, STORAGES = 3, 2
 PORT = 2050
-DEADLINE_SECONDS = 60
 #: Time between a recovery and the next loss of the primary, in which all masters hear that the primary
 #: serves (it asks for a lease each 0.4 s). A master that has not heard it would wait longer.
 QUIET_SECONDS = 1.0
@@ -76,7 +75,7 @@ class Counter:
     """A client that increments a number, and knows which commits were acknowledged."""
 
     def __init__(self, cluster: MachineCluster) -> None:
-        self.db = DB(Storage(cluster.masters, cluster.name, wait_timeout=DEADLINE_SECONDS))
+        self.db = DB(Storage(cluster.masters, cluster.name, wait_timeout=PATIENCE_SECONDS))
         self._connection = self.db.open()
         root: Any = self._connection.root()
         root["n"] = 0
@@ -85,20 +84,18 @@ class Counter:
 
     def add(self) -> None:
         """Add one; repeat until a commit is acknowledged. An interrupted commit may have succeeded."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while True:
-            try:
-                self._connection.sync()
-                root: Any = self._connection.root()
-                assert root["n"] >= self.acknowledged, "an acknowledged commit is lost"
-                root["n"] = number = root["n"] + 1
-                transaction.commit()
-                self.acknowledged = number
-                return
-            except NEOStorageError:
-                transaction.abort()
-                assert time.monotonic() < deadline, "no commit"
-                time.sleep(0.02)
+
+        def committed() -> bool:
+            transaction.abort()
+            self._connection.sync()
+            root: Any = self._connection.root()
+            assert root["n"] >= self.acknowledged, "an acknowledged commit is lost"
+            root["n"] = number = root["n"] + 1
+            transaction.commit()
+            self.acknowledged = number
+            return True
+
+        wait_until(committed, "no commit", excuses=(NEOStorageError,))
 
     def close(self) -> None:
         self._connection.close()
@@ -107,21 +104,16 @@ class Counter:
 
 def settle(cluster: MachineCluster) -> str:
     """Wait until all nodes run and are up to date. Return the name of the primary's process."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        try:
-            with cluster.admin() as admin:
-                primary = admin.ask(AskPrimary()).primary_nid
-            if cluster.together():
-                break
-        except (AdminAway, ErrorAnswer):
-            pass
-        assert time.monotonic() < deadline, "the masters do not come together again"
-        time.sleep(0.05)
-    cluster.wait_running(DEADLINE_SECONDS)
-    while not cluster.complete():
-        assert time.monotonic() < deadline, "some cell is not up to date"
-        time.sleep(0.05)
+
+    def together() -> int | None:
+        with cluster.admin() as admin:
+            primary = admin.ask(AskPrimary()).primary_nid
+        return primary if cluster.together() else None
+
+    primary = wait_until(together, "the masters do not come together again", excuses=AWAY)
+    assert primary is not None
+    cluster.wait_running(PATIENCE_SECONDS)
+    wait_until(cluster.complete, "some cell is not up to date")
     return f"master{primary - M1 + 1}"
 
 
@@ -153,18 +145,17 @@ def bring_back(cluster: MachineCluster, how: str, name: str) -> None:
 def followed(cluster: MachineCluster, lost: int) -> float:
     """Return when the admin node and all storage nodes are connected to another primary than
     ``lost``."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        try:
-            with cluster.admin() as admin:
-                if admin.ask(AskPrimary()).primary_nid != lost:
-                    nodes = admin.ask(AskNodeList(NodeType.STORAGE)).node_list
-                    if all(row[3] is NodeState.RUNNING for row in nodes):
-                        return time.monotonic()
-        except (AdminAway, ErrorAnswer):
-            pass
-        assert time.monotonic() < deadline, "no node follows another primary"
-        time.sleep(0.01)
+
+    def follow() -> float | None:
+        with cluster.admin() as admin:
+            if admin.ask(AskPrimary()).primary_nid == lost:
+                return None
+            nodes = admin.ask(AskNodeList(NodeType.STORAGE)).node_list
+        return time.monotonic() if all(row[3] is NodeState.RUNNING for row in nodes) else None
+
+    when = wait_until(follow, "no node follows another primary", excuses=AWAY, poll=0.01)
+    assert when is not None
+    return when
 
 
 def measure(

@@ -35,6 +35,7 @@ from tests.bench.records import record
 from tests.bench.report import environment
 from tests.bench.workloads import commit, session
 from tests.support.cluster import Cluster
+from tests.support.patience import wait_until
 
 BACKENDS = ("sqlite", "mariadb")
 RECORD = 1024  # bytes of an object that is copied
@@ -299,11 +300,10 @@ def _copied(cluster: Cluster) -> bool:
 
 
 def wait(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + SECONDS_MAX
-    while not condition():
-        if time.monotonic() > end:
-            raise ClientFailed(f"not within {SECONDS_MAX:g} s: {what}")
-        time.sleep(POLL_SECONDS)
+    try:
+        wait_until(condition, what, SECONDS_MAX)
+    except AssertionError as e:
+        raise ClientFailed(str(e)) from None
 
 
 def _replicate(cluster: Cluster) -> Window:

@@ -42,7 +42,8 @@ from tests.bench.sizes import Sizes as FloorSizes
 from tests.bench.workloads import commit, session
 from tests.faults.link import Link
 from tests.faults.network import Machine, Network, isolated
-from tests.support.polling import becomes_true
+from tests.support.cluster import AWAY
+from tests.support.patience import wait_until
 
 STORAGES, PARTITIONS = 2, 12
 PLAIN, UPSTREAM, BACKUP = "plain", "upstream", "backup"
@@ -138,8 +139,10 @@ class SiteCluster(Cluster):
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for a condition that asks the admin node. Raise ClientFailed."""
-        if not becomes_true(condition, SECONDS_MAX):
-            raise ClientFailed(f"not within {SECONDS_MAX:g} s: {what}")
+        try:
+            wait_until(condition, what, SECONDS_MAX, excuses=AWAY)
+        except AssertionError as e:
+            raise ClientFailed(str(e)) from None
 
 
 class Sites:

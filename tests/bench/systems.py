@@ -8,7 +8,6 @@ import contextlib
 import socket
 import subprocess
 import sys
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from ZODB.FileStorage import FileStorage
 
+from tests.support.patience import PATIENCE_SECONDS, Deadline
 from tests.support.ports import free_range
 
 START_SECONDS_MAX = 60.0  # a new MariaDB server needs two on an idle machine
@@ -100,7 +100,7 @@ class ZEOSystem(System):
         if self._server is not None:
             self._server.terminate()
             try:
-                self._server.wait(10)
+                self._server.wait(PATIENCE_SECONDS)
             except subprocess.TimeoutExpired:
                 self._server.kill()
                 self._server.wait()
@@ -136,11 +136,11 @@ class NEOSystem(System):
 
 def _wait_for_port(address: tuple[str, int], server: subprocess.Popen[bytes], log: Path) -> None:
     """Return when `server` accepts connections. Raise SystemFailed with the last lines of its log."""
-    end = time.monotonic() + START_SECONDS_MAX
-    while server.poll() is None and time.monotonic() < end:
+    deadline = Deadline(START_SECONDS_MAX)
+    while server.poll() is None and not deadline.passed():
         with contextlib.suppress(ConnectionRefusedError), socket.create_connection(address, 1):
             return
-        time.sleep(0.02)
+        deadline.pause()
     words = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
     raise SystemFailed(f"the server at {address[0]}:{address[1]} did not start: {words[0]}")
 

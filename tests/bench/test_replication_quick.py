@@ -44,5 +44,5 @@ def test_only_what_began_in_a_window_counts_for_it() -> None:
 
 def test_a_wait_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replication, "SECONDS_MAX", 0.05)
-    with pytest.raises(ClientFailed, match="not within 0.05 s: the moon"):
+    with pytest.raises(ClientFailed, match="the moon"):
         replication.wait(lambda: False, "the moon")

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from neo.transactor.client import Transactor
+from tests.support.patience import wait_until
 from tests.support.slow_network import SlowNetwork
-from tests.support.transactors import Transactors, wait_for
+from tests.support.transactors import Transactors
 
 IDLE_SECONDS = 2.0
 #: Decisions before the measurement, until connections exist and code is warm.
@@ -67,7 +68,7 @@ def measure(peers: int, delay: float, decisions: int, folder: Path) -> Figures:
             client.execute(b"transaction %d" % n, 60)
             times.append(time.perf_counter() - at)
         took = time.monotonic() - begun
-        wait_for(
+        wait_until(
             lambda: all(
                 d.info("tlog tid") == str(client.tid - 1) for d in cluster.daemons.values()
             ),

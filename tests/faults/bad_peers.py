@@ -17,7 +17,8 @@ from neo.protocol.packets import (
     RequestIdentification,
 )
 from tests.support.cluster import Cluster
-from tests.support.raw import RawPeer, wait_for
+from tests.support.patience import wait_until
+from tests.support.raw import RawPeer
 
 NAME = "lab"
 ROLES = ("master", "storage", "admin")
@@ -98,7 +99,7 @@ class Patient:
             return text in self._text(name)[begin:]
 
         try:
-            wait_for(there, f"{text!r} in the log of {name}")
+            wait_until(there, f"{text!r} in the log of {name}")
         except AssertionError as e:
             raise AssertionError(f"{e}:\n{self._text(name)[self._read.get(name, 0) :]}") from None
 

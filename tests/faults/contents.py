@@ -14,9 +14,8 @@ from ZODB.blob import Blob
 from ZODB.DB import DB
 
 from neo.protocol.blobs import Content, content_hash
-from tests.faults.operator import DEADLINE_SECONDS
-from tests.faults.states import wait
 from tests.support.cluster import Cluster
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 MIB = 1 << 20
 _NUMBER_BYTES = 8
@@ -81,7 +80,7 @@ def check_readable(db: DB, contents: Mapping[str, Made]) -> None:
 
 def check_fresh(cluster: Cluster, contents: Mapping[str, Made], **options: Any) -> None:
     """Read all of the blobs with a new client, whose cache is empty."""
-    with closing(DB(cluster.storage(wait_timeout=DEADLINE_SECONDS, **options))) as db:
+    with closing(DB(cluster.storage(wait_timeout=PATIENCE_SECONDS, **options))) as db:
         check_readable(db, contents)
 
 
@@ -148,7 +147,7 @@ def check_folder(cluster: Cluster, name: str) -> int:
             return f"{name} has {len(present - wanted)} files without rows"
         return f"{name} has parts: {list(left)}" if (left := parts(cluster, name)) else None
 
-    wait(lambda: problem() is None, f"orphans stay on {name}")
+    wait_until(lambda: problem() is None, f"orphans stay on {name}")
     for content in rows(cluster, name):
         computed, size = content_hash(), 0
         try:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from ZODB.DB import DB
 
-from tests.faults.operator import DEADLINE_SECONDS
 from tests.faults.writer import Ledger, values
 from tests.support.cluster import Cluster
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 WRITERS = 2
 
@@ -58,11 +57,13 @@ class Load:
             assert process.poll() is None, f"writer {writer} ended:\n{log.read_text()[-3000:]}"
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not condition():
+        """Wait for a condition, while all writers run."""
+
+        def checked() -> bool:
             self.check_alive()
-            assert time.monotonic() < deadline, f"{what}\n{self.logs()}"
-            time.sleep(0.002)
+            return condition()
+
+        wait_until(checked, lambda: f"{what}\n{self.logs()}", poll=0.002)
 
     def logged(self, name: str, text: str) -> None:
         """Wait until the log of a node has the text."""
@@ -88,7 +89,7 @@ class Load:
 def check(cluster: Cluster, load: Load) -> None:
     """Check that a new client sees complete transactions, and all acknowledged ones."""
     acknowledged = [ledger.acknowledged for ledger in load.ledgers]
-    db = DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))
+    db = DB(cluster.storage(wait_timeout=PATIENCE_SECONDS))
     try:
         connection = db.open()
         seen = [values(connection, writer) for writer in range(WRITERS)]

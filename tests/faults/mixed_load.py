@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.faults.mixed import Journals
+from tests.support.patience import wait_until
 
 #: Time within which a cluster recovers after the end of all faults. It includes the time until a lost
 #: connection is noticed, and allows for a busy machine.
 HEAL_SECONDS = 150.0
 STOP_SECONDS = 60.0
-POLL_SECONDS = 0.02
 
 
 class Load:
@@ -51,11 +50,13 @@ class Load:
             assert code is None, f"client {client} ended ({code}):\n{self._tail(client)}"
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + HEAL_SECONDS
-        while not condition():
+        """Wait for a condition, while all clients run."""
+
+        def checked() -> bool:
             self.check_alive()
-            assert time.monotonic() < deadline, f"after {HEAL_SECONDS} s: {what}\n{self.logs()}"
-            time.sleep(POLL_SECONDS)
+            return condition()
+
+        wait_until(checked, lambda: f"{what}\n{self.logs()}", HEAL_SECONDS)
 
     def wait_progress(self) -> None:
         """Wait until every client has committed a transaction that began later than now."""

@@ -13,8 +13,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Sequence
+
+from tests.support.patience import wait_until
 
 HUB = "10.77.0.1"
 #: The hardware address of a station that does not exist: packets to it are lost.
@@ -22,7 +23,6 @@ _NOBODY = "02:00:00:00:00:01"
 #: Debian installs it into a folder that is not in every PATH.
 IP = shutil.which("ip", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") or "ip"
 #: A namespace is created within milliseconds.
-_DEADLINE_SECONDS = 30
 
 
 class NetworkError(Exception):
@@ -70,11 +70,8 @@ class Machine:
 
     def _wait(self) -> None:
         ours = os.readlink("/proc/self/ns/net")
-        deadline = time.monotonic() + _DEADLINE_SECONDS
-        while os.readlink(f"/proc/{self._sleeper.pid}/ns/net") == ours:
-            if time.monotonic() > deadline:
-                raise NetworkError("a network namespace does not come")
-            time.sleep(0.001)
+        there = f"/proc/{self._sleeper.pid}/ns/net"
+        wait_until(lambda: os.readlink(there) != ours, "a network namespace does not come", poll=0.001)
 
     def unplug(self) -> None:
         """Cut the machine off from all others, in both directions."""

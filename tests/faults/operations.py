@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.faults.operator import DEADLINE_SECONDS, neoctl, wait_for
+from tests.faults.operator import neoctl, wait_for
 from tests.support.cluster import Cluster
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @contextmanager
@@ -20,7 +21,7 @@ def begun(cluster: Cluster, *words: str) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         yield process
-        process.wait(DEADLINE_SECONDS)
+        process.wait(PATIENCE_SECONDS)
     except subprocess.TimeoutExpired:
         found = [neoctl(admin, "print", *what) for what in (("operations",), ("node",), ("pt",))]
         raise AssertionError(f"{' '.join(words)} goes on: {found}") from None

@@ -6,14 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-#: Long enough for a machine that runs other tests, too.
-DEADLINE_SECONDS = 90
-LOOK_SECONDS = 0.1
+from tests.support.patience import wait_until
 
 
 def neoctl(admin: str, *words: str) -> Any:
@@ -30,25 +27,18 @@ def neoctl(admin: str, *words: str) -> Any:
 def findings(admin: str, *which: str) -> Counter[str]:
     """Run ``neoctl check`` to its end. Return the number of partitions with each finding."""
     neoctl(admin, "check", *which)
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
+
+    def over() -> tuple[Counter[str], Any] | None:
         rows = neoctl(admin, "print", "check")["partitions"]
         found = Counter(row["finding"] for row in rows)
-        if not found["running"]:
-            print(rows)
-            return found
-        assert time.monotonic() < deadline, f"the check does not end: {rows}"
-        time.sleep(LOOK_SECONDS)
+        return None if found["running"] else (found, rows)
+
+    found, rows = wait_until(over, "the check does not end")
+    print(rows)
+    return found
 
 
 def wait_for(condition: Callable[[], Any], what: Callable[[], str]) -> Any:
-    """Wait until there is an answer that is true, and return it. ``what`` says what is missing."""
-    deadline, failed = time.monotonic() + DEADLINE_SECONDS, ""
-    while True:
-        try:
-            if found := condition():
-                return found
-        except AssertionError as e:  # no master at this moment
-            failed = f": {e}"
-        assert time.monotonic() < deadline, f"{what()}{failed}"
-        time.sleep(LOOK_SECONDS)  # between two questions to the processes, which nothing else tells of
+    """Wait until there is an answer that is true, and return it. ``what`` says what is missing. Without
+    a master at this moment, :func:`neoctl` fails, and is asked again."""
+    return wait_until(condition, what, excuses=(AssertionError,))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from ZODB.DB import DB
 
 from neo.protocol.enums import ClusterState, NodeState, NodeType
-from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import (
     A,
     AnswerClusterState,
@@ -20,12 +18,8 @@ from neo.protocol.packets import (
     Request,
     SetClusterState,
 )
-from neoctl.client import AdminAway
-from tests.support.cluster import Cluster
-
-POLL_SECONDS = 0.05
-#: A loaded machine may be slow.
-DEADLINE_SECONDS = 60.0
+from tests.support.cluster import AWAY, Cluster
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 
 class Site:
@@ -43,17 +37,13 @@ class Site:
         return DB(self.cluster.storage(**self.tls))
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for a condition. An admin node that is not ready yet is asked again."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while True:
+        """Wait for a condition, while all processes run."""
+
+        def checked() -> bool:
             self.cluster.simple.check()
-            try:
-                if condition():
-                    return
-            except (AdminAway, ErrorAnswer):
-                pass  # the master or the admin node does not answer yet
-            assert time.monotonic() < deadline, what
-            time.sleep(POLL_SECONDS)
+            return condition()
+
+        wait_until(checked, what, excuses=AWAY)
 
     def state(self) -> ClusterState | None:
         answer = self.ask(AskClusterState())
@@ -91,10 +81,9 @@ class Site:
 
     def stop(self) -> None:
         self.ask(SetClusterState(ClusterState.STOPPING))
-        deadline = time.monotonic() + DEADLINE_SECONDS
         for name, process in self.cluster.simple.processes.items():
             if name != "admin":
-                process.wait(deadline - time.monotonic())
+                process.wait(PATIENCE_SECONDS)
         self.cluster.simple.stop()
 
 

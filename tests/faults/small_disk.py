@@ -20,11 +20,10 @@ from ZODB.POSException import POSError
 from neo.simple import ClusterError
 from tests.faults.contents import Made, check_folder, check_fresh, parts, put
 from tests.faults.load import Load, check
-from tests.faults.operator import DEADLINE_SECONDS
-from tests.faults.states import wait
 from tests.faults.writer import OBJECTS, prepare, values
 from tests.support.cluster import Cluster
 from tests.support.mariadb import Server
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 #: Free space beside the databases of a new cluster; the writers need some seconds to fill it.
 FREE_BYTES = 3 << 20
@@ -127,7 +126,7 @@ def readonly(folder: Path) -> None:
         subprocess.run(["mount", "-o", "remount,bind,rw", folder], check=True)
         cluster.simple.restart("storage1")
         cluster.simple.wait_running()
-        db = DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))
+        db = DB(cluster.storage(wait_timeout=PATIENCE_SECONDS))
         assert values(db.open(), 0) == [0] * OBJECTS
         db.close()
 
@@ -149,7 +148,7 @@ def full_blobs(folder: Path) -> None:
                     assert re.search(r"no space|disk is full", str(e), re.IGNORECASE), e
                 else:
                     raise AssertionError("it was stored on a disk where it does not fit")
-                wait(lambda: not parts(cluster, "storage1"), "the part stays")
+                wait_until(lambda: not parts(cluster, "storage1"), "the part stays")
                 assert disk_usage(folder).used <= before + FREE_BYTES
                 small[f"after {number}"] = Made(f"after {number}", 10_000)
                 put(db, {f"after {number}": small[f"after {number}"]})

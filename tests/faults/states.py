@@ -6,23 +6,15 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import A, AskPartitionList, Request, SetClusterState
 from neoctl.client import AdminAway
-from tests.faults.operator import DEADLINE_SECONDS, LOOK_SECONDS, neoctl
+from tests.faults.operator import neoctl
 from tests.support.cluster import Cluster
-
-
-def wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(LOOK_SECONDS)
+from tests.support.patience import PATIENCE_SECONDS
 
 
 def ask(cluster: Cluster, message: Request[A]) -> A:
@@ -48,10 +40,9 @@ def complete(cluster: Cluster, copies: int) -> bool:
 def stop(cluster: Cluster) -> None:
     """Stop the cluster as the operator does: transactions in progress end first, on all nodes alike."""
     ask(cluster, SetClusterState(ClusterState.STOPPING))
-    deadline = time.monotonic() + DEADLINE_SECONDS
     for name, process in cluster.simple.processes.items():
         if name != "admin":
-            process.wait(deadline - time.monotonic())
+            process.wait(PATIENCE_SECONDS)
     cluster.simple.stop()
 
 

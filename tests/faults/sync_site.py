@@ -22,14 +22,15 @@ from neo.protocol.packets import (
 from neo.simple.conf import NodeConf
 from tests.faults.machines import MachineCluster
 from tests.faults.network import Machine, Network
-from tests.support.polling import becomes_true
+from tests.support.cluster import AWAY
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 #: The sites differ in their replicas. They need the same number of partitions.
 REPLICAS = {"east": 0, "west": 1}
 STORAGES, PARTITIONS = 2, 6
 #: The least that is allowed, in seconds.
 SYNC_TIMEOUT = 2
-WAIT_SECONDS = 90.0
+WAIT_SECONDS = PATIENCE_SECONDS
 _END = re.compile(r"backup mode ends at transaction ([0-9a-f]{16})")
 
 
@@ -98,7 +99,7 @@ class Site(MachineCluster):
             self.check()
             return condition()
 
-        assert becomes_true(checked, seconds), f"{self.name}: {what}"
+        wait_until(checked, f"{self.name}: {what}", seconds, excuses=AWAY)
 
     def destroy(self) -> float:
         """Kill all processes at once. Return the time."""

@@ -17,7 +17,7 @@ from neo.storage.backend.factory import make_backend
 from neo.storage.backend.mariadb.link import parse
 from tests.faults.bad_peers import NAME, Patient
 from tests.support.mariadb import Server, mariadb_server  # noqa: F401
-from tests.support.raw import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 NOBODY = 65534
 

@@ -26,7 +26,7 @@ from neo.protocol.packets import (
     SendPartitionTable,
 )
 from tests.faults.bad_peers import NAME
-from tests.support.raw import PATIENCE_SECONDS, wait_for
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 ACCEPT = AcceptIdentification(NodeType.MASTER, -0x0FFFFFFF, 1)
 
@@ -85,7 +85,7 @@ class Node:
 
     def logged(self, text: str) -> None:
         try:
-            wait_for(lambda: text in self._text(), repr(text))
+            wait_until(lambda: text in self._text(), repr(text))
         except AssertionError as e:
             raise AssertionError(f"{e}:\n{self._text()}") from None
 

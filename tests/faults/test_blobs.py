@@ -17,9 +17,9 @@ from ZODB.DB import DB
 
 from tests.faults.blob_client import SHARED_BYTES, shared
 from tests.faults.contents import MIB, Made, check_fresh, check_readable, path, put
-from tests.faults.states import wait
 from tests.support.cluster import Cluster
 from tests.support.memory import Process
+from tests.support.patience import wait_until
 
 LARGE_BYTES = int(os.environ.get("NEO_BLOB_MB", "200")) * MIB
 #: What each process may need more than when it is idle, for a content of any size.
@@ -96,7 +96,7 @@ def test_what_is_damaged_on_one_replica_is_read_from_the_other(cluster: Cluster)
         check_fresh(cluster, contents)
     log = cluster.simple.log("storage1")
     bad = [made.content().checksum.hex() for made in contents.values()]
-    wait(lambda: all(text in log.read_text() for text in bad), "storage1 does not say what is bad")
+    wait_until(lambda: all(text in log.read_text() for text in bad), "storage1 does not say what is bad")
     cluster.simple.check()
 
 

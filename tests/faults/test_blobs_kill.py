@@ -19,12 +19,12 @@ from ZODB.DB import DB
 from tests.faults.blob_writer import Pause, check, prepare
 from tests.faults.contents import check_folder
 from tests.faults.load import WRITERS, Load
-from tests.faults.operator import DEADLINE_SECONDS
 from tests.faults.states import complete
 from tests.support.cluster import Cluster
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.seeds import seed
 
 ROUNDS = int(os.environ.get("NEO_BLOB_ROUNDS", "4"))
-SEED = os.environ.get("NEO_BLOB_SEED")
 STORAGES = ("storage1", "storage2")
 #: A transaction of a writer takes less than this, on a quiet machine.
 UPLOAD_SECONDS = 0.2
@@ -40,7 +40,7 @@ def cluster() -> Iterator[Cluster]:
 
 def check_fresh(cluster: Cluster, load: Load) -> None:
     """Check all contents with a new client, whose cache is empty."""
-    with closing(DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))) as db:
+    with closing(DB(cluster.storage(wait_timeout=PATIENCE_SECONDS))) as db:
         check(db, load.ledgers)
 
 
@@ -84,9 +84,7 @@ def victims(choices: random.Random) -> Iterator[Victim]:
 
 @pytest.mark.timeout(3600)
 def test_kill_any_process_during_uploads(cluster: Cluster, tmp_path: Path) -> None:
-    seed = int(SEED) if SEED else random.SystemRandom().randrange(2**32)
-    print(f"NEO_BLOB_SEED={seed} NEO_BLOB_ROUNDS={ROUNDS}")
-    choices = random.Random(seed)
+    choices = random.Random(seed("BLOB"))
     with closing(DB(cluster.storage())) as db:
         prepare(db, WRITERS)
     load, pause = Load(cluster, tmp_path, "tests.faults.blob_writer"), Pause(tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -16,10 +15,10 @@ from neo.protocol.enums import ClusterState
 from neo.protocol.packets import SetNumReplicas, TweakPartitionTable
 from neo.simple.cluster import ClusterError
 from tests.faults.contents import MIB, Made, check_folder, check_fresh, files, folder, parts, put
-from tests.faults.operator import DEADLINE_SECONDS
 from tests.faults.sites import Site, follows
-from tests.faults.states import ask, complete, table, wait
+from tests.faults.states import ask, complete, table
 from tests.support.cluster import Cluster
+from tests.support.patience import wait_until
 
 LARGE = {f"large {number}": Made(f"large {number}", 48 * MIB) for number in range(3)}
 SMALL = {f"small {number}": Made(f"small {number}", 10_000 * number + 1) for number in range(20)}
@@ -37,7 +36,7 @@ def only_on(cluster: Cluster, nid: int, other: int) -> None:
     """Move all cells to one node."""
     ask(cluster, SetNumReplicas(0))
     ask(cluster, TweakPartitionTable(False, [other]))
-    wait(
+    wait_until(
         lambda: complete(cluster, 1) and all(list(row) == [nid] for row in table(cluster)),
         f"node {other} is not emptied",
     )
@@ -52,12 +51,14 @@ def names(cluster: Cluster) -> dict[int, str]:
 
 def half_fetched(cluster: Cluster, name: str) -> tuple[str, os.stat_result]:
     """Wait until a node has fetched a part of a large content."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        for part, stat in parts(cluster, name).items():
-            if stat.st_size >= INTERRUPTED_BYTES:
-                return part, stat
-        assert time.monotonic() < deadline, f"{name} does not fetch"
+
+    def large() -> tuple[str, os.stat_result] | None:
+        found = parts(cluster, name).items()
+        return next(((part, s) for part, s in found if s.st_size >= INTERRUPTED_BYTES), None)
+
+    part = wait_until(large, f"{name} does not fetch", poll=0.0)
+    assert part is not None
+    return part
 
 
 def written(cluster: Cluster, name: str) -> int:
@@ -84,7 +85,7 @@ def test_cells_with_blobs_move_to_another_node_which_is_killed_meanwhile(cluster
     at_kill = parts(cluster, name_of[new]).get(part)
     assert at_kill is not None, "it was too fast: the content was complete"
     cluster.simple.restart(name_of[new])
-    wait(lambda: complete(cluster, 2), "the cells are not copied")
+    wait_until(lambda: complete(cluster, 2), "the cells are not copied")
     total = sum(made.size for made in contents.values())
     assert written(cluster, name_of[new]) < total - INTERRUPTED_BYTES // 2, "it began anew"
     assert check_folder(cluster, name_of[new]) == len(contents)
@@ -93,7 +94,7 @@ def test_cells_with_blobs_move_to_another_node_which_is_killed_meanwhile(cluster
     cluster.simple.kill(name_of[old])
     check_fresh(cluster, contents)
     cluster.simple.restart(name_of[old])
-    wait(lambda: not files(cluster, name_of[old]), "the contents of dropped cells stay")
+    wait_until(lambda: not files(cluster, name_of[old]), "the contents of dropped cells stay")
     assert check_folder(cluster, name_of[old]) == 0
 
 
@@ -137,7 +138,7 @@ def test_an_empty_folder_is_refused_unless_contents_shall_be_fetched(cluster: Cl
     with suppress(ClusterError):  # the node may have ended before the test sees it listen
         simple.restart("storage1")
     process = simple.processes["storage1"]
-    wait(lambda: process.poll() == 1, "it starts without its contents")
+    wait_until(lambda: process.poll() == 1, "it starts without its contents")
     said = simple.log("storage1").read_text()
     assert str(here) in said and "fetch_blobs" in said.replace("-", "_"), said[-2000:]
     simple.kill("storage1")
@@ -146,8 +147,8 @@ def test_an_empty_folder_is_refused_unless_contents_shall_be_fetched(cluster: Cl
     conf = simple.conf.path
     conf.write_text(conf.read_text().replace("[storage1]", "[storage1]\nfetch_blobs = true"))
     simple.restart("storage1")
-    wait(lambda: complete(cluster, 2), "it does not come back")
-    wait(lambda: len(files(cluster, "storage1")) == len(SMALL), "it is not filled")
+    wait_until(lambda: complete(cluster, 2), "it does not come back")
+    wait_until(lambda: len(files(cluster, "storage1")) == len(SMALL), "it is not filled")
     assert check_folder(cluster, "storage1") == len(SMALL)
     simple.kill("storage2")
     check_fresh(cluster, SMALL)

@@ -18,11 +18,12 @@ from ZODB.DB import DB
 from neo.protocol.packets import TAIL_LENGTH
 from tests.faults.damage import LOSSES
 from tests.faults.load import WRITERS, Load, check
-from tests.faults.operator import DEADLINE_SECONDS, findings, neoctl
+from tests.faults.operator import findings, neoctl
 from tests.faults.rows import check_equal
-from tests.faults.states import complete, stop, wait
+from tests.faults.states import complete, stop
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.ports import free_range
 
 PARTITIONS, OBJECTS = 4, 40
@@ -67,7 +68,7 @@ def _away(cluster: Cluster, name: str, copies: int) -> Iterator[None]:
     assert cluster.simple.terminate(name) == 0
     yield
     cluster.simple.restart(name)
-    wait(lambda: complete(cluster, copies), f"{name} does not come back")
+    wait_until(lambda: complete(cluster, copies), f"{name} does not come back")
 
 
 @pytest.mark.parametrize("cluster", [3], indirect=True)
@@ -86,7 +87,7 @@ def test_a_cell_that_lost_rows_is_found_and_repaired_while_clients_write(
         assert findings(admin) == {"corrupted": 1, "equal": PARTITIONS - 1}
         load.wait_commits(1)
         neoctl(admin, "repair")
-        wait(lambda: complete(cluster, 3), "the cell is not repaired")
+        wait_until(lambda: complete(cluster, 3), "the cell is not repaired")
         assert findings(admin) == {"equal": PARTITIONS}
         load.wait_commits(1)
         check(cluster, load)
@@ -123,10 +124,10 @@ def test_a_copied_disk_becomes_a_node_that_gets_what_it_lacks(
     assert "start it without --new-nid" in log.read_text()
     with subprocess.Popen(command, cwd=cluster.simple.folder) as node:
         try:
-            wait(lambda: complete(cluster, 3), "the clone does not get what it lacks")
+            wait_until(lambda: complete(cluster, 3), "the clone does not get what it lacks")
             assert findings(cluster.simple.admin_address) == {"equal": PARTITIONS}
             stop(cluster)
-            assert node.wait(DEADLINE_SECONDS) == 0
+            assert node.wait(PATIENCE_SECONDS) == 0
         finally:
             node.kill()
     for section in parser.sections():

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import os
-import random
 from datetime import datetime
 from pathlib import Path
 
@@ -16,18 +15,16 @@ import pytest
 from tests.faults.cuts import MACHINES, MASTERS, all_cuts, command, split
 from tests.faults.reigns import Reign, check_alone, check_commits, check_heard, epochs_of
 from tests.faults.script import passes
+from tests.support.seeds import seed
 
 COUNT = int(os.environ.get("NEO_CUTS", "4"))
-SEED = os.environ.get("NEO_CUTS_SEED")
 #: A cut takes 15 s, and more if the cluster recovers slowly.
 LIMIT_SECONDS = 60 * COUNT + 200
 
 
 @pytest.mark.timeout(LIMIT_SECONDS + 60)
 def test_two_masters_never_serve_at_once_and_a_majority_does_whatever_is_cut(tmp_path: Path) -> None:
-    seed = int(SEED) if SEED else random.SystemRandom().randrange(2**32)
-    print(f"NEO_CUTS_SEED={seed} NEO_CUTS={COUNT}")
-    said = passes(command(tmp_path, seed, COUNT), LIMIT_SECONDS)
+    said = passes(command(tmp_path, seed("CUTS"), COUNT), LIMIT_SECONDS)
     assert "never two at once" in said
 
 

@@ -10,11 +10,12 @@ from ZODB.DB import DB
 
 from neo.protocol.enums import ClusterState, NodeState
 from neo.protocol.ids import u64
-from tests.faults.operator import DEADLINE_SECONDS, neoctl
+from tests.faults.operator import neoctl
 from tests.faults.rows import check_equal
-from tests.faults.states import complete, nid_of, node_state, reason, status, stop, wait
+from tests.faults.states import complete, nid_of, node_state, reason, status, stop
 from tests.faults.value import commit, read
 from tests.support.cluster import Cluster
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 PARTITIONS = 4
 
@@ -27,7 +28,7 @@ def cluster() -> Iterator[Cluster]:
 
 def recovering_without(cluster: Cluster, nid: str) -> None:
     """Wait until the cluster says that it waits for this node."""
-    wait(
+    wait_until(
         lambda: f"{nid} must be connected first" in reason(cluster), "it does not say what it lacks"
     )
     found = status(cluster)
@@ -45,14 +46,14 @@ def test_a_node_that_was_left_out_becomes_equal_when_it_is_back(
     other commits were made meanwhile."""
     simple = cluster.simple
     first, second = nid_of(cluster, "storage1"), nid_of(cluster, "storage2")
-    with closing(DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))) as db:
+    with closing(DB(cluster.storage(wait_timeout=PATIENCE_SECONDS))) as db:
         filled: set[int] = set()
         while len(filled) < PARTITIONS:
             commit(db, 5)
             filled.add(u64(db.lastTransaction()) % PARTITIONS)
         if given_up:
             simple.kill("storage1")
-            wait(
+            wait_until(
                 lambda: node_state(cluster, first) == NodeState.DOWN.name,
                 "the master does not notice the loss",
             )
@@ -70,11 +71,11 @@ def test_a_node_that_was_left_out_becomes_equal_when_it_is_back(
         if goes_on:
             commit(db, 6)
         simple.restart("storage2")
-        wait(lambda: complete(cluster, 2), "it does not catch up")
+        wait_until(lambda: complete(cluster, 2), "it does not catch up")
         commit(db, 7)
         simple.kill("storage1")
         assert read(db) == 7
         simple.restart("storage1")
-        wait(lambda: complete(cluster, 2), "the other one does not catch up")
+        wait_until(lambda: complete(cluster, 2), "the other one does not catch up")
     stop(cluster)
     check_equal(simple.conf.path, PARTITIONS, 2)

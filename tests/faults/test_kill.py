@@ -16,13 +16,13 @@ import pytest
 from tests.faults.load import WRITERS, Load, check
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
+from tests.support.seeds import seed
 
 ROUNDS = os.environ.get("NEO_KILL_ROUNDS")
 #: A round on MariaDB takes longer, above all when the server is killed.
 DEFAULT_ROUNDS = {"sqlite": 40, "mariadb": 20}
 #: Time within which a process that comes back has usually joined again.
 JOIN_SECONDS = 0.5
-SEED = os.environ.get("NEO_KILL_SEED")
 #: The process that has the databases of all storage nodes.
 SERVER = "MariaDB"
 
@@ -83,9 +83,7 @@ def strike(cluster: Cluster, load: Load, victims: list[Victim], choices: random.
 @pytest.mark.timeout(3600)
 def test_kill_any_process_at_any_moment(cluster: Cluster, backend: str, tmp_path: Path) -> None:
     rounds = int(ROUNDS) if ROUNDS else DEFAULT_ROUNDS[backend]
-    seed = int(SEED) if SEED else random.SystemRandom().randrange(2**32)
-    print(f"NEO_KILL_SEED={seed} NEO_KILL_ROUNDS={rounds}")
-    choices = random.Random(seed)
+    choices = random.Random(seed("KILL"))
     storage = cluster.storage()
     prepare(storage, WRITERS)
     load = Load(cluster, tmp_path)

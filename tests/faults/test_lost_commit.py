@@ -14,10 +14,10 @@ from ZODB.DB import DB
 from neo.protocol.enums import ClusterState, NodeState
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import SetClusterState
-from tests.faults.operator import DEADLINE_SECONDS
-from tests.faults.states import complete, nid_of, node_state, reason, status, wait
+from tests.faults.states import complete, nid_of, node_state, reason, status
 from tests.faults.value import commit, read
 from tests.support.cluster import Cluster
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 
 @pytest.fixture(params=["sqlite", "mariadb"])
@@ -32,21 +32,21 @@ def test_an_acknowledged_commit_survives_the_loss_of_one_copy_after_the_other(
 ) -> None:
     simple = cluster.simple
     first, second = nid_of(cluster, "storage1"), nid_of(cluster, "storage2")
-    db = DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))
+    db = DB(cluster.storage(wait_timeout=PATIENCE_SECONDS))
     try:
         commit(db, 1)
         simple.kill("storage1")
-        wait(lambda: node_state(cluster, first) == NodeState.DOWN.name, "the loss is not noticed")
+        wait_until(lambda: node_state(cluster, first) == NodeState.DOWN.name, "the loss is not noticed")
         commit(db, 2)
         simple.kill("storage2")
-        wait(lambda: node_state(cluster, second) == NodeState.DOWN.name, "the loss is not noticed")
+        wait_until(lambda: node_state(cluster, second) == NodeState.DOWN.name, "the loss is not noticed")
         if master_too:
             simple.kill("master1")
             simple.restart("master1")
         simple.restart("storage1")
-        wait(lambda: node_state(cluster, first) == NodeState.PENDING.name, "the first is not back")
+        wait_until(lambda: node_state(cluster, first) == NodeState.PENDING.name, "the first is not back")
         expected = "must be connected first" if master_too else "commits would be lost; start"
-        wait(lambda: expected in reason(cluster), "the log does not say what is waited for")
+        wait_until(lambda: expected in reason(cluster), "the log does not say what is waited for")
         assert second in reason(cluster)
         found = status(cluster)
         assert found["state"] == ClusterState.RECOVERING.name
@@ -60,7 +60,7 @@ def test_an_acknowledged_commit_survives_the_loss_of_one_copy_after_the_other(
         simple.restart("storage2")
         simple.wait_running()
         assert read(db) == 2
-        wait(lambda: complete(cluster, 2), "the first does not catch up")
+        wait_until(lambda: complete(cluster, 2), "the first does not catch up")
         simple.kill("storage2")
         assert read(db) == 2
         commit(db, 3)

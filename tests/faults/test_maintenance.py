@@ -12,8 +12,9 @@ from ZODB.DB import DB
 
 from tests.faults.operator import neoctl
 from tests.faults.rows import check_equal
-from tests.faults.states import complete, stop, wait
+from tests.faults.states import complete, stop
 from tests.support.cluster import Cluster
+from tests.support.patience import wait_until
 
 PARTITIONS, TRANSACTIONS = 4, 20
 ORPHAN = "INSERT INTO data VALUES (1234567, '01234567890123456789', 0, 'nobody wants me')"
@@ -74,14 +75,14 @@ def test_orphans_are_counted_then_deleted_and_moved_logs_are_opened_anew(
     assert simple.terminate("storage1") == 0
     cluster.query("storage1", ORPHAN)
     simple.restart("storage1")
-    wait(lambda: complete(cluster, 2), "storage1 does not come back")
+    wait_until(lambda: complete(cluster, 2), "storage1 does not come back")
 
     def orphans() -> int:
         return len(cluster.query("storage1", "SELECT 1 FROM data WHERE id=1234567"))
 
     def says(name: str, text: str) -> None:
         log = simple.log(name)
-        wait(lambda: log.exists() and text in log.read_text(), f"{name} does not say {text!r}")
+        wait_until(lambda: log.exists() and text in log.read_text(), f"{name} does not say {text!r}")
 
     others = cluster.query("storage1", "SELECT COUNT(*) FROM data")[0][0] - 1
     neoctl(simple.admin_address, "prune_orphan", "1", "all")
@@ -93,7 +94,7 @@ def test_orphans_are_counted_then_deleted_and_moved_logs_are_opened_anew(
         simple.log(name).rename(tmp_path / name)
     neoctl(simple.admin_address, "flush_log")
     for name in simple.processes:
-        wait(simple.log(name).exists, f"{name} does not open its log")
+        wait_until(simple.log(name).exists, f"{name} does not open its log")
 
     neoctl(simple.admin_address, "prune_orphan", "0", "all")
     says("storage1", "repair: 1 orphan records (15 bytes) deleted")

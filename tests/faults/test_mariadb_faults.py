@@ -5,13 +5,12 @@ The cluster logs the reason, loses nothing, and goes on by itself.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -20,13 +19,13 @@ from ZODB.DB import DB
 from ZODB.POSException import POSError
 
 from neo.client.errors import UnavailableError
+from neo.simple import ClusterError
 from neoctl.status import status_reply
 from tests.faults.load import Load, check
-from tests.faults.operator import DEADLINE_SECONDS
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 from tests.support.mariadb import running_server
-from tests.support.raw import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 #: A short ``wait-timeout``, with which a client notices that the cluster is away.
 WAIT_SECONDS = 3.0
@@ -57,7 +56,7 @@ def write(db: DB, value: Any, count: int = 8) -> None:
 
 def read(cluster: Cluster) -> set[Any]:
     """Return the values that a new client reads."""
-    fresh = DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))
+    fresh = DB(cluster.storage(wait_timeout=PATIENCE_SECONDS))
     try:
         root = fresh.open().root()
         return {value["value"] for value in root.values()}
@@ -67,23 +66,20 @@ def read(cluster: Cluster) -> set[Any]:
 
 def in_time(attempt: Callable[[], None]) -> None:
     """Repeat the attempt until it succeeds."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        try:
-            attempt()
-        except POSError:
-            if time.monotonic() > deadline:
-                raise
-        else:
-            return
+
+    def succeeds() -> bool:
+        attempt()
+        return True
+
+    wait_until(succeeds, "it never succeeds", excuses=(POSError,))
 
 
 def wait_logged(cluster: Cluster, name: str, text: str) -> None:
     log = cluster.simple.log(name)
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while text not in log.read_text():
-        assert time.monotonic() < deadline, f"no {text!r} in the log of {name}:\n{log.read_text()}"
-        time.sleep(0.02)
+    wait_until(
+        lambda: text in log.read_text(),
+        lambda: f"no {text!r} in the log of {name}:\n{log.read_text()}",
+    )
 
 
 # -- away ------------------------------------------------------------------------------------------
@@ -109,10 +105,15 @@ def test_a_cluster_that_is_started_before_its_server(tmp_path: Path) -> None:
         simple = cluster.simple
         simple.stop()
         cluster.server.stop()
-        with pytest.raises(Exception, match="is not running") as raised:
-            simple.start(timeout=5)
-        assert "not started yet, trying again each second" in str(raised.value)
-        assert "the server is away. Start it" in str(raised.value)
+
+        def waits() -> bool:
+            """Return whether a node had the time to say that it waits."""
+            with pytest.raises(ClusterError, match="is not running") as raised:
+                simple.start(timeout=5)
+            said = ("not started yet, trying again each second", "the server is away. Start it")
+            return all(text in str(raised.value) for text in said)
+
+        wait_until(waits, "no storage node says that it waits for its server")
         cluster.server.start()
         simple.start()
         db = DB(cluster.storage())
@@ -223,10 +224,10 @@ def test_no_space_left() -> None:
     ):
         server.options[-1] = size.format(200)
         db = DB(cluster.storage(wait_timeout=WAIT_SECONDS))
-        value = committed = b""
+        value, committed, noise = b"", b"", Random(1)
         with pytest.raises(POSError):
             while True:
-                value = os.urandom(1 << 20)
+                value = noise.randbytes(1 << 20)
                 write(db, value, 2)
                 committed = value
         assert committed
@@ -247,7 +248,7 @@ def test_an_object_above_max_allowed_packet(cluster: Cluster, db: DB) -> None:
     for name in ("storage1", "storage2"):
         cluster.simple.restart(name)
     cluster.simple.wait_running()
-    value = os.urandom(BIG_BYTES)
+    value = Random(1).randbytes(BIG_BYTES)
     in_time(lambda: write(db, value, 1))
     assert read(cluster) == {value}
 
@@ -261,7 +262,7 @@ def test_a_packet_that_became_too_small(cluster: Cluster, db: DB) -> None:
     server.query("KILL USER neo")
     wait_logged(cluster, "storage1", "max_allowed_packet=1048576 is too small for big objects")
     server.query(f"SET GLOBAL max_allowed_packet={64 << 20}")
-    in_time(lambda: write(db, os.urandom(1 << 20)))
+    in_time(lambda: write(db, Random(1).randbytes(1 << 20)))
     assert len(read(cluster)) == 1
 
 

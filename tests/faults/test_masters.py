@@ -30,9 +30,9 @@ from tests.faults.writer import prepare
 from tests.support.certificates import Authority
 from tests.support.cluster import Cluster
 from tests.support.ports import free_range
+from tests.support.seeds import seed
 
 ROUNDS = int(os.environ.get("NEO_MASTER_ROUNDS", "6"))
-SEED = os.environ.get("NEO_MASTER_SEED")
 M1 = nid_namespace(NodeType.MASTER) + 1
 
 
@@ -91,9 +91,7 @@ def check_epochs(cluster: Cluster) -> None:
 
 
 def test_masters_are_lost_and_come_back(cluster: Cluster, load: Load) -> None:
-    seed = int(SEED) if SEED else random.SystemRandom().randrange(2**32)
-    print(f"NEO_MASTER_SEED={seed} NEO_MASTER_ROUNDS={ROUNDS}")
-    choices = random.Random(seed)
+    choices = random.Random(seed("MASTER"))
     for number in range(ROUNDS):
         victim = primary(cluster, load) if number % 2 else f"master{choices.randrange(3) + 1}"
         how = choices.choice(("killed", "terminated", "stopped"))

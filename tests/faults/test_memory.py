@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from random import Random
 
 import pytest
 import transaction
@@ -28,6 +28,7 @@ from neo.protocol.packets import (
 )
 from tests.faults.bad_peers import NAME, Patient
 from tests.support.memory import Process
+from tests.support.patience import PATIENCE_SECONDS
 
 MB = 1 << 20
 OBJECT_BYTES = 5_000_000
@@ -43,7 +44,7 @@ class Big(Persistent):
     """An object that cannot be compressed."""
 
     def __init__(self, size: int) -> None:
-        self.data = os.urandom(size)
+        self.data = Random(size).randbytes(size)
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +148,7 @@ def test_a_prefetch_of_many_large_objects(patient: Patient) -> None:
     size, count = 6_000_000, 24
     oids = put(patient, "many", count, size)
     command = [sys.executable, "-c", PREFETCH, patient.cluster.masters, NAME, *map(bytes.hex, oids)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
     most = 10 * MB + WINDOW_BYTES + COPIES * size + SLACK_BYTES
     assert most < count * size // 2
     assert int(done.stdout) < most

@@ -20,11 +20,12 @@ from ZODB.blob import Blob
 from ZODB.DB import DB
 
 from tests.faults.operations import begun, ended
-from tests.faults.operator import DEADLINE_SECONDS, neoctl, wait_for
+from tests.faults.operator import neoctl, wait_for
 from tests.support.cluster import Cluster
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.seeds import seed
 
 ROUNDS = int(os.environ.get("NEO_OPERATION_ROUNDS", "3"))
-SEED = os.environ.get("NEO_OPERATION_SEED")
 #: A move of these clusters takes about as long.
 MOVE_SECONDS = 2.5
 
@@ -89,14 +90,12 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @pytest.mark.timeout(3600)
 def test_kill_any_process_while_nodes_are_replaced(cluster: Cluster) -> None:
     """The partition table is as it was, or as it is to be, never between; nothing is lost."""
-    seed = int(SEED) if SEED else random.SystemRandom().randrange(2**32)
-    print(f"NEO_OPERATION_SEED={seed} NEO_OPERATION_ROUNDS={ROUNDS}")
-    chance, nodes = random.Random(seed), Nodes(cluster)
+    chance, nodes = random.Random(seed("OPERATION")), Nodes(cluster)
     names = [name for name in cluster.simple.processes if name != "admin"]
-    with closing(DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))) as db:
+    with closing(DB(cluster.storage(wait_timeout=PATIENCE_SECONDS))) as db:
         with db.transaction() as connection:
             for number in range(20):
-                connection.root()[number] = Blob(os.urandom(chance.randrange(50_000)))
+                connection.root()[number] = Blob(chance.randbytes(chance.randrange(50_000)))
         assert neoctl(nodes.admin, "remove", "S3")["state"] == "SUCCEEDED"
         for number in range(ROUNDS):
             new = nodes.newcomer()
@@ -131,7 +130,7 @@ def test_kill_any_process_while_nodes_are_replaced(cluster: Cluster) -> None:
 def test_a_move_is_aborted_while_its_new_node_is_down(cluster: Cluster) -> None:
     """Specification 27.34, 27.74: the way back needs no node but those that stay."""
     nodes = Nodes(cluster)
-    with closing(DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))):
+    with closing(DB(cluster.storage(wait_timeout=PATIENCE_SECONDS))):
         neoctl(nodes.admin, "remove", "S3")
         new = nodes.newcomer()
         nodes.wait_complete(2)

@@ -13,10 +13,11 @@ from ZODB.DB import DB
 from neo.protocol.enums import ClusterState
 from tests.faults.operator import neoctl
 from tests.faults.rows import check_equal
-from tests.faults.states import complete, nid_of, reason, status, stop, wait
+from tests.faults.states import complete, nid_of, reason, status, stop
 from tests.faults.value import commit, read
 from tests.support import mariadb
 from tests.support.cluster import Cluster
+from tests.support.patience import wait_until
 
 PARTITIONS = 4
 #: Enough for each partition to have some transactions.
@@ -77,7 +78,7 @@ def away(cluster: Cluster, change: Callable[[], object], copies: int = 2) -> Non
     cluster.simple.terminate("storage2")
     change()
     cluster.simple.restart("storage2")
-    wait(lambda: complete(cluster, copies), "it does not catch up")
+    wait_until(lambda: complete(cluster, copies), "it does not catch up")
 
 
 def test_an_old_copy_serves_nobody_until_it_has_caught_up(
@@ -102,7 +103,7 @@ def _comes_back_alone(cluster: Cluster, restore: Restore) -> None:
     cluster.simple.kill("storage1")
     assert last_value(cluster) == LAST
     cluster.simple.restart("storage1")
-    wait(lambda: complete(cluster, 2), "the other one does not catch up")
+    wait_until(lambda: complete(cluster, 2), "the other one does not catch up")
 
 
 def _starts_with_the_others(cluster: Cluster, restore: Restore, second: str) -> None:
@@ -120,11 +121,11 @@ def _starts_with_the_others(cluster: Cluster, restore: Restore, second: str) -> 
     )
     with closing(DB(cluster.storage())) as db:
         assert read(db) == LAST
-        wait(lambda: complete(cluster, 2), "it does not catch up")
+        wait_until(lambda: complete(cluster, 2), "it does not catch up")
         simple.kill("storage1")
         assert read(db) == LAST
     simple.restart("storage1")
-    wait(lambda: complete(cluster, 2), "the other one does not catch up")
+    wait_until(lambda: complete(cluster, 2), "the other one does not catch up")
 
 
 def _each_has_what_the_other_has_not(cluster: Cluster, restore: Restore, second: str) -> None:
@@ -140,7 +141,7 @@ def _each_has_what_the_other_has_not(cluster: Cluster, restore: Restore, second:
     for name in ("master1", "admin", "storage1", "storage2"):
         simple.restart(name)
     problem = "and none has all that the others have (neoctl print check): stop the node that"
-    wait(lambda: problem in reason(cluster), "the operator is not asked")
+    wait_until(lambda: problem in reason(cluster), "the operator is not asked")
     found = status(cluster)
     assert found["state"] == ClusterState.RECOVERING.name
     differ = f"the copies of partition {partition} differ"
@@ -148,9 +149,9 @@ def _each_has_what_the_other_has_not(cluster: Cluster, restore: Restore, second:
     with pytest.raises(AssertionError, match="the cluster cannot start: the copies of partitions"):
         neoctl(simple.admin_address, "start")
     simple.terminate("storage2")
-    wait(lambda: f"{second} may also come back" in reason(cluster), "it is not missed")
+    wait_until(lambda: f"{second} may also come back" in reason(cluster), "it is not missed")
     assert neoctl(simple.admin_address, "start") == {"message": "Cluster state changed"}
     simple.wait_running()
     assert last_value(cluster) == LAST
     simple.restart("storage2")
-    wait(lambda: complete(cluster, 2), "it does not become a copy of the other one")
+    wait_until(lambda: complete(cluster, 2), "it does not become a copy of the other one")

@@ -24,12 +24,13 @@ from neo.archive.verify import verify_partition
 from neo.protocol.ids import add64
 from tests.faults.load import Load
 from tests.faults.operations import begun, ended
-from tests.faults.operator import DEADLINE_SECONDS, neoctl
+from tests.faults.operator import neoctl
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
+from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.seeds import seed
 
 ROUNDS = int(os.environ.get("NEO_OPERATION_ROUNDS", "4"))
-SEED = os.environ.get("NEO_OPERATION_SEED")
 #: A backup of these clusters takes about as long.
 BACKUP_SECONDS = 0.7
 
@@ -127,8 +128,9 @@ def test_what_an_operation_holds_is_refused_to_commands(tmp_path: Path) -> None:
         with closing(DB(cluster.storage())):
             pass
         with begun(cluster, "backup", str(tmp_path / "archive")):
-            while not (rows := neoctl(admin, "print", "operations")["operations"]):
-                time.sleep(0.01)
+            rows = wait_until(
+                lambda: neoctl(admin, "print", "operations")["operations"], "no operation begins"
+            )
             cluster.simple.kill("storage2")
             if neoctl(admin, "print", "operations")["operations"][0]["state"] == "RUNNING":
                 with pytest.raises(AssertionError, match=r"\(backup\) holds .{1,3}table"):
@@ -146,16 +148,14 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @pytest.mark.timeout(3600)
 def test_kill_any_process_during_backups(cluster: Cluster, tmp_path: Path) -> None:
     """All or nothing: a copy is complete, or there is no trace of it; the next backup works."""
-    seed = int(SEED) if SEED else random.SystemRandom().randrange(2**32)
-    print(f"NEO_OPERATION_SEED={seed} NEO_OPERATION_ROUNDS={ROUNDS}")
-    chance = random.Random(seed)
+    chance = random.Random(seed("OPERATION"))
     folder = ArchiveFolder(str(tmp_path / "archive"))
     names = [name for name in cluster.simple.processes if name != "admin"]
     with ExitStack() as stack:
-        db = stack.enter_context(closing(DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))))
+        db = stack.enter_context(closing(DB(cluster.storage(wait_timeout=PATIENCE_SECONDS))))
         for number in range(ROUNDS):
             with db.transaction() as connection:
-                connection.root()[number] = Blob(os.urandom(chance.randrange(200_000)))
+                connection.root()[number] = Blob(chance.randbytes(chance.randrange(200_000)))
             victim = chance.choice(names)
             known = set(folder.complete())
             with begun(cluster, "backup", str(folder.path)) as process:

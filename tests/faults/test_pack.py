@@ -15,11 +15,11 @@ from ZODB.DB import DB
 
 from neo.client.errors import NEOStorageError
 from tests.faults.load import WRITERS, Load, check
-from tests.faults.operator import DEADLINE_SECONDS
 from tests.faults.rows import check_equal
 from tests.faults.states import complete, stop
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
+from tests.support.patience import PATIENCE_SECONDS
 
 PARTITIONS = 2
 STORAGES = ("storage1", "storage2")
@@ -73,7 +73,7 @@ def strike(cluster: Cluster, load: Load, db: DB, victims: Sequence[str]) -> bool
         cut = not packed(cluster, "storage1")
         for victim in reversed(victims):
             cluster.simple.restart(victim)
-        assert isinstance(answer.exception(DEADLINE_SECONDS), NEOStorageError | None)
+        assert isinstance(answer.exception(PATIENCE_SECONDS), NEOStorageError | None)
     load.wait(lambda: complete(cluster, 2), "a node does not catch up")
     for name in STORAGES:
         load.wait(lambda name=name: packed(cluster, name), f"the pack of {name} does not go on")
@@ -92,7 +92,7 @@ def test_a_pack_that_is_killed_goes_on_and_loses_nothing(cluster: Cluster, tmp_p
     written = 0
     try:
         load.wait_commits(1)
-        with closing(DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))) as db:
+        with closing(DB(cluster.storage(wait_timeout=PATIENCE_SECONDS))) as db:
             for victims in (["storage1"], [*STORAGES, "master1"]):
                 cut = False
                 while not cut:

@@ -24,9 +24,9 @@ from tests.faults.operations import begun, ended
 from tests.faults.operator import neoctl, wait_for
 from tests.faults.rows import check_equal
 from tests.support.cluster import Cluster
+from tests.support.seeds import seed
 
 ROUNDS = int(os.environ.get("NEO_OPERATION_ROUNDS", "2"))
-SEED = os.environ.get("NEO_OPERATION_SEED")
 CLIENTS = 4
 PARTITIONS = 6
 NUMBERS = 6, 12, 24
@@ -108,9 +108,7 @@ def test_clients_go_on_while_the_number_changes(cluster: Cluster, load: Load) ->
 @pytest.mark.timeout(3600)
 def test_kill_any_process_while_the_number_changes(cluster: Cluster, load: Load) -> None:
     """The number is the old or the new one on all nodes, as the operation has ended."""
-    seed = int(SEED) if SEED else random.SystemRandom().randrange(2**32)
-    print(f"NEO_OPERATION_SEED={seed} NEO_OPERATION_ROUNDS={ROUNDS}")
-    chance, before = random.Random(seed), PARTITIONS
+    chance, before = random.Random(seed("OPERATION")), PARTITIONS
     names = [name for name in cluster.simple.processes if name != "admin"]
     for _ in range(ROUNDS):
         after = chance.choice([number for number in NUMBERS if number != before])

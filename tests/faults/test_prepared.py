@@ -12,7 +12,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -21,11 +21,11 @@ from ZODB.DB import DB
 from ZODB.POSException import POSError
 
 from neo.client import xa
-from tests.faults.operator import DEADLINE_SECONDS, LOOK_SECONDS
 from tests.support.cluster import Cluster
+from tests.support.patience import wait_until
+from tests.support.seeds import seed
 
 ROUNDS = int(os.environ.get("NEO_PREPARED_ROUNDS", "6"))
-SEED = os.environ.get("NEO_PREPARED_SEED")
 MONEY = 10**6
 TELLERS = 2
 #: Seconds after which the resolver takes an application for dead. A commit takes some milliseconds, but
@@ -103,13 +103,6 @@ def settle(clusters: list[Cluster], older_than: float) -> bool:
     return not any(line.failed for line in settled)
 
 
-def wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(LOOK_SECONDS)
-
-
 def money(clusters: list[Cluster]) -> list[int]:
     found = []
     for cluster in clusters:
@@ -120,9 +113,7 @@ def money(clusters: list[Cluster]) -> list[int]:
 
 @pytest.mark.timeout(3600)
 def test_kill_anything_while_money_moves(clusters: list[Cluster], tmp_path: Path) -> None:
-    seed = int(SEED) if SEED else random.SystemRandom().randrange(2**32)
-    print(f"NEO_PREPARED_SEED={seed} NEO_PREPARED_ROUNDS={ROUNDS}")
-    choices = random.Random(seed)
+    choices = random.Random(seed("PREPARED"))
     victims: list[tuple[Cluster, str] | int] = [*range(TELLERS)] * 2
     victims += [(c, name) for c in clusters for name in c.simple.processes if name != "admin"]
     tellers = Tellers(clusters, tmp_path)
@@ -136,7 +127,7 @@ def test_kill_anything_while_money_moves(clusters: list[Cluster], tmp_path: Path
                 settle(clusters, OLDER_THAN)
                 return tellers.count("done") > done + 1
 
-            wait(moves, f"no transfer succeeds any more: {tellers.log(0)[-2000:]}")
+            wait_until(moves, f"no transfer succeeds any more: {tellers.log(0)[-2000:]}")
             time.sleep(choices.random() * SPREAD_SECONDS)
             for victim in {choices.choice(victims), choices.choice(victims)}:
                 if isinstance(victim, int):
@@ -148,7 +139,7 @@ def test_kill_anything_while_money_moves(clusters: list[Cluster], tmp_path: Path
                     cluster.simple.restart(name)
     finally:
         tellers.stop()
-    wait(lambda: settle(clusters, 0.0), "something stays in doubt")
+    wait_until(lambda: settle(clusters, 0.0), "something stays in doubt")
     first, second = money(clusters)
     assert first + second == 2 * MONEY
     assert tellers.count("done") <= second - MONEY <= tellers.count("try") - tellers.count("failed")

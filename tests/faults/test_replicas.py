@@ -27,9 +27,9 @@ from tests.faults.rows import check_equal
 from tests.faults.states import ask, complete, nid_of, pending, stop, table
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
+from tests.support.seeds import seed
 
 ROUNDS = int(os.environ.get("NEO_REPLICA_ROUNDS", "15"))
-SEED = os.environ.get("NEO_REPLICA_SEED")
 STORAGES, PARTITIONS = 3, 6
 
 
@@ -63,9 +63,7 @@ def away(choices: random.Random, cluster: Cluster, load: Load, victim: str) -> N
 
 
 def test_nodes_come_and_go(cluster: Cluster, tmp_path: Path) -> None:
-    seed = int(SEED) if SEED else random.SystemRandom().randrange(2**32)
-    print(f"NEO_REPLICA_SEED={seed} NEO_REPLICA_ROUNDS={ROUNDS}")
-    choices = random.Random(seed)
+    choices = random.Random(seed("REPLICA"))
     prepare(cluster.storage(), WRITERS)
     load = Load(cluster, tmp_path)
     load.start()

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
@@ -20,9 +19,7 @@ from ZODB.POSException import ConflictError
 from neoctl import problems
 from neoctl.__main__ import main
 from tests.support.cluster import Cluster
-
-#: Timeout for events that take a moment.
-DEADLINE = 20.0
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 
 @contextmanager
@@ -72,10 +69,8 @@ def test_a_client_that_stands_still_blocks_nobody_for_ever(
         process.send_signal(signal.SIGSTOP)
 
         # The waiting client gets its name.
-        began = time.monotonic()
         with pytest.raises(ConflictError) as raised:
             commit(cluster, oid, serial, 2.0)
-        assert 2.0 <= time.monotonic() - began < 2.0 + 3.0
         named = f"C\\d+ \\(127.0.0.1:\\d+\\) holds it with transaction 0x{ttid.hex()}, .* is voted"
         assert re.search(named, str(raised.value)) and raised.value.oid == oid
         assert "No problem" in neoctl("status")
@@ -83,17 +78,19 @@ def test_a_client_that_stands_still_blocks_nobody_for_ever(
         # The operator sees its name, and ends the transaction.
         tids: list[bytes] = []
         waiter = threading.Thread(
-            target=lambda: tids.append(commit(cluster, oid, serial, DEADLINE)), daemon=True
+            target=lambda: tids.append(commit(cluster, oid, serial, PATIENCE_SECONDS)), daemon=True
         )
         waiter.start()
-        deadline = time.monotonic() + DEADLINE
-        while "No problem" in (shown := neoctl("status")):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+
+        def problem() -> str:
+            shown = neoctl("status")
+            return "" if "No problem" in shown else shown
+
+        shown = wait_until(problem, "the operator does not see the waiting transaction")
         assert re.search(f"1 other waits for transaction 0x{ttid.hex()} of C.*neoctl end 0x", shown)
         assert re.search(f"0x{ttid.hex()} .* voted \\| 1 \\|", neoctl("print", "transactions"))
         assert "its locks are released" in neoctl("end", f"0x{ttid.hex()}")
-        waiter.join(DEADLINE)
+        waiter.join(PATIENCE_SECONDS)
         (tid,) = tids
         assert tid > serial and "No problem" in neoctl("status")
 

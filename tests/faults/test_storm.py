@@ -7,16 +7,15 @@ choose a longer run, repeat one, or run on another database.
 from __future__ import annotations
 
 import os
-import random
 from pathlib import Path
 
 import pytest
 
 from tests.faults.script import passes
 from tests.faults.storm import command
+from tests.support.seeds import seed
 
 SECONDS = float(os.environ.get("NEO_STORM_SECONDS", "10"))
-SEED = os.environ.get("NEO_STORM_SEED")
 BACKEND = os.environ.get("NEO_STORM_BACKEND")
 #: Includes the time of faults that last longer, and the time to recover from them.
 LIMIT_SECONDS = 2 * SECONDS + 400
@@ -25,8 +24,8 @@ LIMIT_SECONDS = 2 * SECONDS + 400
 @pytest.mark.timeout(LIMIT_SECONDS + 60)
 def test_nothing_acknowledged_is_lost_and_replicas_are_equal_after_a_storm(tmp_path: Path) -> None:
     """Specification 23.1, 23.6."""
-    seed = int(SEED) if SEED else random.SystemRandom().randrange(2**32)
-    backend = BACKEND or ("sqlite", "mariadb")[seed % 2]
-    print(f"NEO_STORM_SEED={seed} NEO_STORM_SECONDS={SECONDS:g} NEO_STORM_BACKEND={backend}")
-    said = passes(command(tmp_path, backend, SECONDS, seed), LIMIT_SECONDS)
+    number = seed("STORM")
+    backend = BACKEND or ("sqlite", "mariadb")[number % 2]
+    print(f"NEO_STORM_SECONDS={SECONDS:g} NEO_STORM_BACKEND={backend}")
+    said = passes(command(tmp_path, backend, SECONDS, number), LIMIT_SECONDS)
     assert "longest time without a commit" in said

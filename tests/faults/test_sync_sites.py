@@ -7,7 +7,6 @@ or repeat one.
 from __future__ import annotations
 
 import os
-import random
 import re
 from pathlib import Path
 
@@ -15,11 +14,11 @@ import pytest
 
 from tests.faults.script import passes
 from tests.faults.sync_sites import FAULTS, command
+from tests.support.seeds import seed
 
 ROUNDS = int(os.environ.get("NEO_SYNC_ROUNDS", "2"))
 STRIKES = min(int(os.environ.get("NEO_SYNC_FAULTS", "2")), len(FAULTS))
 MASTERS = int(os.environ.get("NEO_SYNC_MASTERS", "1"))
-SEED = int(os.environ.get("NEO_SYNC_SEED") or random.SystemRandom().randrange(2**32))
 #: A round takes 4 seconds, a fault 10, on a machine that does nothing else.
 LIMIT_SECONDS = 30 * (ROUNDS + STRIKES) + 200
 
@@ -29,9 +28,8 @@ def test_nothing_acknowledged_is_lost_with_the_whole_site_and_commits_go_on_with
     tmp_path: Path,
 ) -> None:
     """Specification 25.4, 25.5, 25.14, 25.16, 25.25, 25.45."""
-    print(f"NEO_SYNC_SEED={SEED}")
     options = [f"--rounds={ROUNDS}", f"--faults={STRIKES}", f"--masters={MASTERS}"]
-    said = passes(command(tmp_path, SEED, *options), LIMIT_SECONDS)
+    said = passes(command(tmp_path, seed("SYNC"), *options), LIMIT_SECONDS)
     found = re.search(r"in (\d+) of them in sync until the end", said)
     assert found is not None and (not ROUNDS or int(found[1]) > 0)
 
@@ -39,4 +37,4 @@ def test_nothing_acknowledged_is_lost_with_the_whole_site_and_commits_go_on_with
 @pytest.mark.timeout(260)
 def test_with_the_policy_to_stop_commits_wait_for_the_operator(tmp_path: Path) -> None:
     """Specification 25.16, 25.28, 25.45."""
-    passes(command(tmp_path, SEED, "--policy=stop"), 200)
+    passes(command(tmp_path, seed("SYNC"), "--policy=stop"), 200)

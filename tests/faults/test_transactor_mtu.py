@@ -13,7 +13,7 @@ from pathlib import Path
 from neo.transactor.client import ask_admin
 from tests.faults.network import Network, isolated
 from tests.faults.script import passes
-from tests.support.transactors import wait_for
+from tests.support.patience import wait_until
 
 LIMIT_SECONDS = 90
 #: The MTU of the cable, with IPv4 and UDP headers.
@@ -63,7 +63,7 @@ def main(folder: Path) -> None:
             stack.callback(daemon.kill)
         for name in NAMES:
             node = folder / name
-            wait_for(lambda n=node: path_of(n) == "udp 1232 tcp", lambda n=node: path_of(n))
+            wait_until(lambda n=node: path_of(n) == "udp 1232 tcp", lambda n=node: path_of(n))
         print("both are right")
 
 

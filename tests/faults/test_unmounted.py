@@ -11,10 +11,10 @@ import pytest
 from ZODB.DB import DB
 
 from neo.simple.cluster import ClusterError
-from tests.faults.operator import DEADLINE_SECONDS
-from tests.faults.states import complete, nid_of, pending, reason, status, wait
+from tests.faults.states import complete, nid_of, pending, reason, status
 from tests.faults.value import commit, read
 from tests.support.cluster import Cluster
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -29,19 +29,19 @@ def test_who_has_copies_elsewhere_gets_what_was_committed_without_its_disk(
 ) -> None:
     """No cells are filled in the folder under the mount point, and believed later."""
     simple = cluster.simple
-    with closing(DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))) as db:
+    with closing(DB(cluster.storage(wait_timeout=PATIENCE_SECONDS))) as db:
         commit(db, 0)
         database = Path(cluster.database("storage1"))
         elsewhere = database.with_name("unmounted")
         assert simple.terminate("storage1") == 0
         os.rename(database, elsewhere)
         simple.restart("storage1")
-        wait(lambda: "S3" in pending(cluster), "the empty one is not shown as another node")
+        wait_until(lambda: "S3" in pending(cluster), "the empty one is not shown as another node")
         commit(db, 1)
         assert simple.terminate("storage1") == 0
         os.rename(elsewhere, database)
         simple.restart("storage1")
-        wait(lambda: complete(cluster, 2), "it does not catch up")
+        wait_until(lambda: complete(cluster, 2), "it does not catch up")
         simple.kill("storage2")
         assert read(db) == 1
 
@@ -54,7 +54,7 @@ def test_an_empty_database_is_not_served_in_the_place_of_one_with_data(
     """The other node goes on, or comes later than the node without its disk."""
     simple = cluster.simple
     nid = nid_of(cluster, "storage1")
-    with closing(DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))) as db:
+    with closing(DB(cluster.storage(wait_timeout=PATIENCE_SECONDS))) as db:
         for value in range(4):
             commit(db, value)
     database = Path(cluster.database("storage1"))
@@ -66,7 +66,7 @@ def test_an_empty_database_is_not_served_in_the_place_of_one_with_data(
     for name in ("master1", "admin", "storage1", "storage2"):
         if name in names:
             simple.restart(name)
-    wait(lambda: "S3" in pending(cluster), "the empty one is not shown as another node")
+    wait_until(lambda: "S3" in pending(cluster), "the empty one is not shown as another node")
     assert "is empty, so that it is not S" in simple.log("master1").read_text()
     assert status(cluster)["state"] == "RECOVERING" and nid in reason(cluster)
     assert simple.terminate("storage1") == 0
@@ -86,11 +86,11 @@ def test_who_has_data_does_not_join_an_empty_database_that_was_created_without_i
     simple = cluster.simple
     databases = {name: Path(cluster.database(name)) for name in ("storage1", "storage2")}
     owners = {nid_of(cluster, name): name for name in databases}
-    with closing(DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))) as db:
+    with closing(DB(cluster.storage(wait_timeout=PATIENCE_SECONDS))) as db:
         simple.kill("storage1")
         commit(db, 0)
         simple.restart("storage1")
-        wait(lambda: complete(cluster, 2), "it does not catch up")
+        wait_until(lambda: complete(cluster, 2), "it does not catch up")
     names = ("master1", "admin", *databases)
     for name in names:
         assert simple.terminate(name) == 0
@@ -105,7 +105,7 @@ def test_who_has_data_does_not_join_an_empty_database_that_was_created_without_i
     with suppress(ClusterError):  # the node may have ended before the test sees it listen
         simple.restart("storage2")
     process = simple.processes["storage2"]
-    wait(lambda: process.poll() == 1, "it joins")
+    wait_until(lambda: process.poll() == 1, "it joins")
     assert "which serves another database" in simple.log("storage2").read_text()
     simple.kill("storage2")
     for name in names[:-1]:

@@ -1,6 +1,6 @@
 """A node survives any well-typed message of any peer in any state, and serves the other peers.
 
-Cores of all roles run without sockets. ``NEO_FUZZ_SECONDS`` makes a longer run. A failure prints the
+Cores of all roles run without sockets. ``NEO_FUZZ_MESSAGES`` makes a longer run. A failure prints the
 seed that repeats it (``NEO_FUZZ_SEED``), and the messages that were sent.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -25,6 +24,7 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import AskCheckTIDRange, Message, Ping, RequestIdentification
 from tests.fuzz.extremes import Extremes
 from tests.support.remote import Remote
+from tests.support.seeds import seed
 from tests.unit.admin.world import World as AdminWorld
 from tests.unit.master.cluster import MasterWorld
 from tests.unit.master.worlds import WORLDS
@@ -32,9 +32,8 @@ from tests.unit.storage import replicas, upstream
 from tests.unit.storage.world import C1
 from tests.unit.storage.world import World as StorageWorld
 
-#: Duration for each of the four roles.
-SECONDS = float(os.environ.get("NEO_FUZZ_SECONDS", 2))
-SEED = int(os.environ.get("NEO_FUZZ_SEED", 0)) or Random().randrange(1, 2**32)
+#: Number of messages to each of the roles.
+MESSAGES = int(os.environ.get("NEO_FUZZ_MESSAGES", 400))
 #: Number of messages to one node before a new one is made.
 ROUNDS = 40
 
@@ -175,17 +174,16 @@ def attack(node: Node, random: Random, sent: list[str], only: type[Message] | No
 def fuzz(
     make: Callable[[Random, Path], Node],
     folder: Path,
-    seconds: float,
+    count: int,
+    seed: int,
     only: type[Message] | None = None,
-    seed: int = SEED,
-) -> int:
-    """Attack node after node. Return the number of messages. ``only``: send only this type."""
+) -> None:
+    """Attack node after node with ``count`` messages. ``only``: send only this type."""
     failures = Failures()
     logging.getLogger().addHandler(failures)
-    end = time.monotonic() + seconds
     messages = 0
     try:
-        while time.monotonic() < end:
+        while messages < count:
             random = Random(seed)
             node = make(random, folder)
             sent: list[str] = []
@@ -207,14 +205,13 @@ def fuzz(
             seed += 1
     finally:
         logging.getLogger().removeHandler(failures)
-    return messages
 
 
 @pytest.mark.parametrize("make", [a_master, an_admin, a_storage])
 def test_extreme_messages_hurt_nobody_else(
     make: Callable[[Random, Path], Node], tmp_path: Path
 ) -> None:
-    assert fuzz(make, tmp_path, SECONDS) > 100
+    fuzz(make, tmp_path, MESSAGES, seed("FUZZ"))
 
 
 def test_the_fuzzer_notices_a_mistake_in_a_job(
@@ -229,4 +226,4 @@ def test_the_fuzzer_notices_a_mistake_in_a_job(
 
     monkeypatch.setattr("neo.storage.maintenance.digests.Digests._tid_digest", digest)
     with pytest.raises(AssertionError, match="too large to convert"):
-        fuzz(a_storage, tmp_path, 30, AskCheckTIDRange, seed=1)
+        fuzz(a_storage, tmp_path, 10_000, 1, AskCheckTIDRange)

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.pipelines.gates import DEADLINE_SECONDS, Gate, wait_for
+from tests.pipelines.gates import Gate
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 ROWS_PER_BATCH = 80
 
@@ -55,7 +56,7 @@ def main(masters: str, cluster: str, *folders: str) -> None:
     between, inside = map(Path, folders)
     start(spark, where, between, processingTime="0 seconds").processAllAvailable()
     start(spark, where, inside, processingTime="0 seconds")
-    wait_for(lambda: not inside.exists(), f"a signal, for {DEADLINE_SECONDS:.0f} s")
+    wait_until(lambda: not inside.exists(), f"a signal, for {PATIENCE_SECONDS:.0f} s")
 
 
 if __name__ == "__main__":

@@ -3,23 +3,12 @@ of such a job."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
-#: Machines are shared; whoever waits longer waits for ever.
-DEADLINE_SECONDS = 240.0
-POLL_SECONDS = 0.02
-
-
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {DEADLINE_SECONDS:.0f} s: {what}")
-        time.sleep(POLL_SECONDS)
+from tests.support.patience import wait_until
 
 
 class Gate:
@@ -43,13 +32,13 @@ class Gate:
             check()
             return (self.folder / "waiting").exists()
 
-        wait_for(is_there, "a task at the gate")
+        wait_until(is_there, "a task at the gate")
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if self._after.exists():
                 (self.folder / "waiting").touch()
-                wait_for(lambda: not (self.folder / "closed").exists(), "the gate")
+                wait_until(lambda: not (self.folder / "closed").exists(), "the gate")
             yield batch
 
 

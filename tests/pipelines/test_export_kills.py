@@ -7,8 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from neo.spark.tables import TABLES
 from tests.pipelines.conftest import ROOT
 from tests.pipelines.exporting import Capture, change, export, exported, killed_at, refused
 from tests.pipelines.sample import Document
+from tests.support.patience import wait_until
 
 # -- what readers see ----------------------------------------------------------------------------
 
@@ -96,13 +95,6 @@ def children(pid: int) -> list[int]:
     return [n for n in found if b"spawn_main" in Path(f"/proc/{n}/cmdline").read_bytes()]
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.002)
-
-
 def test_kill_9_of_the_command_ends_its_processes_and_costs_only_what_they_were_at(
     tmp_path: Path,
 ) -> None:
@@ -118,7 +110,9 @@ def test_kill_9_of_the_command_ends_its_processes_and_costs_only_what_they_were_
         process = subprocess.Popen(
             [*arguments, "--jobs", "2"], cwd=ROOT, stderr=subprocess.PIPE, text=True
         )
-        until(lambda: len(list(changes.glob("0*"))) >= files, "no file was finished")
+        wait_until(
+            lambda: len(list(changes.glob("0*"))) >= files, "no file was finished", poll=0.002
+        )
         return process, children(process.pid)
 
     process, workers = started(1)
@@ -129,7 +123,7 @@ def test_kill_9_of_the_command_ends_its_processes_and_costs_only_what_they_were_
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert workers and not (out / "current").exists()
-    until(lambda: not any(map(alive, workers)), "processes outlive the command")
+    wait_until(lambda: not any(map(alive, workers)), "processes outlive the command")
     finished = {path.name: path.stat().st_ino for path in changes.glob("0*")}
     assert 0 < len(finished) < 16
     export(path, out)

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -22,10 +23,11 @@ from neo.spark.reading import Connection, Query, read_task
 from neo.spark.tables import columns_of
 from tests.pipelines import feed
 from tests.pipelines.conftest import ROOT
-from tests.pipelines.gates import Gate, descendants, wait_for, workers_of_python
+from tests.pipelines.gates import Gate, descendants, workers_of_python
 from tests.pipelines.sample import Sample
 from tests.support.certificates import Authority, NodeFiles
 from tests.support.cluster import Cluster
+from tests.support.patience import wait_until
 from tests.zodb.fleet import NAME, Fleet
 
 OBJECTS = 600
@@ -48,8 +50,9 @@ def write(storage: Any, size: int, serials: dict[int, bytes]) -> bytes:
     """One transaction: a record of so many bytes for every object; its tid."""
     meta = TransactionMetaData(description="all of them")
     storage.tpc_begin(meta)
+    noise = Random(repr(serials))
     for oid in range(1, OBJECTS + 1):
-        data = b"\x80\x03capp\nDoc\n.\x80\x03B" + size.to_bytes(4, "little") + os.urandom(size)
+        data = b"\x80\x03capp\nDoc\n.\x80\x03B" + size.to_bytes(4, "little") + noise.randbytes(size)
         storage.store(p64(oid), serials.get(oid, z64), data + b".", "", meta)
     storage.tpc_vote(meta)
     tid: bytes = storage.tpc_finish(meta)
@@ -70,7 +73,7 @@ def empty(cluster: Cluster, nid: int) -> None:
                 nid not in row and set(row.values()) == {CellState.UP_TO_DATE} for row in rows
             )
 
-        wait_for(is_done, f"node {nid} is empty")
+        wait_until(is_done, f"node {nid} is empty")
 
 
 def test_a_task_goes_on_through_writes_a_tweak_and_the_loss_of_a_node(
@@ -152,9 +155,9 @@ def test_a_stream_goes_on_through_commits_and_the_loss_of_a_node(
         for number in range(6):
             tids.append(u64(write(storage, 10, serials)))
             if number == 2:
-                wait_for(lambda: batches, "the stream runs")
+                wait_until(lambda: batches, "the stream runs")
                 cluster.simple.kill("storage1")
-        wait_for(lambda: sum(map(len, batches)) >= OBJECTS * len(tids), "it has read everything")
+        wait_until(lambda: sum(map(len, batches)) >= OBJECTS * len(tids), "it has read everything")
     finally:
         query.stop()
     storage.close()

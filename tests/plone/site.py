@@ -6,7 +6,6 @@ import http.client
 import os
 import subprocess
 import sys
-import time
 from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,11 +16,10 @@ from neo.protocol.enums import CellState
 from neo.protocol.packets import AskPartitionList
 from neo.simple import Cluster
 from tests.plone.forms import CONTENT_TYPE, Upload, Value, encode, fill
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.ports import free_range
 
 ROOT = Path(__file__).parents[2]
-#: Seconds within which Zope starts, and answers, on a busy machine.
-SECONDS = 120.0
 #: Of the clusters.
 PARTITIONS = 4
 USER, PASSWORD = "admin", "secret"
@@ -116,21 +114,18 @@ class Zope:
         """Kill Zope, as ``kill -9`` does."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(SECONDS)
+            self._process.wait(PATIENCE_SECONDS)
             self._process = None
 
     def wait(self) -> None:
         """Wait until it answers. Raise AssertionError with its log if it ends."""
-        deadline = time.monotonic() + SECONDS
-        while True:
-            try:
-                self.request("GET", "/")
-                return
-            except OSError:
-                assert self._process is not None
-                assert self._process.poll() is None, self._log()
-                assert time.monotonic() < deadline, self._log()
-                time.sleep(0.05)
+
+        def answers() -> bool:
+            assert self._process is not None and self._process.poll() is None, self._log()
+            self.request("GET", "/")
+            return True
+
+        wait_until(answers, self._log, excuses=(OSError,))
 
     def _log(self) -> str:
         return (self._folder / "log").read_text(errors="replace")[-5_000:]
@@ -141,7 +136,7 @@ class Zope:
         self, method: str, path: str, body: bytes | None = None, content_type: str | None = None
     ) -> Answer:
         """Send a request as the manager. Raise OSError, and Refused for an error of the site."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=SECONDS)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE_SECONDS)
         try:
             credentials = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
             headers = {"Authorization": f"Basic {credentials}"}

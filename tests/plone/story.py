@@ -21,8 +21,9 @@ from App.Undo import encode64
 from neo.client import Storage
 from neo.simple import Cluster
 from tests.plone.forms import Upload
-from tests.plone.site import PARTITIONS, SECONDS, Zope, whole
-from tests.support.polling import becomes_true
+from tests.plone.site import PARTITIONS, Zope, whole
+from tests.support.cluster import AWAY, simple_cluster
+from tests.support.patience import wait_until
 
 DATABASE = "/Control_Panel/Database/main"
 SITE = "/Plone"
@@ -121,7 +122,7 @@ class Story:
     def pack(self, zope: Zope, cluster: Cluster) -> None:
         before = files(cluster)
         zope.post(f"{DATABASE}/manage_pack", {"days:float": "0"})
-        assert becomes_true(lambda: len(files(cluster)) < len(before), SECONDS), "nothing is removed"
+        wait_until(lambda: len(files(cluster)) < len(before), "nothing is removed", excuses=AWAY)
         self.check(zope)
         self.tell(f"packed: {len(before)} contents before, {len(files(cluster))} after")
 
@@ -134,12 +135,12 @@ class Story:
             self._add(zope, "Image", late)
             self.kept[f"{SITE}/late.png/@@images/image"] = late.content
         cluster.restart("storage1")
-        assert becomes_true(lambda: whole(cluster), SECONDS), "the node does not come back"
+        wait_until(lambda: whole(cluster), "the node does not come back", excuses=AWAY)
         cluster.kill("storage2")
         with self.zope(cluster, "cache of the third") as zope:
             self.check(zope)
         cluster.restart("storage2")
-        assert becomes_true(lambda: whole(cluster), SECONDS), "the node does not come back"
+        wait_until(lambda: whole(cluster), "the node does not come back", excuses=AWAY)
         self.tell("each storage node was killed; all is read from the other one")
 
     def restart(self, cluster: Cluster) -> None:
@@ -162,7 +163,7 @@ class Story:
         data, blobs = f"{self.folder}/Data.fs", f"{self.folder}/blobstorage"
         self.migrate(cluster.uri, data, "--blobs-to", blobs)
         self.tell("the site is in a FileStorage with a folder of blobs")
-        with Cluster(self.folder / "second", storages=1, name="second") as second:
+        with simple_cluster(self.folder / "second", storages=1, name="second") as second:
             self.migrate(data, second.uri, "--blobs", blobs)
             with self.zope(second, "cache of the fifth") as zope:
                 self.check(zope)
@@ -177,7 +178,7 @@ def files(cluster: Cluster) -> set[str]:
 def tell_story(folder: Path) -> None:
     story = Story(folder)
     place = folder / "cluster"
-    with Cluster(place, storages=2, replicas=1, partitions=PARTITIONS) as cluster:
+    with simple_cluster(place, storages=2, replicas=1, partitions=PARTITIONS) as cluster:
         with story.zope(cluster) as zope:
             story.build(zope)
             with closing(Storage(cluster.masters, cluster.name)) as storage:

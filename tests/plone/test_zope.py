@@ -17,9 +17,9 @@ from App.Undo import encode64
 from ZODB import DB
 
 from tests.plone.album import Album
-from tests.plone.site import PARTITIONS, SECONDS, Zope, whole
-from tests.support.cluster import Cluster
-from tests.support.polling import becomes_true
+from tests.plone.site import PARTITIONS, Zope, whole
+from tests.support.cluster import AWAY, Cluster
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 CONTENT = random.Random(24).randbytes(3_000_000)
 DATABASE = "/Control_Panel/Database/main"
@@ -89,7 +89,7 @@ def test_pack_in_the_control_panel_removes_old_contents_only(site: Site) -> None
     added = site.files() - before
     assert added
     site.two.post(f"{DATABASE}/manage_pack", {"days:float": "0"})
-    assert becomes_true(lambda: len(site.files() & before) < len(before), SECONDS)
+    wait_until(lambda: len(site.files() & before) < len(before), "nothing is removed")
     assert added <= site.files()
     assert site.one.download(f"{album}/download") == b"new" + CONTENT
 
@@ -104,7 +104,7 @@ def test_of_two_uploads_at_the_same_time_one_wins_as_a_whole(site: Site) -> None
     for thread in uploads:
         thread.start()
     for thread in uploads:
-        thread.join(SECONDS)
+        thread.join(PATIENCE_SECONDS)
     answer = site.one.request("GET", f"{album}/download")
     assert answer.body in contents
     assert answer.headers["X-Length"] == str(len(answer.body))
@@ -119,7 +119,7 @@ def test_killed_storage_nodes_lose_nothing(site: Site) -> None:
         site.one.upload(f"{album}/upload", content)
         assert site.two.download(f"{album}/download") == content
         cluster.restart(f"storage{number}")
-        assert becomes_true(lambda: whole(site.cluster.simple), SECONDS)
+        wait_until(lambda: whole(site.cluster.simple), "the node does not come back", excuses=AWAY)
     cluster.kill("storage1")
     try:
         # A process without any cache reads from the node that is left.
@@ -130,4 +130,4 @@ def test_killed_storage_nodes_lose_nothing(site: Site) -> None:
                 assert three.download(f"{album}/download") == content
     finally:
         cluster.restart("storage1")
-        assert becomes_true(lambda: whole(site.cluster.simple), SECONDS)
+        wait_until(lambda: whole(site.cluster.simple), "the node does not come back", excuses=AWAY)

@@ -11,11 +11,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from neo.protocol.errors import ErrorAnswer
 from neo.simple import Cluster as SimpleCluster
+from neoctl.client import AdminAway
 from tests.support import mariadb
+from tests.support.ports import free_range
 
+#: What an admin node says, and what is said without one, while a cluster is not ready.
+AWAY = (AdminAway, ErrorAnswer)
 #: Room for the biggest object that tests store.
 _MARIADB_OPTIONS = ("--max-allowed-packet=1G",)
+
+
+def simple_cluster(folder: Path, **shape: Any) -> SimpleCluster:
+    """Return a cluster with ports that no other process of the tests has, if the folder is new."""
+    count = shape.get("masters", 1) + shape.get("storages", 1) + 1
+    return SimpleCluster(folder, **{"port_base": free_range(count), **shape})
 
 
 class Cluster:
@@ -51,7 +62,7 @@ class Cluster:
                 if self.server is None:
                     self.server = stack.enter_context(mariadb.running_server(*_MARIADB_OPTIONS))
                 shape |= {"adapter": "MySQL", "database": self._databases()}
-            self.simple = SimpleCluster(folder, **shape)
+            self.simple = simple_cluster(folder, **shape)
             stack.enter_context(self.simple)
             self._stack = stack.pop_all()
         return self

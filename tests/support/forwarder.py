@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from tests.support.patience import PATIENCE_SECONDS
+
 
 class Forwarder:
     """Forwards ``address`` to ``target``, as (host, port), with two threads per connection."""
@@ -30,7 +32,7 @@ class Forwarder:
             with suppress(OSError):  # it may be closed already
                 sock.shutdown(socket.SHUT_RDWR)
         for thread in list(self._threads):
-            thread.join(30)
+            thread.join(PATIENCE_SECONDS)
         for sock in [self._listener, *self._sockets]:
             sock.close()
 

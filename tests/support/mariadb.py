@@ -19,7 +19,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -27,10 +26,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE_SECONDS, Deadline
 from tests.support.ports import free_range
-
-#: Seconds within which a server starts or stops on a busy machine.
-DEADLINE = 120
 
 _OPTIONS = (
     "--innodb-buffer-pool-size=64M",
@@ -96,7 +93,7 @@ class Server:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=DEADLINE,
+            timeout=PATIENCE_SECONDS,
         )
         if done.returncode:
             output = done.stdout.decode(errors="replace")
@@ -129,14 +126,14 @@ class Server:
                 stdout=log,
                 stderr=log,
             )
-        deadline = time.monotonic() + DEADLINE
+        deadline = Deadline()
         while not self._accepts():
-            if not self.running or time.monotonic() > deadline:
+            if not self.running or deadline.passed():
                 self.stop()
                 raise RuntimeError(
                     "MariaDB did not start:\n" + (self.directory / "error.log").read_text()[-4000:]
                 )
-            time.sleep(0.02)
+            deadline.pause()
 
     def _accepts(self) -> bool:
         if not self.running:
@@ -156,7 +153,7 @@ class Server:
             return
         self._process.terminate()
         try:
-            self._process.wait(DEADLINE)
+            self._process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
         self._process = None

@@ -11,16 +11,14 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from glob import glob
 from pathlib import Path
 from typing import Any
 
-#: Seconds within which a server starts or stops on a busy machine.
-DEADLINE = 120
-POLL_SECONDS = 0.02
+from tests.support.patience import PATIENCE_SECONDS, Deadline
+
 USERS = ("postgres", "nobody")
 
 _OPTIONS = (
@@ -68,7 +66,7 @@ class Server:
             user=self._user,
             cwd=self.directory,
             text=True,
-            timeout=DEADLINE,
+            timeout=PATIENCE_SECONDS,
         )
         assert done.returncode == 0, done.stderr
 
@@ -89,14 +87,14 @@ class Server:
                 user=self._user,
                 cwd=self.directory,
             )
-        deadline = time.monotonic() + DEADLINE
+        deadline = Deadline()
         while not self._accepts():
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if self._process.poll() is not None or deadline.passed():
                 self.stop()
                 raise RuntimeError(
                     f"PostgreSQL did not start:\n{(self.directory / 'log').read_text()[-4000:]}"
                 )
-            time.sleep(POLL_SECONDS)
+            deadline.pause()
 
     def _accepts(self) -> bool:
         import psycopg
@@ -128,13 +126,13 @@ class Server:
         """Kill the server and all its processes, as in a crash: they end with the first one."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGQUIT)
-        self._process.wait(DEADLINE)
+        self._process.wait(PATIENCE_SECONDS)
 
     def stop(self) -> None:
         """End at once, without waiting for connections."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
-            self._process.wait(DEADLINE)
+            self._process.wait(PATIENCE_SECONDS)
 
 
 @contextmanager

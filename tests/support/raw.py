@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import socket
 import ssl
-import time
-from collections.abc import Callable
 from typing import Any
 
 from neo.net.connection import HANDSHAKE
 from neo.protocol.codec import LIMIT_PEER, Decoder, Packet, encode
 from neo.protocol.packets import CODES, RESPONSE, Address, Message, Request
-
-#: Timeout. A node under test answers or closes in milliseconds; a loaded machine takes longer.
-PATIENCE_SECONDS = 20.0
+from tests.support.patience import PATIENCE_SECONDS
 
 
 class RawPeer:
@@ -108,12 +104,3 @@ class RawPeer:
 
 def _is_answer(packet: Packet) -> bool:
     return bool(CODES[type(packet.message)] & RESPONSE)
-
-
-def wait_for(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
-    """Return the first true value of ``condition``. Raise AssertionError at the timeout."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"{what}: not in {seconds} s"
-        time.sleep(0.01)
-    return value

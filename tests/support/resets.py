@@ -8,7 +8,7 @@ import socket
 import struct
 from pathlib import Path
 
-from tests.support.raw import wait_for
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 #: Number of connections that wait to be accepted at the same time.
 CONNECTIONS = 5
@@ -25,8 +25,8 @@ def reset_unseen(pid: int, address: tuple[str, int]) -> None:
     os.kill(pid, signal.SIGSTOP)
     try:
         stopped = Path(f"/proc/{pid}/stat")
-        wait_for(lambda: stopped.read_text().rpartition(")")[2].split()[0] == "T", "it stops")
+        wait_until(lambda: stopped.read_text().rpartition(")")[2].split()[0] == "T", "it stops")
         for _ in range(CONNECTIONS):
-            reset(socket.create_connection(address, 20))
+            reset(socket.create_connection(address, PATIENCE_SECONDS))
     finally:
         os.kill(pid, signal.SIGCONT)

@@ -8,8 +8,7 @@ import threading
 
 from neo.net.connection import Connection
 from neo.protocol.packets import Address, Pong
-
-SECONDS = 20
+from tests.support.patience import PATIENCE_SECONDS
 
 
 class TlsPeer:
@@ -20,7 +19,7 @@ class TlsPeer:
         self.end: Exception | None = AssertionError("the stream did not end")
         self._context = context
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(SECONDS)
+        self._listener.settimeout(PATIENCE_SECONDS)
         self.address: Address = self._listener.getsockname()[:2]
         self._thread = threading.Thread(target=self._serve)
 
@@ -29,14 +28,14 @@ class TlsPeer:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._thread.join(SECONDS)
+        self._thread.join(PATIENCE_SECONDS)
         self._listener.close()
         assert not self._thread.is_alive()
 
     def _serve(self) -> None:
         try:
             plain, _ = self._listener.accept()
-            plain.settimeout(SECONDS)
+            plain.settimeout(PATIENCE_SECONDS)
             with self._context.wrap_socket(
                 plain, server_side=True, suppress_ragged_eofs=False
             ) as sock:

@@ -6,25 +6,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from neo.transactor.client import ask_admin
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.ports import free_range
 
 SECRET = "test secret"
 #: Number of ports: enough for seven daemons, and one that moves.
 PORTS = 24
-
-
-def wait_for(condition: Callable[[], bool], what: Callable[[], str], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not in {seconds} s: {what()}")
-        time.sleep(0.01)
 
 
 def connected(daemon: Daemon) -> bool:
@@ -97,7 +89,7 @@ class Daemon:
             stderr=subprocess.DEVNULL,
         )
         if ready:
-            wait_for(lambda: bool(self.say("gettid")), self.told)
+            wait_until(lambda: bool(self.say("gettid")), self.told)
 
     def told(self) -> str:
         return f"{self.name}: {self.log.read_text() if self.log.exists() else 'no log'}"
@@ -117,7 +109,7 @@ class Daemon:
     def kill(self, number: int = signal.SIGKILL) -> int:
         assert self.process is not None
         self.process.send_signal(number)
-        code = self.process.wait(30)
+        code = self.process.wait(PATIENCE_SECONDS)
         self.process = None
         return code
 
@@ -146,7 +138,7 @@ class Transactors:
         for daemon in self.daemons.values():
             daemon.start(ready=False)
         for daemon in self.daemons.values():
-            wait_for(lambda daemon=daemon: daemon.info("majority alive") == "yes", daemon.told)
+            wait_until(lambda daemon=daemon: daemon.info("majority alive") == "yes", daemon.told)
         self.wait_connected()
         return self
 
@@ -161,7 +153,7 @@ class Transactors:
     def wait_connected(self) -> None:
         for daemon in self.daemons.values():
             if daemon.process is not None:
-                wait_for(lambda d=daemon: connected(d), daemon.told)
+                wait_until(lambda d=daemon: connected(d), daemon.told)
 
     def __exit__(self, *error: object) -> None:
         for daemon in self.daemons.values():
@@ -173,4 +165,4 @@ class Transactors:
 def wait_same(cluster: Transactors, tid: int) -> None:
     """Wait until each transactor has the log up to this transaction."""
     for daemon in cluster.daemons.values():
-        wait_for(lambda d=daemon: int(d.info("tlog tid") or -1) >= tid, daemon.told)
+        wait_until(lambda d=daemon: int(d.info("tlog tid") or -1) >= tid, daemon.told)

@@ -9,7 +9,7 @@ import warnings
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
-from random import Random, randrange
+from random import Random
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from neo.migrate import MigrateError, compare, copy_from, main
 from neo.migrate.datafs import DataFile
 from neo.migrate.listing import records
 from neo.protocol.ids import ZERO_TID
+from tests.support.seeds import seed
 from tests.tools import damage
 from tests.tools.damage import Damaged, Whole
 
@@ -61,8 +62,8 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
 def test_a_copy_of_a_damaged_file_is_complete_or_says_what_is_missing(
     sample: Sample, tmp_path: Path, capsys: Capture
 ) -> None:
-    seed = int(os.environ.get("NEO_DAMAGE_SEED", randrange(1 << 32)))
-    for number in range(seed, seed + ROUNDS):
+    first = seed("DAMAGE")
+    for number in range(first, first + ROUNDS):
         random = Random(number)
         kind, indexed = random.choice(damage.KINDS), random.random() < 0.5
         path = sample.copy(tmp_path / "Data.fs", indexed or kind.startswith("index"))
@@ -94,8 +95,8 @@ def test_a_damaged_destination_is_different_or_cannot_be_read(
     sample: Sample, tmp_path: Path, capsys: Capture
 ) -> None:
     """ZODB reads the destination: every error of that is reported in a sentence."""
-    seed = int(os.environ.get("NEO_DAMAGE_SEED", randrange(1 << 32)))
-    for number in range(seed, seed + ROUNDS // 4):
+    first = seed("DAMAGE")
+    for number in range(first, first + ROUNDS // 4):
         random = Random(number)
         kind, indexed = random.choice(damage.KINDS), random.random() < 0.5
         path = sample.copy(tmp_path / "copy.fs", indexed or kind.startswith("index"))

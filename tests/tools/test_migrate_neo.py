@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,10 +20,11 @@ from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import AskLastTransaction
 from neo.simple import Cluster
 from tests.support.certificates import Authority
+from tests.support.cluster import simple_cluster
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 Capture = pytest.CaptureFixture[str]
 TRANSACTIONS = 30
-SECONDS = 60
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(tmp_path / "cluster", storages=2, partitions=6) as cluster:
+    with simple_cluster(tmp_path / "cluster", storages=2, partitions=6) as cluster:
         yield cluster
 
 
@@ -87,7 +87,7 @@ def test_killed_copy_goes_on_where_it_was(source: Path, cluster: Cluster, capsys
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         wait_for_transactions(cluster)
         process.send_signal(signal.SIGKILL)
-        assert process.wait(SECONDS) == -signal.SIGKILL, "it was too quick to be killed"
+        assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL, "it was too quick to be killed"
     assert main([str(source), cluster.uri, "--verify"]) == 0
     out = capsys.readouterr().out
     assert "Going on at transaction 0x" in out
@@ -96,12 +96,10 @@ def test_killed_copy_goes_on_where_it_was(source: Path, cluster: Cluster, capsys
 
 def wait_for_transactions(cluster: Cluster) -> None:
     """Wait until the cluster has a transaction."""
-
-    deadline = time.monotonic() + SECONDS
     with cluster.admin() as admin:
-        while admin.ask(AskLastTransaction()).tid == ZERO_TID:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        wait_until(
+            lambda: admin.ask(AskLastTransaction()).tid != ZERO_TID, "nothing is copied", poll=0.005
+        )
 
 
 def test_difference_in_one_record_is_found(source: Path, cluster: Cluster, capsys: Capture) -> None:
@@ -119,6 +117,6 @@ def test_over_tls(source: Path, tmp_path: Path) -> None:
     folder = tmp_path / "tls"
     folder.mkdir()
     files = Authority(folder).node()
-    with Cluster(tmp_path / "secret", storages=1, **files._asdict()) as cluster:
+    with simple_cluster(tmp_path / "secret", storages=1, **files._asdict()) as cluster:
         assert cluster.uri.startswith("neos://")
         assert main([str(source), cluster.uri, "--verify"]) == 0

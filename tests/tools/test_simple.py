@@ -8,8 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,18 +17,11 @@ from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.packets import AskClusterState, AskNodeList
 from neo.simple import Cluster, ClusterError
 from neo.simple.children import Guardian, tail
-from neo.simple.conf import ConfError, Shape, create
+from neo.simple.conf import FIRST_PORT, LAST_PORT, ConfError, Shape, create
 from tests.support.certificates import Authority
-
-#: Timeout of all waits, far more than any of them takes.
-SECONDS = 30.0
-
-
-def wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.01)
+from tests.support.cluster import simple_cluster
+from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.ports import free_range
 
 
 def alive(pid: int) -> bool:
@@ -49,12 +41,12 @@ def node_ids(cluster: Cluster) -> dict[tuple[str, int], int]:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(tmp_path / "data", storages=2, partitions=6, name="spam") as cluster:
+    with simple_cluster(tmp_path / "data", storages=2, partitions=6, name="spam") as cluster:
         yield cluster
 
 
 def test_cluster_is_running_inside_the_block_and_gone_after_it(tmp_path: Path) -> None:
-    with Cluster(tmp_path, storages=2) as cluster:
+    with simple_cluster(tmp_path, storages=2) as cluster:
         with cluster.admin() as admin:
             assert admin.ask(AskClusterState()).state is ClusterState.RUNNING
         assert sorted(cluster.processes) == ["admin", "master1", "storage1", "storage2"]
@@ -70,17 +62,17 @@ def test_what_applications_and_operators_are_told(cluster: Cluster, tmp_path: Pa
     command = [sys.executable, "-m", "neoctl", "-f", str(tmp_path / "data" / "neo.conf")]
     for where in (command, [*command[:3], "-a", cluster.admin_address]):
         answer = subprocess.run(
-            [*where, "print", "cluster"], capture_output=True, text=True, timeout=SECONDS
+            [*where, "print", "cluster"], capture_output=True, text=True, timeout=PATIENCE_SECONDS
         )
         assert (answer.returncode, answer.stdout, answer.stderr) == (0, "RUNNING\n", "")
 
 
 def test_folder_is_served_again_at_the_same_addresses_with_the_same_ids(tmp_path: Path) -> None:
-    with Cluster(tmp_path, storages=2, name="spam", partitions=4) as first:
+    with simple_cluster(tmp_path, storages=2, name="spam", partitions=4) as first:
         ids = node_ids(first)
         with first.admin() as admin:
             admin.ask(AskClusterState())
-    with Cluster(tmp_path) as second:
+    with simple_cluster(tmp_path) as second:
         assert (second.uri, second.admin_address) == (first.uri, first.admin_address)
         assert node_ids(second) == ids
         assert second.name == "spam"
@@ -113,7 +105,7 @@ def test_killed_storage_comes_back(cluster: Cluster) -> None:
     assert "storage1" not in cluster.processes
     cluster.check()
     cluster.restart("storage1")
-    cluster.wait_running(SECONDS)
+    cluster.wait_running(PATIENCE_SECONDS)
     assert node_ids(cluster) == ids
 
 
@@ -122,12 +114,12 @@ def test_master_restarted_cleanly_serves_again(cluster: Cluster) -> None:
     cluster.restart("master1")
     assert before.returncode == 0
     assert cluster.processes["master1"].pid != before.pid
-    cluster.wait_running(SECONDS)
+    cluster.wait_running(PATIENCE_SECONDS)
 
 
 def test_process_that_dies_is_reported_with_the_end_of_its_log(cluster: Cluster) -> None:
     os.kill(cluster.processes["storage2"].pid, signal.SIGKILL)
-    wait(lambda: cluster.dead() == ["storage2"], "the death of storage2")
+    wait_until(lambda: cluster.dead() == ["storage2"], "storage2 does not die")
     with pytest.raises(ClusterError) as caught:
         cluster.check()
     text = str(caught.value)
@@ -137,10 +129,10 @@ def test_process_that_dies_is_reported_with_the_end_of_its_log(cluster: Cluster)
 
 
 def test_process_that_cannot_start_ends_the_start_and_leaves_nothing(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path, storages=2)
+    cluster = simple_cluster(tmp_path, storages=2)
     (tmp_path / "storage2.sqlite").write_text("this is no database, but long enough to be one" * 99)
     with pytest.raises(ClusterError, match="storage2"):
-        cluster.start(timeout=5)
+        cluster.start()
     assert cluster.processes == {}
 
 
@@ -150,13 +142,13 @@ def test_wrong_setting_is_reported_with_the_words_of_the_process(tmp_path: Path)
 
 
 def test_address_in_use_is_refused_by_name(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
+    cluster = simple_cluster(tmp_path)
     with (
         socket.create_server(cluster.conf.of_role("admin")[0].address),
         pytest.raises(ClusterError, match="of admin is in use"),
     ):
         cluster.start()
-    with Cluster(tmp_path) as running, pytest.raises(ClusterError, match="running already"):
+    with simple_cluster(tmp_path) as running, pytest.raises(ClusterError, match="running already"):
         Cluster(running.folder).start()
 
 
@@ -196,14 +188,16 @@ def test_databases_are_numbered_from_their_template(tmp_path: Path) -> None:
 
 
 def test_ports_start_where_they_are_told(tmp_path: Path) -> None:
-    free = create(tmp_path / "free.conf", Shape()).of_role("master")[0].address[1]
-    for base in range(free, free + 300, 3):  # other programs may have ports of this range
-        try:
-            conf = create(tmp_path / "neo.conf", Shape(port_base=base))
-            break
-        except ConfError as e:
-            assert "is in use: choose another --port-base" in str(e)
+    base = free_range(3)
+    conf = create(tmp_path / "neo.conf", Shape(port_base=base))
     assert [node.address[1] for node in conf.nodes] == [base, base + 1, base + 2]
+
+
+def test_ports_that_nobody_tells_are_free_and_no_outgoing_connection_gets_them(tmp_path: Path) -> None:
+    """Nothing listens there: other processes choose such ports, too."""
+    ports = [node.address[1] for node in create(tmp_path / "neo.conf", Shape(storages=3)).nodes]
+    assert len(set(ports)) == 5
+    assert all(FIRST_PORT <= port < LAST_PORT for port in ports)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +218,7 @@ def test_guardian_ends_what_is_left_and_nothing_else() -> None:
             guardian.tell("+", process.pid)
         guardian.tell("-", kept.pid)
         guardian.close()  # as when this process ends
-        assert left.wait(SECONDS) == -signal.SIGTERM
+        assert left.wait(PATIENCE_SECONDS) == -signal.SIGTERM
         assert kept.poll() is None
     finally:
         for process in (kept, left):
@@ -246,8 +240,9 @@ def test_tail_is_short_whatever_the_log(tmp_path: Path) -> None:
 
 
 def start_command(folder: Path, *words: str) -> subprocess.Popen[str]:
+    port = str(free_range(4))
     return subprocess.Popen(
-        [sys.executable, "-m", "neo.simple", "--folder", str(folder), *words],
+        [sys.executable, "-m", "neo.simple", "--folder", str(folder), "--port-base", port, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -283,7 +278,7 @@ def test_command_tells_how_to_use_the_cluster_and_stops_all(tmp_path: Path, numb
         out = read_until(process, "Ctrl-C")
         assert len(pids_of(tmp_path)) == 4
         process.send_signal(number)
-        _, err = process.communicate(timeout=SECONDS)
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
         assert (process.returncode, err) == (0, "")
     assert pids_of(tmp_path) == []
     assert "neo://ham@127.0.0.1:" in out
@@ -304,10 +299,10 @@ def test_command_with_tls_tells_what_works_and_ends_when_the_operator_stops_the_
         assert verb == "status"
         for verb, answer in (("status", "No problem."), ("set cluster stopping", "state changed")):
             done = subprocess.run(
-                [*neoctl, *verb.split()], capture_output=True, text=True, timeout=SECONDS
+                [*neoctl, *verb.split()], capture_output=True, text=True, timeout=PATIENCE_SECONDS
             )
             assert (done.returncode, done.stderr) == (0, "") and answer in done.stdout
-        out, err = process.communicate(timeout=SECONDS)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
         assert (process.returncode, err) == (0, "")
         assert out == "neosimple: the cluster was stopped\n"
     assert pids_of(folder) == []
@@ -318,7 +313,7 @@ def test_command_killed_leaves_no_process(tmp_path: Path) -> None:
         read_until(process, "Ctrl-C")
         assert len(pids_of(tmp_path)) == 3
         process.kill()
-        wait(lambda: pids_of(tmp_path) == [], "the end of the processes")
+        wait_until(lambda: pids_of(tmp_path) == [], "processes are left")
 
 
 def test_command_reports_the_dead_and_goes_on(tmp_path: Path) -> None:
@@ -337,13 +332,13 @@ def test_command_reports_the_dead_and_goes_on(tmp_path: Path) -> None:
         assert process.poll() is None
         assert len(pids_of(tmp_path)) == 3
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=SECONDS)
+        process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0
 
 
 def test_command_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
     with start_command(tmp_path, "--replicas", "1") as process:
-        out, err = process.communicate(timeout=SECONDS)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, out) == (1, "")
     assert err.startswith("neosimple: 1 replicas need at least 2 storage nodes")
     assert err.count("\n") == 1

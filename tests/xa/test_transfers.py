@@ -19,12 +19,11 @@ from neo.client.errors import PreparedConflictError
 from neo.client.xa import command
 from neo.client.xa.branches import BRANCHES_KEY, XID_KEY
 from tests.support.cluster import Cluster
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.postgres import Server
 from tests.xa.teller import CRASH, DECIDED, FIRST, SECOND, STEPS, Teller
 
 MONEY = 100
-#: Seconds within which a teller makes a transfer on a busy machine.
-DEADLINE = 120
 
 
 class Pair:
@@ -59,7 +58,7 @@ class Pair:
     def crash(self, step: str) -> None:
         """Run a teller that ends at a step of its first transfer."""
         words = [sys.executable, "-m", "tests.xa.teller", self.first, self.second, "--crash", step]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
         assert done.returncode == CRASH, done.stderr
 
     def resolve(self, older_than: float = 0.0) -> list[xa.Settled]:

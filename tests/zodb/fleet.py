@@ -39,14 +39,13 @@ from neo.storage.__main__ import load_settings as storage_settings
 from neo.storage.__main__ import make_core as make_storage
 from neo.storage.serving import identification
 from tests.support import mariadb
+from tests.support.patience import PATIENCE_SECONDS, Deadline
 from tests.support.ports import free_range
 
 NAME = "test"
 BACKUP = "backup"
 PARTITIONS = 12
 POLL_SECONDS = 0.01
-#: A loaded machine may be slow.
-SYNC_SECONDS = 60.0
 
 
 class Clock:
@@ -193,7 +192,7 @@ class Fleet:
                 self.stop()
         finally:
             self._process.stdin.close()
-            self._process.wait(60)
+            self._process.wait(PATIENCE_SECONDS)
             self._process.stdout.close()
             self._stack.close()
 
@@ -300,9 +299,9 @@ def _primary(host: ProcessHost) -> PrimaryMaster:
 
 
 async def _until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SYNC_SECONDS
+    deadline = Deadline()
     while not condition():
-        assert time.monotonic() < deadline, f"not within {SYNC_SECONDS:g} s: {what}"
+        assert not deadline.passed(), what
         await asyncio.sleep(POLL_SECONDS)
 
 

@@ -18,6 +18,7 @@ from neo.client import NEOStorage
 from neo.client.errors import UnavailableError
 from tests.support.certificates import Authority, NodeFiles
 from tests.support.cluster import Cluster
+from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.client.peers import in_threads
 from tests.zodb.conftest import GetFleet
 from tests.zodb.fleet import Fleet
@@ -70,7 +71,7 @@ def test_transactions_that_lock_in_opposite_orders_all_end(cluster: Fleet) -> No
     committed = []
 
     def work(number: int) -> None:
-        storage = cluster.storage(wait_timeout=60)
+        storage = cluster.storage(wait_timeout=PATIENCE_SECONDS)
         mine = oids[number:] + oids[:number]
         if number % 2:
             mine.reverse()
@@ -151,7 +152,7 @@ def test_threads_of_one_storage_commit_at_once(cluster: Fleet) -> None:
 
     def work(number: int) -> bytes:
         serial = None
-        barrier.wait(10)
+        barrier.wait(PATIENCE_SECONDS)
         for n in range(40):
             t = TransactionMetaData()
             storage.tpc_begin(t)

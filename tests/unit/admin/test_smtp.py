@@ -7,6 +7,8 @@ import socket
 import threading
 
 from neo.admin.smtp import Smtp
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.ports import free_range
 
 
 def serve(listener: socket.socket, received: list[str]) -> None:
@@ -44,7 +46,7 @@ def result(server: tuple[str, int], login: tuple[str, str] | None = None) -> str
         server, "neo@test", ("one@test", "two@test"), False, login, lambda call, *args: call(*args)
     )
     smtp.send("NEO test: PROBLEM: bak", "RUNNING\n", done.put)
-    return done.get(timeout=30)
+    return done.get(timeout=PATIENCE_SECONDS)
 
 
 def test_a_mail_reaches_the_server() -> None:
@@ -53,7 +55,7 @@ def test_a_mail_reaches_the_server() -> None:
         thread = threading.Thread(target=serve, args=(listener, received))
         thread.start()
         assert result(listener.getsockname()) is None
-        thread.join(30)
+        thread.join(PATIENCE_SECONDS)
     assert "Subject: NEO test: PROBLEM: bak" in received
     assert "To: one@test, two@test" in received and "RUNNING" in received
 
@@ -63,12 +65,11 @@ def test_a_password_that_smtp_cannot_send_is_a_failure_that_is_told() -> None:
         thread = threading.Thread(target=serve, args=(listener, []))
         thread.start()
         failure = result(listener.getsockname(), login=("neo", "pässword"))
-        thread.join(30)
+        thread.join(PATIENCE_SECONDS)
     assert failure is not None and "can't encode" in failure
 
 
 def test_a_server_that_is_away_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = listener.getsockname()
+    address = ("127.0.0.1", free_range(1))
     failure = result(address)
     assert failure is not None and failure.startswith(f"127.0.0.1:{address[1]}: ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from random import Random
 from typing import Any
 
 import pytest
@@ -280,8 +281,9 @@ def test_a_full_disk_is_reported_and_nothing_is_half_stored() -> None:
         node = Harness("MySQL", server.create_database())
         backend = node.ready()
         stored: list[int] = []
+        noise = Random(1)
         for tid in range(1, 100):
-            node.vote(backend, tid, {4: os.urandom(1 << 20)})
+            node.vote(backend, tid, {4: noise.randbytes(1 << 20)})
             backend.unlock(p64(tid), p64(tid))
             backend.stored(lambda tid=tid: stored.append(tid))
             node.run_until(lambda tid=tid: node.failures or tid in stored)
@@ -315,7 +317,7 @@ def test_metadata_longer_than_its_column_is_refused(mariadb: Harness) -> None:
 
 def test_a_value_of_256_megabytes(mariadb: Harness) -> None:
     backend = mariadb.ready()
-    data = os.urandom(1 << 20) * 256
+    data = Random(1).randbytes(1 << 20) * 256
     mariadb.commit(backend, 10, {4: data})
     mariadb.wait(backend.stored)
     assert backend.load(p64(4), None, None).data == data

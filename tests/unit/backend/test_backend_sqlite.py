@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -231,14 +232,14 @@ def test_the_log_stays_short_when_writing_never_pauses(
     monkeypatch.setattr(module, "LOG_BYTES_MAX", 400_000)
     backend = sqlite.ready()
     durable: list[int] = []
-    written = 0
+    written, noise = 0, Random(1)
     while len(durable) < 400:
         # Always some writes on top of those that are being synced.
         while written < len(durable) + 5:
             written += 1
             backend.set_config("counter", str(written))
             for oid in range(3):
-                sqlite.store_data(backend, oid, os.urandom(1000))
+                sqlite.store_data(backend, oid, noise.randbytes(1000))
             backend.stored(lambda: durable.append(1))
         known = len(durable)
         sqlite.run_until(lambda known=known: len(durable) > known)
@@ -325,14 +326,14 @@ def test_big_values_where_python_cannot_open_them_in_place(
         patch.setattr(sys.modules[package], name, module)  # given back afterwards
         patch.delitem(sys.modules, module.__name__)
         backend = sqlite.ready()
-        data = os.urandom(5 << 20)
+        data = Random(1).randbytes(5 << 20)
         sqlite.commit(backend, 10, {4: data})
         assert backend.load(p64(4), None, None).data == data
 
 
 def test_a_value_of_256_megabytes(sqlite: Harness) -> None:
     backend = sqlite.ready()
-    data = os.urandom(1 << 20) * 256
+    data = Random(1).randbytes(1 << 20) * 256
     sqlite.commit(backend, 10, {4: data})
     sqlite.wait(backend.stored)
     assert backend.load(p64(4), None, None).data == data

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,9 +13,7 @@ from neo.net.channel import Channel
 from neo.net.connection import Connection, Received
 from neo.protocol.errors import PeerError
 from neo.protocol.packets import Address, Message
-
-DEADLINE = 20.0
-LOOK_SECONDS = 0.001
+from tests.support.patience import PATIENCE_SECONDS
 
 
 class Peer:
@@ -60,21 +57,13 @@ class Peer:
     def wait_for(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition on ``received`` and ``error``."""
         with self._changed:
-            assert self._changed.wait_for(condition, DEADLINE)
+            assert self._changed.wait_for(condition, PATIENCE_SECONDS)
 
     def close(self) -> None:
         self.sock.shutdown(socket.SHUT_RDWR)
 
 
 Script = Callable[[Peer, Received], None]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Poll a condition whose changes are not announced. Let other threads run between two polls."""
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(LOOK_SECONDS)
 
 
 class Server:
@@ -129,7 +118,7 @@ class Server:
             except OSError:
                 pass  # the client closed first
         for thread in self._threads:
-            thread.join(DEADLINE)
+            thread.join(PATIENCE_SECONDS)
         for peer in self.peers:
             peer.sock.close()
 
@@ -156,13 +145,13 @@ class Recorder:
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         with self.changed:
-            assert self.changed.wait_for(condition, DEADLINE)
+            assert self.changed.wait_for(condition, PATIENCE_SECONDS)
 
 
 @contextmanager
 def channel_to(
     script: Script,
-    patience: float = 20.0,
+    patience: float = PATIENCE_SECONDS,
     system: System | None = None,
     wire: type[SocketWire] = SocketWire,
 ) -> Iterator[tuple[Channel, Recorder, Server, Peer]]:
@@ -195,6 +184,6 @@ def in_threads(*functions: Callable[[], Any]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(DEADLINE)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
     return results

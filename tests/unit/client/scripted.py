@@ -44,7 +44,8 @@ from neo.protocol.packets import (
     RequestIdentification,
     SendPartitionTable,
 )
-from tests.unit.client.peers import DEADLINE, Peer, Server
+from tests.support.patience import PATIENCE_SECONDS
+from tests.unit.client.peers import Peer, Server
 
 NAME = "scripted"
 CLIENT = parse_nid("C1")
@@ -90,7 +91,7 @@ class Node:
     def wait_for(self, *types: type, count: int = 1) -> Message:
         """Wait until ``count`` such messages arrived. Return the last one."""
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self.asked(*types)) >= count, DEADLINE)
+            assert self._changed.wait_for(lambda: len(self.asked(*types)) >= count, PATIENCE_SECONDS)
         return self.asked(*types)[-1]
 
     def answer_last(self, question: type, answer: Message) -> None:
@@ -197,7 +198,7 @@ def scripted(*cells: Sequence[int], **options: Any) -> Iterator[tuple[Scripted, 
     """Yield a cluster with these cells and a storage connected to it."""
     cluster = Scripted(cells)
     try:
-        storage = NEOStorage(cluster.masters, NAME, **({"wait_timeout": 10.0} | options))
+        storage = NEOStorage(cluster.masters, NAME, **({"wait_timeout": PATIENCE_SECONDS} | options))
         try:
             yield cluster, storage
         finally:

@@ -32,7 +32,8 @@ from neo.protocol.packets import (
     Message,
     NotifyBlobDamaged,
 )
-from tests.unit.client.peers import in_threads, wait_until
+from tests.support.patience import wait_until
+from tests.unit.client.peers import in_threads
 from tests.unit.client.reading import OID, answer, refuse
 from tests.unit.client.scripted import Scripted, scripted
 
@@ -263,16 +264,21 @@ def test_files_that_were_not_used_for_long_are_removed_first(tmp_path: Path) -> 
             old = time.time() - 3600 * (10 - number)
             os.utime(path, (old, old))
         recent = commit(storage, tmp_path)
-        wait_until(lambda: not storage._blobs._eviction._running)
+        tidied(storage)
         storage._blobs._eviction.evict()
         left = sorted(cache.glob("*/*.blob"))
         assert left == sorted([found[3], recent])
 
 
+def tidied(storage: NEOStorage) -> None:
+    """Wait until the cache's thread is done."""
+    wait_until(lambda: not storage._blobs._eviction._running, "the cache is not tidied")
+
+
 def test_files_that_were_just_handed_out_stay(tmp_path: Path) -> None:
     with cluster_with_blob(tmp_path, 1, blob_cache_size=1) as (_, storage):
         path = commit(storage, tmp_path)
-        wait_until(lambda: not storage._blobs._eviction._running)  # else it may come later
+        tidied(storage)  # else it may come later
         storage._blobs._eviction.evict()
         assert path.exists()
         age(tmp_path / "cache", 1)
@@ -285,7 +291,7 @@ def test_files_that_were_just_handed_out_stay(tmp_path: Path) -> None:
 def test_what_crashed_processes_left_is_removed_after_a_day(tmp_path: Path) -> None:
     with cluster_with_blob(tmp_path, 1) as (_, storage):
         commit(storage, tmp_path)
-        wait_until(lambda: not storage._blobs._eviction._running)  # else its lock is taken
+        tidied(storage)  # else its lock is taken
         temporary = tmp_path / "cache" / "tmp"
         for name in ("pending-x", "1.2.part", "of the application"):
             (temporary / name).touch()

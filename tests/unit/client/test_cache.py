@@ -259,16 +259,18 @@ def test_threads_that_load_while_others_commit_never_see_stale_data() -> None:
     stop = threading.Event()
 
     def commit() -> None:
+        chance = random.Random(1)
         for tid in range(2, 4000):
-            oid = random.choice(oids)
+            oid = chance.choice(oids)
             revisions[oid].append(tid)
             cache.invalidate(p64(tid), [oid])
             last[0] = tid
         stop.set()
 
     def load() -> None:
+        chance = random.Random(2)
         while not stop.is_set():
-            oid = random.choice(oids)
+            oid = chance.choice(oids)
             view = last[0] + 1
             found = cache.load_before(oid, p64(view))
             if found is None:

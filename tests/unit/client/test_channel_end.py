@@ -8,7 +8,8 @@ from types import TracebackType
 from neo.client.system import System
 from neo.net.channel import Channel
 from neo.net.host import Lock, Served, Watch, Wire
-from tests.unit.client.peers import DEADLINE, Recorder
+from tests.support.patience import PATIENCE_SECONDS
+from tests.unit.client.peers import Recorder
 
 
 class OpenWire:
@@ -71,7 +72,7 @@ class SlowWatch:
             self._called = True
             self._host.second = threading.Thread(target=self._close)
             self._host.second.start()
-            assert self._host.stopped.wait(DEADLINE)
+            assert self._host.stopped.wait(PATIENCE_SECONDS)
             # The descriptor is unregistered here: a closed one is EBADF, or another channel's.
             self._host.closed_too_early = self._wire.closed
 
@@ -84,7 +85,7 @@ class TwoThreads(System):
     """A host that runs a second thread while the first one forgets the descriptor."""
 
     def __init__(self) -> None:
-        super().__init__(DEADLINE)
+        super().__init__(PATIENCE_SECONDS)
         #: Set when the second thread blocks on a lock, or has ended the channel.
         self.stopped = threading.Event()
         self.second: threading.Thread | None = None
@@ -99,10 +100,10 @@ class TwoThreads(System):
 
 def test_a_descriptor_is_open_while_the_watcher_forgets_it() -> None:
     host, wire, recorder = TwoThreads(), OpenWire(), Recorder()
-    channel = Channel(host, wire, recorder, "peer", DEADLINE)
+    channel = Channel(host, wire, recorder, "peer", PATIENCE_SECONDS)
     channel.close("closed by the first thread")
     assert host.second is not None
-    host.second.join(DEADLINE)
+    host.second.join(PATIENCE_SECONDS)
     assert host.closed_too_early is False
     assert wire.closed
     assert recorder.reasons == ["closed by the first thread"]
@@ -126,7 +127,7 @@ class EagerWatcher(System):
     """A host whose watcher sweeps a channel before the channel has its watch."""
 
     def __init__(self) -> None:
-        super().__init__(DEADLINE)
+        super().__init__(PATIENCE_SECONDS)
         #: Set when the sweep waits for a lock, or is over.
         self.stopped = threading.Event()
         self.errors: list[Exception] = []
@@ -139,7 +140,7 @@ class EagerWatcher(System):
     def watch(self, wire: Wire, served: Served) -> Watch:
         self.sweep = threading.Thread(target=self._sweep, args=(served,))
         self.sweep.start()
-        assert self.stopped.wait(DEADLINE)
+        assert self.stopped.wait(PATIENCE_SECONDS)
         return self.made
 
     def _sweep(self, served: Served) -> None:
@@ -152,8 +153,8 @@ class EagerWatcher(System):
 
 def test_the_watcher_may_sweep_a_channel_that_is_being_made() -> None:
     host, recorder = EagerWatcher(), Recorder()
-    channel = Channel(host, OpenWire(), recorder, "peer", DEADLINE)
-    host.sweep.join(DEADLINE)
+    channel = Channel(host, OpenWire(), recorder, "peer", PATIENCE_SECONDS)
+    host.sweep.join(PATIENCE_SECONDS)
     assert not host.errors
     assert host.made.armed
     channel.close("closed by the test")

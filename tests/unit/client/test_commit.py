@@ -29,6 +29,7 @@ from neo.protocol.packets import (
     Message,
     RequestIdentification,
 )
+from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.client.committing import OID, OTHER, TTID, begin, refusing, stored
 from tests.unit.client.scripted import scripted
 
@@ -153,7 +154,7 @@ def test_many_stores_are_throttled_by_their_size() -> None:
         for i, message in enumerate(list(peer.received)):
             if isinstance(message, AskStoreObject):
                 peer.answer(i, AnswerStoreObject(None))
-        thread.join(10)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
         storage.tpc_abort(t)
 

@@ -40,8 +40,9 @@ from neo.protocol.packets import (
     NotifyNodeInformation,
     StopOperation,
 )
+from tests.support.patience import wait_until
 from tests.unit.client.committing import OID, OTHER, TTID, begin, refusing, stored
-from tests.unit.client.peers import Peer, wait_until
+from tests.unit.client.peers import Peer
 from tests.unit.client.scripted import Scripted, scripted
 
 
@@ -183,7 +184,7 @@ def test_the_error_says_which_node_the_cluster_cannot_serve_without() -> None:
         cluster.tell(NotifyNodeInformation(time.time(), cluster.rows(down=[1])), StopOperation())
         master = storage._session.master.current
         assert master is not None
-        wait_until(lambda: master.channel.lost is not None)
+        wait_until(lambda: master.channel.lost is not None, "the loss is not seen")
         stopped = "the cluster stopped serving; S1 is not running"
         with pytest.raises(TransactionLostError, match=f"during the transaction: {stopped}$"):
             storage.tpc_vote(t)

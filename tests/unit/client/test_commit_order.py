@@ -25,8 +25,8 @@ from neo.protocol.packets import (
     FailedVote,
     NotifyDeadlock,
 )
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.unit.client.committing import OID, OTHER, TTID, Merging, begin, refusing, stored
-from tests.unit.client.peers import wait_until
 from tests.unit.client.scripted import Node, scripted
 
 
@@ -78,12 +78,14 @@ def test_a_late_answer_to_a_store_that_conflicted_elsewhere_is_ignored() -> None
         answer_store(second, 0, ZERO_TID)
         answer_store(second, 1, None)
         participants = storage._begun(t)._participants
-        wait_until(lambda: len(participants.asked) - len(participants.ready) == 1)
+        wait_until(
+            lambda: len(participants.asked) - len(participants.ready) == 1, "more than one is asked"
+        )
         answer_store(first, 1, p64(11))
         for node in first, second:
             node.wait_for(AskStoreObject, count=3)
             answer_store(node, 2, None)
-        vote.join(10)
+        vote.join(PATIENCE_SECONDS)
         assert not vote.is_alive() and len(merging.calls) == 2
         assert first.asked(AskStoreTransaction) and second.asked(AskStoreTransaction)
         storage.tpc_finish(t)

@@ -26,6 +26,7 @@ from neo.protocol.packets import (
     AskStoreObject,
     NotifyDeadlock,
 )
+from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.client.committing import OID, OTHER, TTID, Merging, begin, stored
 from tests.unit.client.scripted import scripted
 
@@ -229,7 +230,7 @@ def test_a_deadlock_is_solved_by_rebasing_on_every_node() -> None:
         for node in (granted, waiting):
             assert node.wait_for(AskRebaseTransaction) == AskRebaseTransaction(TTID, p64(1500))
         waiting.answer_last(AskStoreObject, AnswerStoreObject(None))
-        voting.join(10)
+        voting.join(PATIENCE_SECONDS)
         assert not voting.is_alive()
         assert granted.asked(AskRebaseObject) == [AskRebaseObject(TTID, OID)]
         assert stored(cluster, 2)[1][:2] == (OID, p64(9))

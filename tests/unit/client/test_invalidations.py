@@ -12,6 +12,7 @@ from neo.client.cache import Cache, Loaded
 from neo.client.invalidations import Invalidations
 from neo.client.system import System
 from neo.protocol.ids import p64, u64
+from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.client.peers import in_threads
 
 #: A connection to a master.
@@ -56,8 +57,9 @@ def test_connections_that_begin_during_a_reconnection_are_never_stale() -> None:
     sys.setswitchinterval(1e-6)
 
     def reconnect() -> None:
+        chance = random.Random(1)
         for tid in range(2, 3000):
-            if random.random() < 0.5:
+            if chance.random() < 0.5:
                 storage.invalidations.joined(p64(tid), HERE)
             else:
                 storage.invalidations.invalidate(p64(tid), [p64(0)], HERE)
@@ -214,13 +216,13 @@ def test_a_view_of_the_future_waits_for_the_transaction_that_takes_effect() -> N
 
     def callback(tid: bytes) -> None:
         started.set()
-        assert finish.wait(10)
+        assert finish.wait(PATIENCE_SECONDS)
 
     def commit() -> None:
         invalidations.committed(p64(5), {}, callback)
 
     def load() -> bytes:
-        assert started.wait(10)
+        assert started.wait(PATIENCE_SECONDS)
         threading.Timer(0.05, finish.set).start()
         assert invalidations.view(p64(2)) == p64(2)
         return invalidations.view(p64(99))

@@ -17,8 +17,8 @@ from neo.protocol.packets import (
     RequestIdentification,
     StopOperation,
 )
+from tests.support.patience import wait_until
 from tests.unit.client.committing import OID
-from tests.unit.client.peers import wait_until
 from tests.unit.client.reading import answer
 from tests.unit.client.scripted import scripted
 
@@ -46,7 +46,7 @@ def test_a_client_that_is_told_to_stop_joins_again() -> None:
             storage.sync()
             return cluster.master.peer is not before
 
-        wait_until(joined)
+        wait_until(joined, "it does not join")
         assert len(cluster.master.asked(RequestIdentification)) == 2
 
 

@@ -39,8 +39,8 @@ from neo.protocol.packets import (
     Ping,
     RequestIdentification,
 )
+from tests.support.patience import wait_until
 from tests.unit.client.committing import OID, OTHER, TTID, begin, stored
-from tests.unit.client.peers import wait_until
 from tests.unit.client.scripted import Node, Scripted, scripted
 
 SHORT = 0.05
@@ -258,7 +258,7 @@ def test_a_connection_that_is_lost_while_the_node_is_asked_is_no_conflict() -> N
 
 def end(cluster: Scripted, storage: Any, t: Any) -> None:
     cluster.tell(NotifyTransactionEnded(TTID))
-    wait_until(lambda: storage._transactions[id(t)]._ended_by_operator)
+    wait_until(lambda: storage._transactions[id(t)]._ended_by_operator, "it does not hear the end")
 
 
 def test_the_master_is_told_that_the_client_wants_to_know() -> None:

@@ -30,7 +30,7 @@ from neo.protocol.packets import (
     InvalidateObjects,
     Message,
 )
-from tests.unit.client.peers import wait_until
+from tests.support.patience import wait_until
 from tests.unit.client.reading import DB
 from tests.unit.client.scripted import Scripted, scripted
 
@@ -215,7 +215,7 @@ def test_a_deletion_or_its_undo_that_is_interrupted_in_tpc_begin_is_aborted(
         monkeypatch.setattr(storage, "tpc_begin", tpc_begin)
         with pytest.raises(KeyboardInterrupt):
             database.pack(storage)
-        wait_until(lambda: bool(cluster.master.asked(AbortTransaction)))
+        wait_until(lambda: cluster.master.asked(AbortTransaction), "no abort is sent")
         assert len(begins) == 1 + taken_back_late
 
 

@@ -46,7 +46,9 @@ from neo.protocol.packets import (
     NotPrimaryMaster,
     RequestIdentification,
 )
-from tests.unit.client.peers import Peer, Server, wait_until
+from tests.support.patience import wait_until
+from tests.support.ports import free_range
+from tests.unit.client.peers import Peer, Server
 from tests.unit.client.reading import DB, OID, answer
 from tests.unit.client.scripted import NAME, Scripted, scripted
 
@@ -133,7 +135,7 @@ def test_an_address_where_nobody_answers_is_told_while_it_is_waited_for(
     text = f"master {cluster.masters}: connected, but it does not answer yet; check the address"
 
     def identify(peer: Peer, received: Received) -> None:
-        wait_until(lambda: text in caplog.text)
+        wait_until(lambda: text in caplog.text, f"{text!r} is not logged")
         accept(peer, received)
 
     cluster.master._identify = identify
@@ -184,12 +186,11 @@ def test_a_master_that_is_not_ready_is_tried_again() -> None:
 
 def test_a_cluster_that_is_away_is_a_transient_error_after_the_wait() -> None:
     """Specification 16.26."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_range(1)
     begin = time.monotonic()
     with pytest.raises(UnavailableError, match=f"127.0.0.1:{port}.*refused") as raised:
         NEOStorage(f"127.0.0.1:{port}", NAME, wait_timeout=0.3)
-    assert 0.3 <= time.monotonic() - begin < 5
+    assert 0.3 <= time.monotonic() - begin
     assert isinstance(raised.value, (NEOStorageError, TransientError))
 
 
@@ -402,9 +403,10 @@ def test_a_closed_storage_leaves_no_thread_and_no_descriptor() -> None:
         storage.load(OID)
         threads = threading.active_count()
         storage.close()
-        deadline = time.monotonic() + 10
-        while any(t.name == "neo-client-watcher" for t in threading.enumerate()):
-            assert time.monotonic() < deadline
+        wait_until(
+            lambda: all(t.name != "neo-client-watcher" for t in threading.enumerate()),
+            "the watcher goes on",
+        )
         assert threading.active_count() < threads
 
 

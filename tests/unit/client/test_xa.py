@@ -27,10 +27,11 @@ from neo.protocol.packets import (
     AskStoreObject,
     AskStoreTransaction,
 )
+from tests.support.patience import wait_until
 from tests.unit.client.boundaries import interrupt
 from tests.unit.client.committing import OID, refusing
 from tests.unit.client.joined import Fails, Work, World, Writes
-from tests.unit.client.peers import in_threads, wait_until
+from tests.unit.client.peers import in_threads
 from tests.unit.client.prepared_master import clusters
 
 #: Of so many points at which an exception from outside may come, one is tried: with 1, it takes 20 s.
@@ -90,7 +91,7 @@ def test_both_databases_prepare_and_the_coordinator_commits_first(world: World) 
     assert all(w.tid for w in writes)
     (xid,) = world.first.prepares()
     assert world.second.prepares() == [xid] and xid.startswith(b"neo-xa-")
-    wait_until(world.forgotten)
+    wait_until(world.forgotten, "the outcome is not forgotten")
 
 
 def test_people_find_the_xid_and_all_databases_in_the_transaction(world: World) -> None:
@@ -133,7 +134,7 @@ def test_a_session_that_a_savepoint_rolled_back_is_not_used_again(world: World) 
     world.change(world.storage1)
     world.manager.commit()
     assert world.bank.log == ["rollback", "prepare", "commit"]
-    wait_until(world.forgotten)
+    wait_until(world.forgotten, "the outcome is not forgotten")
 
 
 def test_no_session_begins_that_the_transaction_does_not_commit(world: World) -> None:
@@ -167,7 +168,7 @@ def test_the_coordinator_decides_also_if_its_data_is_not_changed(world: World) -
     assert prepare.stored_list == [] and world.first.decisions == [(prepare.xid, True)]
     assert world.second.decisions == [(prepare.xid, True)]
     assert world.bank.log == ["prepare", "commit"]
-    wait_until(world.forgotten)
+    wait_until(world.forgotten, "the outcome is not forgotten")
     assert not world.joined._units
 
 
@@ -184,7 +185,7 @@ def test_transactions_of_all_managers_have_one_outcome(world: World) -> None:
     first, second = world.second.prepares()
     assert first != second and world.first.prepares() == [first, second]
     assert world.bank.log == 2 * ["prepare", "commit"]
-    wait_until(world.forgotten)
+    wait_until(world.forgotten, "the outcome is not forgotten")
     assert not world.joined._units
 
 
@@ -208,7 +209,7 @@ def test_one_join_serves_all_threads(world: World) -> None:
     assert in_threads(commit, commit, commit) == [None] * 3
     assert sorted(world.first.prepares()) == sorted(world.second.prepares())
     assert len(set(world.first.prepares())) == 3
-    wait_until(world.forgotten)
+    wait_until(world.forgotten, "the outcome is not forgotten")
 
 
 @pytest.mark.parametrize("refusing_one", ["first", "second"])
@@ -224,7 +225,7 @@ def test_a_database_that_does_not_prepare_rolls_back_all(world: World, refusing_
     world.manager.abort()
     assert (world.first.prepares()[0], True) not in world.first.decisions
     assert all(not commit for c in (world.first, world.second) for _, commit in c.decisions)
-    wait_until(world.forgotten)
+    wait_until(world.forgotten, "the outcome is not forgotten")
     assert not world.joined._units
 
 
@@ -254,7 +255,7 @@ def test_a_vote_that_fails_rolls_back_what_is_prepared(world: World) -> None:
     world.manager.abort()
     assert world.first.decisions == [(world.first.prepares()[0], False)]
     assert world.second.scripted.master.wait_for(AbortTransaction)
-    wait_until(world.forgotten)
+    wait_until(world.forgotten, "the outcome is not forgotten")
 
 
 def test_a_conflict_is_found_before_anything_is_prepared(world: World) -> None:
@@ -278,7 +279,7 @@ def test_a_data_manager_that_fails_to_vote_rolls_back_all(world: World) -> None:
     (xid,) = world.first.prepares()
     assert world.first.decisions == world.second.decisions == [(xid, False)]
     assert world.bank.log == ["prepare", "rollback"]
-    wait_until(world.forgotten)
+    wait_until(world.forgotten, "the outcome is not forgotten")
     assert not world.joined._units
 
 
@@ -412,7 +413,7 @@ def test_a_failure_of_others_after_the_decision_commits_the_rest(world: World) -
     world.manager.abort()
     (xid,) = world.first.prepares()
     assert world.second.decisions == [(xid, True)] and world.bank.log == ["prepare", "commit"]
-    wait_until(world.forgotten)
+    wait_until(world.forgotten, "the outcome is not forgotten")
     assert not world.joined._units
 
 
@@ -427,7 +428,7 @@ def test_a_session_that_fails_to_commit_is_left_if_it_is_still_prepared(
     world.manager.commit()
     assert ("stays prepared in 'bank'" in caplog.text) is not faster
     if faster:
-        wait_until(world.forgotten)
+        wait_until(world.forgotten, "the outcome is not forgotten")
     else:
         world.storage1.sync()
         assert world.states()[0] == ["committed"]
@@ -591,7 +592,7 @@ def test_a_database_is_joined_only_once(world: World) -> None:
         assert not storage3.coordinated
     world.change()
     world.manager.commit()
-    wait_until(world.forgotten)
+    wait_until(world.forgotten, "the outcome is not forgotten")
 
 
 def test_participants_that_make_no_sense_are_refused(world: World) -> None:

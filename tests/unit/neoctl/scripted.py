@@ -19,9 +19,7 @@ from neo.protocol.packets import (
     Ping,
     Pong,
 )
-
-#: A test that hangs here is broken; nothing takes a second.
-SECONDS = 20
+from tests.support.patience import PATIENCE_SECONDS
 
 
 class ScriptedAdmin:
@@ -38,7 +36,7 @@ class ScriptedAdmin:
         self.asked: list[Message] = []
         self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(SECONDS)
+        self._listener.settimeout(PATIENCE_SECONDS)
         self.address: Address = self._listener.getsockname()
         self._thread = threading.Thread(target=self._serve)
 
@@ -58,7 +56,7 @@ class ScriptedAdmin:
     ) -> None:
         # Wakes the accepting thread.
         self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join(SECONDS)
+        self._thread.join(PATIENCE_SECONDS)
         assert not self._thread.is_alive()
         self._listener.close()
 
@@ -69,7 +67,7 @@ class ScriptedAdmin:
             except OSError:
                 return
             with sock:
-                sock.settimeout(SECONDS)
+                sock.settimeout(PATIENCE_SECONDS)
                 try:
                     if self._tls is None:
                         self._talk(sock)

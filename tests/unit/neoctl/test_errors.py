@@ -28,8 +28,10 @@ from neo.protocol.packets import (
 )
 from neoctl.__main__ import main
 from neoctl.verbs import VERBS
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.ports import free_range
 from tests.unit.neoctl.conftest import Console, healthy
-from tests.unit.neoctl.scripted import SECONDS, ScriptedAdmin
+from tests.unit.neoctl.scripted import ScriptedAdmin
 
 Make = Callable[..., Console]
 Capture = pytest.CaptureFixture[str]
@@ -39,12 +41,12 @@ Capture = pytest.CaptureFixture[str]
 def raw_server(*answers: bytes) -> Iterator[str]:
     """A server that sends these bytes to its only visitor, then waits until it leaves."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(SECONDS)
+        listener.settimeout(PATIENCE_SECONDS)
 
         def serve() -> None:
             sock, _ = listener.accept()
             with sock:
-                sock.settimeout(SECONDS)
+                sock.settimeout(PATIENCE_SECONDS)
                 for answer in answers:
                     sock.sendall(answer)
                 while sock.recv(4096):
@@ -53,7 +55,7 @@ def raw_server(*answers: bytes) -> Iterator[str]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
-        thread.join(SECONDS)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
 
 
@@ -149,8 +151,7 @@ def test_wrong_tid_names_the_accepted_forms(console: Make, text: str) -> None:
 
 
 def test_admin_away_says_what_to_start(capsys: Capture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_range(1)
     assert main(["-a", f"127.0.0.1:{port}", "print", "cluster"]) == 1
     out, err = capsys.readouterr()
     assert out == ""
@@ -279,8 +280,7 @@ def test_errors_are_data_with_json(console: Make, words: list[str], code: str) -
 
 
 def test_admin_away_is_data_with_json(capsys: Capture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_range(1)
     assert main(["--json", "-a", f"127.0.0.1:{port}", "print", "cluster"]) == 1
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "AdminAway"
 

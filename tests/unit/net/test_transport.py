@@ -21,9 +21,9 @@ from neo.net.transport import SLOW_BYTES, Transport, bound_socket, dial
 from neo.node import backlog
 from neo.protocol.packets import Address
 from tests.support.certificates import Authority
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.ports import free_range
 from tests.support.tls_peer import TlsPeer
-
-PATIENCE_SECONDS = 20
 
 
 class Owner:
@@ -168,8 +168,7 @@ async def test_closing_before_the_connection_is_made() -> None:
 
 @on_a_loop
 async def test_a_refused_connection() -> None:
-    with bound_socket(("127.0.0.1", 0)) as sock:
-        address: Address = sock.getsockname()[:2]
+    address = ("127.0.0.1", free_range(1))
     owner, _ = await connect(address)
     assert owner.reasons == [f"cannot connect to 127.0.0.1:{address[1]}: Connection refused"]
 

@@ -30,7 +30,8 @@ from neo.protocol.packets import (
     StopOperation,
 )
 from tests.support.certificates import Authority
-from tests.support.raw import PATIENCE_SECONDS, RawPeer, wait_for
+from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.raw import RawPeer
 from tests.support.resets import reset_unseen
 
 
@@ -54,7 +55,7 @@ class Tiny:
             assert self.process.poll() is None, self.process.communicate()
             return re.search(r"listening on (\S+:\d+)", self.text())
 
-        return parse_address(wait_for(listening, "tiny listens")[1])
+        return parse_address(wait_until(listening, "tiny listens")[1])
 
     def text(self) -> str:
         return self.log.read_text() if self.log.exists() else ""
@@ -139,7 +140,7 @@ def test_idle_connections_keep_nobody_out(start: Start) -> None:
 def test_without_tls_an_address_that_others_reach_is_warned_of(start: Start) -> None:
     tiny = start(bind="0.0.0.0:0")
     tiny.address()
-    wait_for(lambda: "no TLS on 0.0.0.0:" in tiny.text(), "a warning")
+    wait_until(lambda: "no TLS on 0.0.0.0:" in tiny.text(), "a warning")
     assert "can stop the cluster" in tiny.text()
 
 
@@ -190,7 +191,7 @@ def test_a_log_that_was_moved_is_opened_again(start: Start) -> None:
         peer.greet()
         moved = tiny.log.rename(tiny.log.with_name("old.log"))
         tiny.signal(signal.SIGUSR2)
-        wait_for(tiny.log.exists, "a new log file")
+        wait_until(tiny.log.exists, "a new log file")
         peer.say(NotifyReady())
         assert peer.ask(Ping()) == Pong()
     assert "a line for the log" in tiny.text()
@@ -205,7 +206,7 @@ def test_a_log_whose_folder_is_gone_ends_no_node(start: Start) -> None:
         folder = tiny.log.parent.rename(tiny.log.parent.with_name("moved"))
         tiny.signal(signal.SIGUSR2)
         moved = folder / tiny.log.name
-        wait_for(lambda: "cannot be opened again" in moved.read_text(), "the complaint")
+        wait_until(lambda: "cannot be opened again" in moved.read_text(), "the complaint")
         peer.say(NotifyReady())
         assert peer.ask(Ping()) == Pong()
     assert "a line for the log" in moved.read_text()
@@ -227,7 +228,7 @@ def tiny_address(tiny: Tiny) -> Address:
         lines = tiny.text().splitlines()
         return json.loads(lines[0])["message"] if lines else None
 
-    return parse_address(wait_for(message, "a line in the log").rpartition(" ")[2])
+    return parse_address(wait_until(message, "a line in the log").rpartition(" ")[2])
 
 
 def test_a_port_in_use(start: Start) -> None:
@@ -278,12 +279,12 @@ def test_a_node_that_waits_for_what_it_needs_says_so_to_everybody(
             except (EOFError, ConnectionResetError):
                 return False
 
-    wait_for(answer, "the core answers")
+    wait_until(answer, "the core answers")
 
 
 def test_a_node_that_waits_can_be_stopped(start: Start) -> None:
     tiny = start("-c", "patient")
-    wait_for(lambda: "trying again each second" in tiny.text(), "it waits")
+    wait_until(lambda: "trying again each second" in tiny.text(), "it waits")
     tiny.signal(signal.SIGTERM)
     assert tiny.end() == (0, "")
 
@@ -327,7 +328,7 @@ def test_another_core_after_a_restart(start: Start) -> None:
             except (AssertionError, EOFError, ConnectionResetError):
                 return None
 
-    assert wait_for(answer, "the third core") == AnswerLastTransaction((3).to_bytes(8, "big"))
+    assert wait_until(answer, "the third core") == AnswerLastTransaction((3).to_bytes(8, "big"))
     assert "this node starts again in 1 s" in tiny.text()
     assert "no start number 2" in tiny.text()
     assert "this node starts again in 2 s" in tiny.text()

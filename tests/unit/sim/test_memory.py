@@ -12,6 +12,7 @@ import pytest
 from neo.storage.backend.api import Backend, BackendFailure, BackendRefused, Stored, TransactionMeta
 from tests.simulator.memory_disk import MemoryDisk
 from tests.simulator.world import Violation, World
+from tests.support.patience import unit
 from tests.unit.backend.harness import Harness, p64
 from tests.unit.backend.model import run_machine
 from tests.unit.sim.harness import SimHarness, contract_tests
@@ -154,7 +155,7 @@ def test_a_process_that_was_killed_cannot_use_its_database(memory: SimHarness) -
 
 
 def test_a_transaction_costs_little(memory: SimHarness) -> None:
-    """About 20 us each for two objects; a machine that is busy with something else gets ten times."""
+    """About 20 us each for two objects, in the quickest of five rounds; a slow machine gets more."""
     backend = memory.ready()
     checksum = sha1(b"x").digest()
     best = 1.0
@@ -167,4 +168,4 @@ def test_a_transaction_costs_little(memory: SimHarness) -> None:
             backend.lock(p64(tid), p64(tid))
             backend.unlock(p64(tid), p64(tid))
         best = min(best, (time.perf_counter() - start) / 1000)
-    assert best < 0.0003
+    assert best < 0.0003 * unit()

@@ -34,10 +34,11 @@ from neo.protocol.packets import (
 )
 from neo.storage.maintenance.pack import LOOK_SECONDS
 from neo.storage.replication.sync_source import FULL_SECONDS, STEP_BYTES, STORE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.storage.replicas import answer, take_question
 from tests.unit.storage.requests import commit, data_of, finish, store, store_request, vote
 from tests.unit.storage.syncing import guest, messages, meta, row, subscriber, vote_later
-from tests.unit.storage.world import C1, DEADLINE, OUT, UP, End, World, refused
+from tests.unit.storage.world import C1, OUT, UP, End, World, refused
 
 
 def stored(end: End, ttid: int, *partitions: int) -> None:
@@ -604,7 +605,7 @@ def test_a_vote_does_not_wait_for_what_its_subscriber_fetches(
     del backup.inbox[:-1]
     stored(backup, 14, 0)
     while not voted:
-        assert world.host.run_calls(timeout=DEADLINE), "the vote waits for the fetches"
+        assert world.host.run_calls(timeout=PATIENCE_SECONDS), "the vote waits for the fetches"
         world.core.flush()
     assert voted == [AnswerStoreTransaction()] and not any(fetched)
     world.wait(lambda: all(fetched), "the fetches are not answered")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import time
 from collections.abc import Callable
 from random import Random
 from typing import Any, TypeVar
@@ -37,13 +36,12 @@ from neo.storage.blobs.contents import open_disk
 from neo.storage.blobs.folder import ContentFolder
 from neo.storage.node import NodeSettings, StorageNode
 from neo.topology.masters import MasterCandidates
+from tests.support.patience import Deadline
 
 MASTER: Address = ("127.0.0.1", 1000)
 STORAGE: Address = ("127.0.0.1", 2000)
 M1, C1, C2 = -0x0FFFFFFF, -0x1FFFFFFF, -0x1FFFFFFE
 UP, OUT, DISCARDED = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.DISCARDED
-#: Seconds in which the disk of a busy machine syncs.
-DEADLINE = 20
 
 T = TypeVar("T")
 
@@ -237,9 +235,9 @@ class World:
         self.core.stop(0)
 
     def wait(self, condition: Callable[[], bool], complaint: str) -> None:
-        deadline = time.monotonic() + DEADLINE
+        deadline = Deadline()
         while not condition():
-            assert time.monotonic() < deadline, complaint
+            assert not deadline.passed(), complaint
             self.host.advance(0)
             if self.host.run_calls(timeout=0.01):
                 self.core.flush()

@@ -14,8 +14,7 @@ import pytest
 
 from neo.transactor.client import ResponseReader, Transaction, Transactor, TransactorError
 from neo.transactor.messages import Sid
-
-TIMEOUT = 20.0
+from tests.support.patience import PATIENCE_SECONDS
 
 
 class Played:
@@ -28,9 +27,9 @@ class Played:
         self._file: BufferedReader | None = None
 
     def accept(self) -> None:
-        self._server.settimeout(TIMEOUT)
+        self._server.settimeout(PATIENCE_SECONDS)
         self._sock, _ = self._server.accept()
-        self._sock.settimeout(TIMEOUT)
+        self._sock.settimeout(PATIENCE_SECONDS)
         self._file = self._sock.makefile("rb")
 
     def line(self) -> bytes:
@@ -74,12 +73,12 @@ class Calling(threading.Thread):
 
     def run(self) -> None:
         try:
-            self.result = self.client.execute(self.data, TIMEOUT)
+            self.result = self.client.execute(self.data, PATIENCE_SECONDS)
         except Exception as e:  # noqa: BLE001 - it is the result
             self.result = e
 
     def outcome(self) -> object:
-        self.join(TIMEOUT)
+        self.join(PATIENCE_SECONDS)
         return self.result
 
 
@@ -219,7 +218,7 @@ def test_an_unexpected_error_ends_the_client_and_not_its_thread_alone(
     played.say(b"ping\n")
     assert isinstance(call.outcome(), TransactorError)
     with pytest.raises(TransactorError, match="closed"):
-        client.execute(b"more", TIMEOUT)
+        client.execute(b"more", PATIENCE_SECONDS)
 
 
 def test_an_application_with_many_open_files(played: Played) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from neo.transactor.__main__ import configure_logging
 from neo.transactor.config import Config, load
+from tests.support.patience import PATIENCE_SECONDS
 
 CONFIG = """
 [transactor]
@@ -48,7 +49,7 @@ def test_in_the_background_messages_go_to_syslog(
     path = str(tmp_path / "log")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog:
         syslog.bind(path)
-        syslog.settimeout(30)
+        syslog.settimeout(PATIENCE_SECONDS)
         configure_logging(config(tmp_path, log), foreground=False, socket=path)
         logging.getLogger("transactor").warning("something happened")
         assert syslog.recv(1000) == b"<%d>transactor: something happened\0" % (facility * 8 + 4)

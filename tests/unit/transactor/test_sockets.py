@@ -19,6 +19,7 @@ from neo.transactor.sockets import (
     PeerSockets,
     listener,
 )
+from tests.support.patience import PATIENCE_SECONDS
 
 
 class Heard:
@@ -63,7 +64,7 @@ def test_addresses_that_lead_nowhere_do_no_harm(own: str) -> None:
         network._loop = cast(asyncio.AbstractEventLoop, Names(loop))
         here = ("both", sock.getsockname()[1])
         await loop.create_datagram_endpoint(lambda: network, sock=sock)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while heard.got.empty():  # until the names are resolved
                 for address in bad:
                     network.dial("x", address)
@@ -95,7 +96,7 @@ def test_addresses_of_strangers_are_forgotten() -> None:
         network.send_datagram(here, b"not yet")
         await asyncio.gather(*network._tasks)
         network.send_datagram(here, b"to itself")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await heard.got.get() == b"to itself"
         network.close()
 

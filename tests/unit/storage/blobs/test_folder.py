@@ -17,8 +17,7 @@ from neo.storage.backend.api import BackendFailure
 from neo.storage.blobs import folder
 from neo.storage.blobs.disk import ContentMismatch
 from neo.storage.blobs.folder import ContentFolder
-
-SECONDS = 30
+from tests.support.patience import PATIENCE_SECONDS
 
 
 def content(data: bytes) -> Content:
@@ -41,7 +40,7 @@ class Loop:
         found: list[Any] = []
         call(found.append)
         while not found:
-            callback, args = self._calls.get(timeout=SECONDS)
+            callback, args = self._calls.get(timeout=PATIENCE_SECONDS)
             callback(*args)
         return found[0]
 
