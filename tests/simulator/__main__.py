@@ -3,7 +3,7 @@
 python -m tests.simulator --seeds 0:1000            the full mix; stops at the first failure
 python -m tests.simulator --seeds 123               one seed again, with its story if it fails
 python -m tests.simulator --canary NAME             plant a bug and find it, with the options it needs
-python -m tests.simulator --canaries                find all planted bugs, print a table
+python -m tests.simulator --canaries                find all planted bugs, or named ones; print a table
 python -m tests.simulator --coverage --seeds 0:100  lines of the cores that ran
 """
 
@@ -32,7 +32,7 @@ def main() -> int:
     command_line = parser(__doc__)
     arguments = command_line.parse_args()
     if arguments.canaries:
-        return hunt_all(arguments.jobs)
+        return hunt_all(arguments.canaries, arguments.jobs)
     if arguments.coverage:
         return cover(arguments.seeds or SEEDS, options_of(arguments), arguments.jobs)
     options = options_of(arguments)

@@ -48,7 +48,14 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     add("--story", type=int, default=60, help="lines to show of a failing run")
     add("--keep-going", action="store_true", help="do not stop at a failure")
     add("--shrink", action="store_true", help="look for a shorter failing run")
-    add("--canaries", action="store_true", help="find each planted bug within its seeds")
+    add(
+        "--canaries",
+        nargs="?",
+        const=tuple(CANARIES),
+        type=_names(CANARIES),
+        metavar="NAMES",
+        help="find each planted bug within its seeds, or each that is named",
+    )
     add("--coverage", action="store_true", help="run seeds once, and report lines of the cores")
     return parser
 
