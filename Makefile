@@ -2,6 +2,7 @@
 #
 #   make demo [DATA=Data.fs] [DEMO_OPTIONS=--keep]   a cluster at work on real input
 #   make test [TEST_OPTIONS="-k wire"]               lint, then the whole suite (-n 3)
+#   make soak [SOAK_MINUTES=40]                      search for bugs with fresh seeds; gates nothing
 #   make lint | bench | bench-spark | docs | clean
 #   make plone                                       a Plone site on a cluster, and back
 
@@ -9,6 +10,8 @@ PYTHON ?= python3
 VENV ?= .venv
 DEMO_OPTIONS ?=
 TEST_OPTIONS ?= -n 3
+SOAK_MINUTES ?= 40
+SOAK_OPTIONS ?=
 BENCH_OPTIONS ?=
 SPARK_OPTIONS ?=
 REPLICATION_OPTIONS ?= $(filter --quick,$(BENCH_OPTIONS))
@@ -16,7 +19,7 @@ REPLICATION_OPTIONS ?= $(filter --quick,$(BENCH_OPTIONS))
 BIN := $(VENV)/bin
 PACKAGING := setup.cfg pyproject.toml tools/install-debian.sh
 
-.PHONY: help demo test lint bench bench-spark plone docs clean
+.PHONY: help demo test soak lint bench bench-spark plone docs clean
 .DELETE_ON_ERROR:
 
 help:
@@ -27,6 +30,9 @@ demo: $(VENV)/.installed-demo
 
 test: lint
 	$(BIN)/python -m pytest $(TEST_OPTIONS)
+
+soak: $(VENV)/.installed-test
+	$(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES) $(SOAK_OPTIONS)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check neo neoctl pyspark_neo schema tests tools

@@ -98,8 +98,9 @@ def soak(output: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
-        process.terminate()
-        process.communicate()
+        if process.poll() is None:
+            process.terminate()
+            process.communicate()
 
 
 def test_a_soak_from_the_command_line(tmp_path: Path) -> None:
