@@ -1,11 +1,9 @@
 """A plugin of pytest: ``-p tests.soak.slices --slice N/COUNT`` runs one of COUNT parts of the tests.
 
-A part is a piece of the collected order, so that tests of a class share their clusters.
+A part has names that follow each other, so that tests of a class share their clusters.
 """
 
 from __future__ import annotations
-
-from collections.abc import Generator
 
 import pytest
 
@@ -21,13 +19,13 @@ def _parsed(text: str) -> tuple[int, int]:
     return number, count
 
 
-# A wrapper runs before the plugin that shuffles.
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(
-    config: pytest.Config, items: list[pytest.Item]
-) -> Generator[None]:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     chosen: tuple[int, int] | None = config.getoption("slice")
-    if chosen is not None:
-        number, count = chosen
-        items[:] = items[len(items) * number // count : len(items) * (number + 1) // count]
-    yield
+    if chosen is None:
+        return
+    number, count = chosen
+    # By name, because another plugin may have shuffled them.
+    names = sorted(item.nodeid for item in items)
+    mine = set(names[len(names) * number // count : len(names) * (number + 1) // count])
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in mine])
+    items[:] = [item for item in items if item.nodeid in mine]
