@@ -23,7 +23,7 @@ MARK = "NEO_SOAK_ROUND"
 #: Time to end after SIGTERM, and to write tracebacks after SIGABRT.
 GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.1
-#: Of an output, read at the end of a round. More is a loop that prints.
+#: The end of an output that is read. More is a loop that prints.
 OUTPUT_BYTES = 20_000_000
 
 
@@ -133,7 +133,8 @@ class Processes:
         code = its.process.wait()
         _kill_marked(its.mark)
         with open(its.log, "rb") as file:
-            output = file.read(OUTPUT_BYTES).decode(errors="replace")
+            file.seek(max(0, its.log.stat().st_size - OUTPUT_BYTES))
+            output = file.read().decode(errors="replace")
         return End(code, output, its.log, its.folder)
 
 

@@ -53,11 +53,11 @@ class Soak:
             while not machine.stopped and not scheduler.over(machine.now()):
                 self._start()
                 machine.wait()
-                for done, end in machine.ended().items():
-                    self._judge(done, end, failed=end.code != 0)
+                self._judge_ended()
                 for late in scheduler.overdue(machine.now()):
                     self._judge(late, machine.kill(late), failed=True, hangs=True)
         finally:
+            self._judge_ended()
             for running in list(scheduler.running):
                 self._cut_off(running, machine.stop(running))
             self._summary.state = "interrupted" if machine.stopped else "complete"
@@ -68,6 +68,10 @@ class Soak:
             drawn = draw(self._summary.seed, begun.search.name, begun.number)
             self._commands[begun] = command = begun.search.command(drawn)
             self._machine.start(begun, command)
+
+    def _judge_ended(self) -> None:
+        for done, end in self._machine.ended().items():
+            self._judge(done, end, failed=end.code != 0)
 
     def _judge(self, done: Round, end: End, failed: bool, hangs: bool = False) -> None:
         now = self._machine.now()
