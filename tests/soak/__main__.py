@@ -83,7 +83,8 @@ def main() -> int:
     table: list[Search] = options.searches
     output: Path = options.output
     summary = Summary(options.seed, _commit(), _repeat(options))
-    _say(f"soak: {options.minutes:g} minutes, {len(table)} searches, --seed {options.seed}")
+    names = ", ".join(search.name for search in table)
+    _say(f"soak: --minutes {options.minutes:g} --seed {options.seed}: {names}")
     machine = Processes(output, options.seed)
     machine.handle_signals()
     scheduler = Scheduler(table, 60 * options.minutes, options.jobs, options.rounds)

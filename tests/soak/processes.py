@@ -20,6 +20,8 @@ from tests.soak.scheduler import Round
 from tests.soak.search import ROOT, Command
 
 MARK = "NEO_SOAK_ROUND"
+#: pytest cuts the lines of its summary at the width of the terminal.
+COLUMNS = "300"
 #: Time to end after SIGTERM, and to write tracebacks after SIGABRT.
 GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.1
@@ -80,7 +82,7 @@ class Processes:
         environment = {
             **os.environ,
             **command.environment,
-            **{"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"},
+            **{"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1", "COLUMNS": COLUMNS},
             **{"TMPDIR": str(folder), MARK: mark},
         }
         with open(log, "wb") as file:

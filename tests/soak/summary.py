@@ -88,8 +88,8 @@ class Summary:
         lines = [
             "# Soak",
             "",
-            f"{_failures(len(self.failures))} in {rounds} rounds, {self.seconds / 60:.1f} minutes, "
-            f"commit {self.commit}, seed {self.seed}; {self.state}.",
+            f"{_count(len(self.failures), 'failure')} in {_count(rounds, 'round')}, "
+            f"{self.seconds / 60:.1f} minutes, commit {self.commit}, seed {self.seed}; {self.state}.",
             "",
             f"The same draws again: `{self.repeat}`",
             "",
@@ -100,8 +100,8 @@ class Summary:
         return "\n".join(lines) + "\n"
 
 
-def _failures(number: int) -> str:
-    return {0: "No failure", 1: "1 failure"}.get(number, f"{number} failures")
+def _count(number: int, what: str) -> str:
+    return {0: f"no {what}", 1: f"1 {what}"}.get(number, f"{number} {what}s")
 
 
 def _section(number: int, failure: Failure) -> list[str]:

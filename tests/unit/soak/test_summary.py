@@ -75,7 +75,7 @@ def test_a_failure_has_what_failed_and_the_command_that_repeats_it() -> None:
     assert failure.round == "kill-0" and failure.seconds == 10 and not failure.hangs
     assert failure.commands == (str(command),)
     page = over.summary.markdown()
-    assert "1 failure in 1 rounds" in page and "## Failure 1: kill-0" in page
+    assert "1 failure in 1 round," in page and "## Failure 1: kill-0" in page
     assert "test_kill[sqlite] - AssertionError: 3 are lost" in page
     assert f"    {command}\n" in page and "may need several tries" in page
     assert "kill-0.log" in page and over.forgotten == []
@@ -166,4 +166,4 @@ def test_a_seed_of_the_simulator_and_a_planted_bug_are_repeated_alone() -> None:
 
 
 def test_an_empty_summary_says_that_there_was_no_failure() -> None:
-    assert "No failure in 0 rounds" in Summary(1, "abc", "again").markdown()
+    assert "no failure in no round," in Summary(1, "abc", "again").markdown()
