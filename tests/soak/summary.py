@@ -88,7 +88,7 @@ class Summary:
         lines = [
             "# Soak",
             "",
-            f"{_count(len(self.failures), 'failure')} in {_count(rounds, 'round')}, "
+            f"Found {_count(len(self.failures), 'failure')} in {_count(rounds, 'round')}, "
             f"{self.seconds / 60:.1f} minutes, commit {self.commit}, seed {self.seed}; {self.state}.",
             "",
             f"The same draws again: `{self.repeat}`",
