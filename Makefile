@@ -2,6 +2,7 @@
 #
 #   make demo [DATA=Data.fs] [DEMO_OPTIONS=--keep]   a cluster at work on real input
 #   make test [TEST_OPTIONS="-k wire"]               lint, then the whole suite (-n 3)
+#   make soak [SOAK_MINUTES=40]                      search for bugs with fresh seeds; gates nothing
 #   make lint | bench | bench-spark | docs | clean
 #   make pins                                        the newest versions of all that tests need, for tools/constraints.txt
 #   make plone                                       a Plone site on a cluster, and back
@@ -10,6 +11,8 @@ PYTHON ?= python3
 VENV ?= .venv
 DEMO_OPTIONS ?=
 TEST_OPTIONS ?= -n 3
+SOAK_MINUTES ?= 40
+SOAK_OPTIONS ?=
 BENCH_OPTIONS ?=
 SPARK_OPTIONS ?=
 REPLICATION_OPTIONS ?= $(filter --quick,$(BENCH_OPTIONS))
@@ -19,7 +22,7 @@ PACKAGING := setup.cfg pyproject.toml tools/install-debian.sh
 # The versions with which the suite passes, so that a new release of a library or a linter refuses no change.
 PINS := tools/constraints.txt
 
-.PHONY: help demo test lint bench bench-spark plone docs pins clean
+.PHONY: help demo test soak lint bench bench-spark plone docs pins clean
 .DELETE_ON_ERROR:
 
 help:
@@ -30,6 +33,9 @@ demo: $(VENV)/.installed-demo
 
 test: lint
 	PYTHONHASHSEED=0 $(BIN)/python -m pytest $(TEST_OPTIONS)
+
+soak: $(VENV)/.installed-test
+	$(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES) $(SOAK_OPTIONS)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check neo neoctl pyspark_neo schema tests tools

@@ -61,3 +61,14 @@ def any_options(random: random.Random) -> Options:
         operations=random.choice([None, False, True]),
         canary=random.choice([None, *CANARIES]),
     )
+
+
+def test_planted_bugs_are_hunted_for_by_name_or_all_of_them() -> None:
+    first, second, *_ = CANARIES
+    parse = parser(None).parse_args
+    assert parse(["--canaries", f"{second},{first}"]).canaries == (second, first)
+    assert parse(["--canaries"]).canaries == tuple(CANARIES)
+    assert parse(["--canaries", "--jobs", "1"]).canaries == tuple(CANARIES)
+    assert parse([]).canaries is None
+    with pytest.raises(SystemExit):
+        parse(["--canaries", "nonsense"])

@@ -3,7 +3,7 @@
 python -m tests.simulator --seeds 0:1000            the full mix; stops at the first failure
 python -m tests.simulator --seeds 123               one seed again, with its story if it fails
 python -m tests.simulator --canary NAME             plant a bug and find it, with the options it needs
-python -m tests.simulator --canaries [NAMES]        find planted bugs, or all of them, print a table
+python -m tests.simulator --canaries                find all planted bugs, or named ones; print a table
 python -m tests.simulator --coverage --seeds 0:100  lines of the cores that ran
 python -m tests.simulator --choose 20 --seeds 0:200 seeds that together reach most
 """

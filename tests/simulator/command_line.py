@@ -50,11 +50,11 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     add("--shrink", action="store_true", help="look for a shorter failing run")
     add(
         "--canaries",
-        type=_names(CANARIES),
         nargs="?",
         const=tuple(CANARIES),
+        type=_names(CANARIES),
         metavar="NAMES",
-        help="find each planted bug, or these, within its seeds",
+        help="find each planted bug within its seeds, or each that is named",
     )
     add("--choose", type=_positive, metavar="COUNT", help="seeds that together reach most")
     add("--coverage", action="store_true", help="run seeds once, and report lines of the cores")

@@ -1,4 +1,4 @@
-"""Search for all planted bugs, each within its own number of seeds."""
+"""Search for planted bugs, each within its own number of seeds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def hunt(name: str) -> Hunt:
 
 
 def hunt_all(names: Sequence[str], jobs: int) -> int:
-    """Print a table. Return exit code 0 if every bug of these names was found."""
+    """Hunt for the named bugs. Print a table. Return exit code 0 if every bug was found."""
     print(f"{'planted bug':32} {'found by':>8} {'within':>7} {'s':>5}  as")
     with ProcessPoolExecutor(jobs) as pool:
         missed = _print_table(pool.map(hunt, names))
