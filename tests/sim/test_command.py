@@ -61,8 +61,8 @@ def test_wrong_usage_ends_with_exit_code_2_and_names_the_option(
 def test_the_shrinker_finds_a_shorter_failure() -> None:
     # Found in a run with many unrelated faults, sites and knobs.
     run = simulate(
-        "--canary", "conflicts-compared-wrongly", "--workloads", "bank,counters,deadlocks", "--seconds", "4",
-        "--faults", "pause,slow-link", "--once", "--shrink", "--jobs", "1",
+        "--canary", "conflicts-compared-wrongly", "--workloads", "bank,counters,deadlocks",
+        "--seconds", "4", "--faults", "pause,slow-link", "--once", "--shrink", "--jobs", "1",
     )  # fmt: skip
     assert run.returncode == 0, told(run)
     events = [int(found) for found in re.findall(r"(\d+) events: ", run.stdout)]
