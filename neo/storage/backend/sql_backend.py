@@ -36,6 +36,7 @@ class SQLBackend:
         self.executed = engine.executed
         self.stored = engine.stored
         self.size = engine.size
+        self.attempt = engine.attempt
 
         self.get_config = tables.get_config
         self.set_config = tables.set_config

@@ -80,7 +80,7 @@ from neo.storage.commit.prepared import PreparedTransactions
 from neo.storage.events import CellsChanged
 from neo.storage.links import Links
 from neo.storage.maintenance.check import Checker
-from neo.storage.maintenance.cleanup import Eraser
+from neo.storage.maintenance.cleanup import Eraser, Orphans
 from neo.storage.maintenance.pack import Packer
 from neo.storage.operations.part import Operations
 from neo.storage.replication.backup import BackupReplicator
@@ -127,6 +127,8 @@ class NodeControl(Protocol):
 class ServeMaster(StorageHandler):
     """The handler of the primary master after it has accepted this node."""
 
+    may_refuse = False
+
     node: NodeControl
     host: Host
     masters: MasterCandidates
@@ -144,6 +146,7 @@ class ServeMaster(StorageHandler):
     vote_fetch: VoteFetch
     packer: Packer
     eraser: Eraser
+    orphans: Orphans
     checker: Checker
     verifier: Verifier
     contents: ContentStates
@@ -460,7 +463,7 @@ class ServeMaster(StorageHandler):
 
     @on(NotifyRepair)
     def repair(self, peer: Peer, message_id: int, m: NotifyRepair) -> None:
-        self.eraser.prune(m.dry_run)
+        self.orphans.prune(m.dry_run)
 
 
 def _tid(text: str | None) -> bytes | None:

@@ -35,6 +35,7 @@ from neo.storage.backend.api import BackendFailure
 from neo.storage.backend.factory import make_backend
 from neo.storage.blobs.contents import open_disk
 from neo.storage.blobs.folder import ContentFolder
+from neo.storage.database import Refusals
 from neo.storage.node import NodeSettings, StorageNode
 from neo.topology.masters import MasterCandidates
 
@@ -203,6 +204,7 @@ class World:
         is_clone: bool = False,
         adapter: str = "SQLite",
         blob_dir: str | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         self.host = FakeHost()
         self.backend: Any = make_backend(
@@ -225,6 +227,7 @@ class World:
             self.backend,
             self.folder,
             self.remembered.append,
+            refusals=refusals,
         )
         self.core.start()
         self.timestamp = 1.0
