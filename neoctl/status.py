@@ -20,6 +20,7 @@ from neo.protocol.packets import (
     AskElection,
     AskLastIDs,
     AskLastTransaction,
+    AskNodeConditions,
     AskNodeList,
     AskObstacle,
     AskOperations,
@@ -42,11 +43,13 @@ from neoctl.problems import (
     find_check_problems,
     find_content_problems,
     find_master_problems,
+    find_node_problems,
     find_operation_problems,
     find_problems,
     find_sync_problems,
     find_undecided,
     find_upstream_problems,
+    stuck,
 )
 from neoctl.render import Data
 from neoctl.screen import to_text
@@ -68,7 +71,8 @@ def status_reply(admin: AdminClient) -> Reply:
     lost without losing service, null if the cluster does not serve); ``scrub`` (see AnswerScrub; null if
     copies are not compared in the background); ``sync`` (see ``render.sync_data``; null if the master
     does not know it); ``blobs`` (see ``render.content_data``); ``operations`` in progress (see
-    ``render.operation_data``); ``problems`` (``severity text advice`` of each).
+    ``render.operation_data``); ``conditions`` (see ``render.condition_data``); ``problems`` (``severity
+    text advice`` of each).
     """
     state = admin.ask(AskClusterState()).state
     primary = format_nid(admin.ask(AskPrimary()).primary_nid)
@@ -88,6 +92,7 @@ def status_reply(admin: AdminClient) -> Reply:
     prepared = _prepared(admin)
     scrub = _scrub(admin)
     sync, blobs, operations = _sync(admin, last_tid), _blobs(admin), _operations(admin)
+    conditions = _conditions(admin)
     now = time.time()
     problems = [
         *([] if report is None else find_check_problems(report.row_list)),
@@ -96,8 +101,9 @@ def status_reply(admin: AdminClient) -> Reply:
         *([] if transactions is None else find_blocking(transactions.row_list, prepared)),
         *find_undecided(prepared, now),
         *find_content_problems(state, blobs, nodes),
+        *find_node_problems(conditions),
         *find_operation_problems(operations, nodes),
-        *find_problems(state, nodes, table, obstacle, election),
+        *find_problems(state, nodes, table, obstacle, election, stuck(conditions)),
         *find_master_problems(election),
     ]
     data = {
@@ -113,6 +119,7 @@ def status_reply(admin: AdminClient) -> Reply:
         "sync": sync,
         "blobs": blobs,
         "operations": operations,
+        "conditions": conditions,
         "problems": [problem._asdict() for problem in problems],
     }
     last = None if last_tid == ZERO_TID else time_from_tid(last_tid)
@@ -228,6 +235,11 @@ def _prepared(admin: AdminClient) -> list[PreparedRow]:
 def _blobs(admin: AdminClient) -> list[Data]:
     answer = _asked_late(admin, AskContents())
     return [] if answer is None else render.content_data(answer.row_list)
+
+
+def _conditions(admin: AdminClient) -> list[Data]:
+    answer = _asked_late(admin, AskNodeConditions())
+    return [] if answer is None else render.condition_data(answer.row_list)
 
 
 def _sync(admin: AdminClient, last_tid: bytes) -> Data | None:

@@ -82,6 +82,10 @@ class Database:
             logger.error("what follows from one message is undone: %s", e)
             raise BackendRefused(f"the database of the node refuses it: {e}") from e
 
+    def monotonic(self) -> float:
+        """Return seconds that never jump."""
+        return self._core.host.monotonic()
+
     # -- callbacks -------------------------------------------------------------------------------
 
     def guard(self, callback: Callable[[], None]) -> Callable[[], None]:

@@ -28,6 +28,7 @@ from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     BLANK,
     FEATURE_BLOBS,
+    FEATURE_CONDITIONS,
     FEATURE_LOCKS,
     FEATURE_MAINTENANCE,
     FEATURE_OIDS,
@@ -50,6 +51,7 @@ from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.commit.participant import Participant
 from neo.storage.commit.prepared import PreparedTransactions
+from neo.storage.conditions import Conditions
 from neo.storage.database import Database, Refusals
 from neo.storage.events import CellsChanged, Part
 from neo.storage.host import StorageHost
@@ -89,6 +91,7 @@ logger = logging.getLogger("neo.storage")
 ANNOUNCED = [
     *(FEATURE_OIDS, FEATURE_MAINTENANCE, FEATURE_TAILS),
     *(FEATURE_LOCKS, FEATURE_PREPARED, FEATURE_SYNC, FEATURE_OPERATIONS),
+    FEATURE_CONDITIONS,
 ]
 
 
@@ -230,6 +233,7 @@ class StorageNode(Core):
             self.checker,
             self.blobs.verifier,
             self.blobs.states,
+            Conditions(self.database, self.blobs.contents, self.replicator),
             self.operations,
         )
 

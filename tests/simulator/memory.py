@@ -196,6 +196,9 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
 
     # -- durability -----------------------------------------------------------------------------
 
+    def room(self) -> int | None:
+        return None
+
     def attempt(self) -> AbstractContextManager[None]:
         """Do nothing: these tables refuse no row that the product writes."""
         return nullcontext()

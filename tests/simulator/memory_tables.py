@@ -213,6 +213,8 @@ class Tables:
     def add_data(self, row: DataRow) -> None:
         if row.id in self.data:
             raise Violation(f"row {row.id} of 'data' is written twice")
+        if row.id in self.content:
+            raise Violation(f"id {row.id:#x} is given, which content has already")
         self.data.put(row.id, row)
         content = content_of(row.value) if not row.compression else None
         if content is not None:

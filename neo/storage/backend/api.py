@@ -346,6 +346,9 @@ class Backend(Protocol):
     def greatest_oid(self, partition: int) -> bytes | None:
         """Return the greatest oid of any revision in the partition; None if it is empty."""
 
+    def room(self) -> int | None:
+        """Return the bytes that are free on the disk of the database; None if that is not known here."""
+
     def size(self) -> int:
         """Return the bytes of tables and indexes, as the database counts them.
 

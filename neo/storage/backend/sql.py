@@ -11,6 +11,7 @@ bounds, because SQLite's integers are signed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -59,6 +60,15 @@ def storable(value: bytes, what: str) -> int:
     if number < 0:
         raise BackendRefused(f"{what} {value.hex()} is greater than the greatest, {MAX_TID:016x}")
     return number
+
+
+def free_bytes(path: str) -> int | None:
+    """Return the bytes that are free on the disk of a folder; None if this process may not know."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
 
 
 def optional_bytes(number: int | None) -> bytes | None:
@@ -116,8 +126,8 @@ class Dialect:
 class Engine(Protocol):
     """A database that runs statements on the loop's thread and makes them durable.
 
-    ``open``, ``close``, ``attempt``, ``drain``, ``executed``, ``stored`` and ``size`` are those of
-    :class:`~neo.storage.backend.api.Backend`. All methods raise BackendFailure.
+    ``open``, ``close``, ``attempt``, ``drain``, ``executed``, ``stored``, ``room`` and ``size`` are those
+    of :class:`~neo.storage.backend.api.Backend`. All methods raise BackendFailure.
     """
 
     #: Name of the database in messages.
@@ -170,5 +180,7 @@ class Engine(Protocol):
     def executed(self, done: Done) -> None: ...
 
     def stored(self, done: Done) -> None: ...
+
+    def room(self) -> int | None: ...
 
     def size(self) -> int: ...

@@ -35,6 +35,7 @@ class SQLBackend:
         self.drain = engine.drain
         self.executed = engine.executed
         self.stored = engine.stored
+        self.room = engine.room
         self.size = engine.size
         self.attempt = engine.attempt
 

@@ -108,6 +108,11 @@ class Orphans(Part):
         self._wanted = database.backend.get_config(CLOSED) is None
         database.backend.set_config(CLOSED, None)
 
+    @property
+    def done(self) -> bool:
+        """Whether nothing that a crash left is here any more."""
+        return not self._wanted
+
     def operation_started(self) -> None:
         if self._wanted:
             self._background.run(self._sweep())

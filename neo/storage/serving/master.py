@@ -17,6 +17,7 @@ from neo.protocol.ids import MAX_TID, p64
 from neo.protocol.packets import (
     AbortTransaction,
     Address,
+    AnswerConditions,
     AnswerFinalTID,
     AnswerInformationLocked,
     AnswerLastIDs,
@@ -27,6 +28,7 @@ from neo.protocol.packets import (
     AnswerRecovery,
     AnswerRollbackPrepared,
     AnswerTails,
+    AskConditions,
     AskContentState,
     AskFinalTID,
     AskLastIDs,
@@ -77,6 +79,7 @@ from neo.storage.cluster import Cluster
 from neo.storage.commit import dropped_ttids as dropped
 from neo.storage.commit.participant import Participant
 from neo.storage.commit.prepared import PreparedTransactions
+from neo.storage.conditions import Conditions
 from neo.storage.events import CellsChanged
 from neo.storage.links import Links
 from neo.storage.maintenance.check import Checker
@@ -150,6 +153,7 @@ class ServeMaster(StorageHandler):
     checker: Checker
     verifier: Verifier
     contents: ContentStates
+    conditions: Conditions
     operations: Operations
 
     def lost(self, peer: Peer, reason: str) -> None:
@@ -456,6 +460,10 @@ class ServeMaster(StorageHandler):
     @on(AskContentState)
     def content_state(self, peer: Peer, message_id: int, m: AskContentState) -> Message:
         return self.contents.describe()
+
+    @on(AskConditions)
+    def ask_conditions(self, peer: Peer, message_id: int, m: AskConditions) -> Message:
+        return AnswerConditions(self.conditions.describe())
 
     def _check_operational(self) -> None:
         if not self.cluster.operational:

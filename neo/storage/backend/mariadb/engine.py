@@ -29,7 +29,7 @@ from neo.storage.backend.mariadb.settings import ENGINE, check, check_engines, e
 from neo.storage.backend.mariadb.writer import Writer
 from neo.storage.backend.regrouped import others, settle
 from neo.storage.backend.schema import Database, upgrade
-from neo.storage.backend.sql import Dialect, Row
+from neo.storage.backend.sql import Dialect, Row, free_bytes
 from neo.storage.backend.tables import VERSION_ROW
 
 #: From BIG_BYTES on, a value is split into pieces of PIECE_BYTES.
@@ -252,6 +252,10 @@ class MariaDB:
             return reader.execute(sql, args)
         except Error as error:
             self._fail(error)
+
+    def room(self) -> int | None:
+        # The server is on this machine: it is reached by a Unix socket.
+        return free_bytes(self.read("SELECT @@datadir")[0][0].decode())
 
     def size(self) -> int:
         sql = (

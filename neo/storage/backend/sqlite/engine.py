@@ -42,7 +42,7 @@ from neo.storage.backend.api import (
 )
 from neo.storage.backend.regrouped import others, settle
 from neo.storage.backend.schema import Database, upgrade
-from neo.storage.backend.sql import Dialect, Row
+from neo.storage.backend.sql import Dialect, Row, free_bytes
 from neo.storage.backend.sqlite.files import Files
 from neo.storage.backend.sqlite.mark import SQLiteMark
 from neo.storage.backend.sqlite.wal_sync import Report, Syncer
@@ -338,6 +338,9 @@ class SQLite:
             self._fail(error)
 
     read = write = write_row = _execute
+
+    def room(self) -> int | None:
+        return free_bytes(os.path.dirname(self._path))
 
     def size(self) -> int:
         pages = self.read("PRAGMA page_count")[0][0] - self.read("PRAGMA freelist_count")[0][0]
