@@ -76,23 +76,20 @@ def status_reply(admin: AdminClient) -> Reply:
     """
     state = admin.ask(AskClusterState()).state
     primary = format_nid(admin.ask(AskPrimary()).primary_nid)
-    last_oid = admin.ask(AskLastIDs()).loid
-    last_tid = admin.ask(AskLastTransaction()).tid
+    last_oid, last_tid = admin.ask(AskLastIDs()).loid, admin.ask(AskLastTransaction()).tid
     nodes = render.node_data(admin.ask(AskNodeList(None)).node_list)
     answer = admin.ask(AskPartitionList(0, 0, None))
     table = render.table_data(answer.ptid, answer.num_replicas, answer.row_list)
     _count_cells(nodes, table)
     _add_words(admin, nodes)
-    election = _election(admin)
-    upstream = _upstream(admin, state)
+    election, upstream = _election(admin), _upstream(admin, state)
     report = _asked(admin, AskCheckReport())
     transactions = _asked(admin, AskTransactions())
     obstacle = _obstacle(admin, state)
     # The last questions: an admin node of an earlier version does not know them, and closes.
     prepared = _prepared(admin)
-    scrub = _scrub(admin)
-    sync, blobs, operations = _sync(admin, last_tid), _blobs(admin), _operations(admin)
-    conditions = _conditions(admin)
+    scrub, sync = _scrub(admin), _sync(admin, last_tid)
+    blobs, operations, conditions = _blobs(admin), _operations(admin), _conditions(admin)
     now = time.time()
     problems = [
         *([] if report is None else find_check_problems(report.row_list)),

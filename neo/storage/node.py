@@ -136,8 +136,7 @@ class StorageNode(Core):
         the database is of another cluster."""
         super().__init__(host)
         self.host: StorageHost = host
-        self.settings = settings
-        self.masters = masters
+        self.settings, self.masters = settings, masters
         self._lost: Future[str] = Future()
 
         self.database = database = Database(self, backend, refusals)
@@ -165,14 +164,13 @@ class StorageNode(Core):
         self.replicator = Replicator(host, *where, locks, *how, receiver, packer, prepared_fetch)
         self.backup = BackupReplicator(*where, *how, upstream, receiver, packer)
         digests = Digests(database, cells, background, packer)
-        checked = cluster, cells, locks, background, links, upstream
+        checked = cluster, cells, locks, *how, upstream
         self.checker = Checker(*checked, digests, receiver, packer)
         copied = steps_of_backup(*where, locks, background, blobs.contents, worker)
         loaded = steps_of_restore(*where, background, blobs.contents, worker)
         other = steps_of_moves(self, cluster, cells) | steps_of_upgrade(self.renew)
         other |= steps_of_partitions(database, background)
         self.operations = Operations(self, database, cluster, copied | loaded | other)
-
         shared = database, cells, locks, background, links, downstream, packer, digests
         serving = *shared, blobs.contents, sync_source
         self._serve_guest = ServeGuest(*serving)
