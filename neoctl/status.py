@@ -83,8 +83,7 @@ def status_reply(admin: AdminClient) -> Reply:
     _count_cells(nodes, table)
     _add_words(admin, nodes)
     election, upstream = _election(admin), _upstream(admin, state)
-    report = _asked(admin, AskCheckReport())
-    transactions = _asked(admin, AskTransactions())
+    report, transactions = _asked(admin, AskCheckReport()), _asked(admin, AskTransactions())
     obstacle = _obstacle(admin, state)
     # The last questions: an admin node of an earlier version does not know them, and closes.
     prepared = _prepared(admin)

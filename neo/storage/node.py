@@ -138,7 +138,6 @@ class StorageNode(Core):
         self.host: StorageHost = host
         self.settings, self.masters = settings, masters
         self._lost: Future[str] = Future()
-
         self.database = database = Database(self, backend, refusals)
         self.cluster = cluster = Cluster(settings.cluster, settings.address, backend)
         self.cells = cells = Cells(database, cluster)
@@ -171,7 +170,7 @@ class StorageNode(Core):
         other = steps_of_moves(self, cluster, cells) | steps_of_upgrade(self.renew)
         other |= steps_of_partitions(database, background)
         self.operations = Operations(self, database, cluster, copied | loaded | other)
-        shared = database, cells, locks, background, links, downstream, packer, digests
+        shared = database, cells, locks, *how, downstream, packer, digests
         serving = *shared, blobs.contents, sync_source
         self._serve_guest = ServeGuest(*serving)
         self._serve_storage = ServeStorage(*serving, receiver, prepared_fetch)
