@@ -6,6 +6,7 @@ Each advice can be followed in the state for which it is given; tests follow it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import NamedTuple
 
 from neo.admin.monitor import SERVING, lacks_sync, tid_date
@@ -37,13 +38,14 @@ def find_problems(
     table: Data,
     obstacle: Data | None = None,
     election: Data | None = None,
+    stuck: Collection[str] = (),
 ) -> list[Problem]:
     """Return all problems, the worst first. Each advice can be followed in the state for which it is
-    given; tests follow it."""
+    given; tests follow it. ``stuck``: nodes that say themselves why they do not copy."""
     problems = [
         *_state_problems(state, nodes, table, obstacle),
         *_node_problems(state, nodes, table, election),
-        *_cell_problems(state, nodes, table),
+        *_cell_problems(state, nodes, table, stuck),
     ]
     return sorted(problems, key=lambda problem: problem.severity)
 
@@ -373,7 +375,9 @@ def _pending(node: Data, nodes: list[Data], table: Data, election: Data | None) 
     return Problem("warning", text, f"neoctl add {nid}")
 
 
-def _cell_problems(state: ClusterState | None, nodes: list[Data], table: Data) -> list[Problem]:
+def _cell_problems(
+    state: ClusterState | None, nodes: list[Data], table: Data, stuck: Collection[str]
+) -> list[Problem]:
     problems = []
     by_state: dict[str, Counter[str]] = {}
     for row in table["partitions"]:
@@ -395,11 +399,8 @@ def _cell_problems(state: ClusterState | None, nodes: list[Data], table: Data) -
     outdated = by_state.get(CellState.OUT_OF_DATE.name, Counter[str]())
     for nid, count in sorted(outdated.items()):
         if nid in running:
-            problems.append(
-                Problem(
-                    "warning", f"{nid} is copying {count} partitions", "nothing, it takes a while"
-                )
-            )
+            what = f"mend what {nid} says" if nid in stuck else "nothing, it takes a while"
+            problems.append(Problem("warning", f"{nid} is copying {count} partitions", what))
     if state in SERVING and can_lose(nodes, table) < table["replicas"]:
         problems.append(_copies_problem(nodes, table))
     return problems
@@ -509,6 +510,19 @@ def find_content_problems(
                     )
                 )
     return found
+
+
+def find_node_problems(conditions: list[Data]) -> list[Problem]:
+    """Return what storage nodes say is wrong with them."""
+    return [
+        Problem(row["severity"], f"{row['nid']} says: {row['text']}", row["advice"])
+        for row in conditions
+    ]
+
+
+def stuck(conditions: list[Data]) -> set[str]:
+    """Return the storage nodes that say why they do not copy."""
+    return {row["nid"] for row in conditions if row["kind"] == "copy"}
 
 
 def _undecided(severity: str, text: str, xid: str) -> Problem:

@@ -21,6 +21,7 @@ from neo.protocol.packets import (
     AnswerElection,
     AnswerSync,
     CellRow,
+    Condition,
     ContentRow,
     NodeRow,
     OperationRow,
@@ -339,6 +340,14 @@ def content_data(rows: Iterable[ContentRow]) -> list[Data]:
         }
         for nid, count, size, free, lost, left in rows
     ]
+
+
+def condition_data(rows: Iterable[tuple[int, Condition]]) -> list[Data]:
+    """Return ``nid kind severity text advice`` of what is wrong with storage nodes. ``kind``: ``room``,
+    ``upload``, ``content``, ``copy``, ``statement``, or one of a later version. ``severity``: ``problem``
+    or ``warning``."""
+    names = "kind", "severity", "text", "advice"
+    return [{"nid": format_nid(nid), **dict(zip(names, row, strict=True))} for nid, row in rows]
 
 
 def content_text(rows: list[Data]) -> str:

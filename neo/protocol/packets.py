@@ -1876,3 +1876,32 @@ class AskCommitted(Request[AnswerCommitted]):
 
     partition: Count
     ttid: Tid
+
+
+# -- ours: conditions of storage nodes -------------------------------------------------------------
+
+#: AskConditions and AskNodeConditions are understood.
+FEATURE_CONDITIONS = "conditions"
+
+Condition = tuple[str, str, str, str]
+"""What is wrong: its kind, ``problem`` or ``warning``, a sentence, and what to do."""
+
+
+class AnswerConditions(Answer):
+    condition_list: list[Condition]
+
+
+@request(EXTENSION | 0xC0)
+class AskConditions(Request[AnswerConditions]):
+    """What makes requests fail on the node, or soon will. M ⇄ S"""
+
+
+class AnswerNodeConditions(Answer):
+    """Those of the storage nodes that answer."""
+
+    row_list: list[tuple[Nid, Condition]]
+
+
+@request(EXTENSION | 0xC1)
+class AskNodeConditions(Request[AnswerNodeConditions]):
+    """What makes requests fail on storage nodes, or soon will. ctl ⇄ A ⇄ M"""

@@ -12,9 +12,9 @@ from neo.master.commit.coordinator import Coordinator
 from neo.master.denial import PRIMARY_STAYS, denied
 from neo.master.election.commands import MasterCommands, done
 from neo.master.maintenance.check import Checks
-from neo.master.maintenance.contents import ContentReport
 from neo.master.maintenance.membership import Membership
 from neo.master.maintenance.pack import Packs
+from neo.master.maintenance.reports import Reports
 from neo.master.maintenance.scrub import Scrub
 from neo.master.maintenance.truncation import check_all_there, check_tid
 from neo.master.operations.part import Operations
@@ -34,6 +34,7 @@ from neo.protocol.packets import (
     AnswerContents,
     AnswerLastIDs,
     AnswerLastTransaction,
+    AnswerNodeConditions,
     AnswerPrepared,
     AnswerRecovery,
     AnswerSync,
@@ -48,6 +49,7 @@ from neo.protocol.packets import (
     AskFinishPrepared,
     AskLastIDs,
     AskLastTransaction,
+    AskNodeConditions,
     AskObstacle,
     AskOperations,
     AskPrepared,
@@ -117,7 +119,7 @@ class ServeAdmin(Handler):
         packs: Packs,
         checks: Checks,
         scrub: Scrub,
-        contents: ContentReport,
+        reports: Reports,
         masters: MasterCommands,
         operations: Operations,
     ) -> None:
@@ -130,7 +132,7 @@ class ServeAdmin(Handler):
         self._packs = packs
         self._checks = checks
         self._scrub = scrub
-        self._contents = contents
+        self._reports = reports
         self._masters = masters
         self._operations = operations
 
@@ -371,7 +373,12 @@ class ServeAdmin(Handler):
     @on(AskContents)
     def contents_report(self, peer: Peer, message_id: int, m: AskContents) -> None:
         """Answer when the storage nodes have told how their contents are."""
-        self._contents.describe(lambda rows: peer.answer(message_id, AnswerContents(rows)))
+        self._reports.contents(lambda rows: peer.answer(message_id, AnswerContents(rows)))
+
+    @on(AskNodeConditions)
+    def node_conditions(self, peer: Peer, message_id: int, m: AskNodeConditions) -> None:
+        """Answer when the storage nodes have told what is wrong with them."""
+        self._reports.conditions(lambda rows: peer.answer(message_id, AnswerNodeConditions(rows)))
 
     @on(RepairCells)
     def repair_cells(self, peer: Peer, message_id: int, m: RepairCells) -> Message:

@@ -21,6 +21,7 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_TID, format_nid, nid_namespace, p64, u64
 from neo.protocol.packets import (
     FEATURE_BLOBS,
+    FEATURE_CONDITIONS,
     FEATURE_LOCKS,
     FEATURE_LOG,
     FEATURE_MAINTENANCE,
@@ -53,7 +54,7 @@ ANNOUNCED = [
     *(FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS),
     *(FEATURE_TAILS, FEATURE_LOCKS, FEATURE_SCRUB),
     *(FEATURE_PREPARED, FEATURE_SYNC, FEATURE_BLOBS),
-    FEATURE_OPERATIONS,
+    *(FEATURE_OPERATIONS, FEATURE_CONDITIONS),
 ]
 
 
