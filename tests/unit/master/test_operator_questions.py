@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from neo.protocol.enums import NodeState, NodeType
+from neo.protocol.enums import ClusterState, NodeState, NodeType
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import (
+    AnswerLastIDs,
+    AskClusterState,
     AskFinishTransaction,
     AskLastIDs,
     AskLastTransaction,
@@ -24,7 +26,7 @@ from tests.unit.master.committing import begin, lock
 
 
 def test_a_node_that_is_dropped_is_told_between_its_cells_and_the_others() -> None:
-    """Specification 17.14."""
+    """Specification 9.12, 17.14."""
     world = MasterWorld(replicas=1)
     first, second = world.running(2)
     first.lose()
@@ -37,19 +39,22 @@ def test_a_node_that_is_dropped_is_told_between_its_cells_and_the_others() -> No
     assert at == 1, "the answer stands between"
     assert told[1].node_list[0][2:4] == (1, NodeState.UNKNOWN)
     assert second.names() == ["NotifyPartitionChanges", "NotifyNodeInformation"]
+    assert world.master.partitions.nodes() == {2} and world.master.nodes.get(1) is None
 
 
 def test_last_ids_are_those_that_the_master_gave() -> None:
     """Not those that are committed (specification 17.15, 17.16)."""
     world = MasterWorld()
     (storage,) = world.running(1)
-    client = world.client()
+    client, admin = world.client(), world.admin()
+    assert admin.ask(AskClusterState()).result().state is ClusterState.RUNNING
+    assert admin.ask(AskLastIDs()).result() == AnswerLastIDs(ZERO_TID, ZERO_TID)
+    assert admin.ask(AskLastTransaction()).result().tid == ZERO_TID
     oids = client.ask(AskNewOIDs(3)).result().oid_list
     done = begin(client)
     client.ask(AskFinishTransaction(done, [], []))
     final = lock(storage).tid
     running = begin(client)
-    admin = world.admin()
     answer = admin.ask(AskLastIDs()).result()
     assert (answer.loid, answer.ltid) == (oids[-1], running)
     assert admin.ask(AskLastTransaction()).result().tid == final < running
