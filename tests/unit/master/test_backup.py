@@ -22,7 +22,6 @@ from neo.protocol.packets import (
     AskTransactionInformation,
     Error,
     InvalidateObjects,
-    NotifyNodeInformation,
     NotifyPartitionChanges,
     NotifyReplicationDone,
     NotifyUpstreamAdmin,
@@ -36,7 +35,7 @@ from neo.protocol.packets import (
     Truncate,
 )
 from neo.topology.masters import RETRY_SECONDS
-from tests.support.remote import Remote, error_of
+from tests.support.remote import error_of
 from tests.unit.master.backup_world import OTHER, OUT, SOURCE, UP, UP_C1, BackupWorld, durable
 from tests.unit.master.cluster import MasterWorld, spread, tid
 
@@ -295,24 +294,6 @@ def test_admins_hear_where_the_one_of_the_upstream_is(world: BackupWorld) -> Non
     assert admin.take(NotifyUpstreamAdmin) == NotifyUpstreamAdmin(("127.0.0.1", 7200))
     durable(storages[0], 0)
     assert admin.ask(AskRecovery()).result().backup_tid == ZERO_TID
-
-
-def test_an_upstream_introduces_its_admin_only_to_the_backup_that_it_watches() -> None:
-    """Specification 3.23, 4.4."""
-    world = MasterWorld()
-    world.running(1)
-    admin = Remote.connect(world.master)
-    admin.ask(
-        RequestIdentification(
-            NodeType.ADMIN, None, ("127.0.0.1", 9001), "test", None, {"backup": ["bak"]}
-        )
-    ).result()
-    for name, hears in ((b"bak", True), (b"other", False), (None, False)):
-        client = Remote.connect(world.master)
-        extra = {} if name is None else {"backup": name}
-        client.ask(RequestIdentification(NodeType.CLIENT, None, None, "test", None, extra))
-        rows = client.take(NotifyNodeInformation).node_list
-        assert any(row[0] is NodeType.ADMIN for row in rows) is hears
 
 
 # -- leave backup mode ---------------------------------------------------------------------------
