@@ -26,6 +26,7 @@ from neo.protocol.packets import (
 )
 from tests.support.remote import Remote
 from tests.unit.master.backup_world import UP, BackupWorld, durable
+from tests.unit.master.backup_world import complete as complete
 from tests.unit.master.cluster import tid
 
 
@@ -122,13 +123,6 @@ def locks(*storages: Remote) -> None:
     for storage in storages:
         question = storage.take(AskLockInformation)
         storage.answer(question, AnswerInformationLocked(question.ttid))
-
-
-def complete(last: int, *storages: Remote, ptid: int = 1) -> None:
-    """Answer each AskRecovery."""
-    for storage in storages:
-        while storage.has(AskRecovery):
-            durable(storage, last, ptid)
 
 
 def confirm(storage: Remote, ptid: int) -> None:

@@ -16,11 +16,10 @@ from neo.protocol.packets import (
     InvalidateObjects,
     NotifyNodeInformation,
     NotifyPartitionChanges,
-    NotifyReplicationDone,
     NotifyUpstreamAdmin,
     SetNodeState,
 )
-from tests.unit.master.backup_world import BackupWorld, durable
+from tests.unit.master.backup_world import BackupWorld, complete, fetched
 from tests.unit.master.cluster import MasterWorld, tid
 from tests.unit.master.committing import begin, lock
 
@@ -70,9 +69,8 @@ def test_in_a_backup_the_last_transaction_is_that_of_the_upstream_cluster() -> N
     admin = world.admin()
     assert admin.ask(AskLastTransaction()).result().tid == tid(21)
     assert admin.ask(AskRecovery()).result().backup_tid == ZERO_TID
-    storage.send(NotifyReplicationDone(1, tid(21)))
-    while storage.has(AskRecovery):
-        durable(storage, 21)
+    fetched(storage, 21, 1)
+    complete(21, storage)
     assert admin.ask(AskRecovery()).result().backup_tid == tid(21)
 
 
