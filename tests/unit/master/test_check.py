@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neo.master.maintenance.check import Finding
 from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import (
@@ -166,5 +167,11 @@ def test_repair_makes_cells_outdated() -> None:
 
 def test_a_corrupted_cell_cannot_be_the_reference() -> None:
     world = corrupted()
-    text = world.refusal(CheckReplicas({0: 2}, ZERO_TID, None))
+    text = world.denied(CheckReplicas({0: 2}, ZERO_TID, None))
     assert text == ("S2 has no readable cell of partition 0, so that it cannot be the reference")
+
+
+def test_findings_have_their_words() -> None:
+    """Clients of the protocol read them (specification 11.16)."""
+    words = "running unknown alone equal behind corrupted undecided failed"
+    assert {finding.value for finding in Finding} == set(words.split())
