@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -36,6 +35,7 @@ from tests.unit.topology.tables import (
 )
 
 Row = dict[int, CellState]
+GONE = DISCARDED
 
 
 def loads(table: PartitionTable, nodes: Iterable[int]) -> Counter[int]:
@@ -113,57 +113,28 @@ def test_topology_is_stronger_than_balance() -> None:
 # -- examples ------------------------------------------------------------------------------------
 
 
-class Example(NamedTuple):
-    """What a tweak of a table with one row changes."""
-
-    row: Row
-    replicas: int
-    nodes: set[int]
-    changes: Row
-    keep: Collection[int] = ()
-
-
 @pytest.mark.parametrize(
-    "example",
+    ("row", "replicas", "nodes", "keep", "changes"),
     [
         # As another implementation does: one replica more, one node more.
-        pytest.param(Example({1: UP}, 1, {1, 2}, {2: OUT}), id="a node joins"),
+        pytest.param({1: UP}, 1, [1, 2], [], {2: OUT}, id="a node joins"),
         # As another implementation does: the operator lists the node that will be dropped.
-        pytest.param(
-            Example({1: UP, 2: UP}, 0, {2}, {}, keep={1}), id="cells of kept nodes stay"
-        ),
-        pytest.param(
-            Example({1: UP, 2: UP}, 1, {2, 3}, {3: OUT}, keep={1}),
-            id="cells of kept nodes are no replicas",
-        ),
-        pytest.param(
-            Example({1: UP, 2: UP, 3: OUT}, 0, {1, 2, 3}, {2: DISCARDED, 3: DISCARDED}),
-            id="cells in excess are discarded at once",
-        ),
-        pytest.param(
-            Example({1: FEEDING, 2: OUT}, 0, {1}, {1: UP, 2: DISCARDED}),
-            id="a feeding cell is needed again",
-        ),
-        pytest.param(
-            Example({1: UP, 2: CORRUPTED}, 1, {1, 2}, {2: OUT}),
-            id="a corrupted cell is copied anew if no other node is free",
-        ),
-        pytest.param(
-            Example({1: UP, 2: UP, 3: CORRUPTED}, 1, {1, 2}, {3: DISCARDED}),
-            id="a corrupted cell is dropped if others are enough",
-        ),
-        pytest.param(
-            Example({1: UP, 2: FEEDING, 3: OUT}, 0, {3}, {1: DISCARDED}),
-            id="the cell that feeds already goes on if one is enough",
-        ),
+        pytest.param({1: UP, 2: UP}, 0, [2], [1], {}, id="cells of kept nodes stay"),
+        pytest.param({1: UP, 2: UP}, 1, [2, 3], [1], {3: OUT}, id="and are no replicas"),
+        pytest.param({1: UP, 2: UP, 3: OUT}, 0, [1, 2, 3], [], {2: GONE, 3: GONE}, id="excess"),
+        pytest.param({1: FEEDING, 2: OUT}, 0, [1], [], {1: UP, 2: GONE}, id="needed again"),
+        pytest.param({1: UP, 2: CORRUPTED}, 1, [1, 2], [], {2: OUT}, id="a corrupted copy anew"),
+        pytest.param({1: UP, 2: UP, 3: CORRUPTED}, 1, [1, 2], [], {3: GONE}, id="or dropped"),
+        pytest.param({1: UP, 2: FEEDING, 3: OUT}, 0, [3], [], {1: GONE}, id="one feeds already"),
     ],
 )
-def test_examples(example: Example) -> None:
+def test_examples(
+    row: Row, replicas: int, nodes: list[int], keep: list[int], changes: Row
+) -> None:
     """Specification 9.3, 9.19, 9.21."""
-    nodes: Nodes = dict.fromkeys(example.nodes, ())
-    table = loaded([example.row], example.replicas)
-    changes = tweak(table, nodes, example.replicas, example.keep)
-    assert changes == [(0, nid, state) for nid, state in example.changes.items()]
+    table = loaded([row], replicas)
+    tweaked_cells = tweak(table, dict.fromkeys(nodes, ()), replicas, keep)
+    assert tweaked_cells == [(0, nid, state) for nid, state in changes.items()]
 
 
 def test_a_node_to_be_emptied_feeds_until_it_is_replaced() -> None:
@@ -249,7 +220,7 @@ def seconds(partitions: int, replicas: int, before: int) -> float:
     start = time.process_time()
     changes = tweak(table, nodes, replicas)
     took = time.process_time() - start
-    assert new_cells(changes) > partitions * (replicas + 1) / 3
+    assert new_cells(changes) >= partitions * (replicas + 1) / 3
     return took
 
 
