@@ -379,8 +379,8 @@ def test_a_node_without_the_feature_is_not_asked_and_has_no_mark(
     second = again.join_storage(2)
     for storage in (first, second):
         again.remember(storage, ptid, rows)
-    PreparedWorld.confirm(world, first)
-    PreparedWorld.find(world, [first, second], [known, NOTHING])
+    world.confirm(first)
+    world.find([first, second], [known, NOTHING])
     assert again.master.cluster.state is ClusterState.RUNNING
     assert survivors([first]) == [[ttid]]
     assert [again.master.partitions.state(p, 2) for p in ALL] == [OUT] * 4

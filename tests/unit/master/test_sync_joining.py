@@ -346,9 +346,7 @@ def test_a_backup_that_is_not_synchronous_tells_nothing_of_itself() -> None:
 def test_says_what_is_complete_before_it_compares_histories(world: SyncWorld) -> None:
     """Specification 25.22, 25.43: the upstream cluster counts what it waits for as locked here."""
     upstream, (storage,) = world.in_sync()
-    world.lock(upstream, 24, 1)
-    vote(storage)
-    locks(storage)
+    world.locked(upstream, 24, storage)
     complete(24, storage)
     upstream.lose()
     world.host.advance(CONNECT_SECONDS)
@@ -385,9 +383,7 @@ def test_a_cell_becomes_readable_when_it_has_all_that_was_locked() -> None:
     """Specification 25.21, 25.44: not when it has what readers see, which may be less."""
     growing = Growing()
     growing.commit(4)
-    growing.world.lock(growing.upstream, 8, 1)
-    vote(growing.one)
-    locks(growing.one)
+    growing.world.locked(growing.upstream, 8, growing.one)
     growing.replicated(4)
     assert not growing.readable
     complete(8, growing.one, ptid=2)
