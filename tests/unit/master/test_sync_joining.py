@@ -208,13 +208,17 @@ def test_leases_are_asked_as_long_as_they_are_answered(world: SyncWorld) -> None
 
 
 def test_a_lease_that_is_over_is_no_lease_though_no_timer_came(world: SyncWorld) -> None:
-    """Specification 25.14: as after a suspension of the process."""
+    """Specification 25.14, 25.28: as after a suspension of the process."""
     world.in_sync()
     world.host.elapsed += LEASE_SECONDS
     assert not world.sync.in_sync
+    world.host.elapsed += 3.0
+    assert world.sync.row()[1] == "lost" and world.sync.row()[4] == pytest.approx(3.0)
 
 
-def test_a_refused_lease_ends_the_membership(world: SyncWorld) -> None:
+def test_a_refused_lease_ends_the_membership_until_the_backup_joins_again(
+    world: SyncWorld,
+) -> None:
     """Specification 25.15, 25.18."""
     upstream, (storage,) = world.in_sync()
     answer = world.lock(upstream, 24, 1)
@@ -222,13 +226,6 @@ def test_a_refused_lease_ends_the_membership(world: SyncWorld) -> None:
     refuse(upstream, AskSyncLease, "the backup was too slow")
     assert not world.sync.in_sync
     assert error_of(answer).message == "the backup was too slow"
-
-
-def test_a_backup_that_lost_its_lease_joins_again_later(world: SyncWorld) -> None:
-    """Specification 25.18."""
-    upstream, (storage,) = world.in_sync()
-    world.host.advance(LEASE_INTERVAL)
-    refuse(upstream, AskSyncLease, "the backup was too slow")
     world.host.advance(RETRY_SECONDS - TICK_SECONDS)
     assert not upstream.has(AskJoinSync)
     world.host.advance(TICK_SECONDS)
@@ -297,13 +294,6 @@ def test_tells_since_when_it_is_not_in_sync(world: SyncWorld) -> None:
     assert reason == "the upstream cluster is lost: lost"
     world.host.advance(LEASE_SECONDS)
     assert world.sync.row()[1:3] == ("async", since)
-
-
-def test_a_lease_that_is_over_counts_though_no_timer_came(world: SyncWorld) -> None:
-    """Specification 25.28."""
-    world.in_sync()
-    world.host.elapsed += LEASE_SECONDS + 3.0
-    assert world.sync.row()[1] == "lost" and world.sync.row()[4] == pytest.approx(3.0)
 
 
 def test_joining_again_is_not_the_time_since_when_it_is_not_in_sync(world: SyncWorld) -> None:
