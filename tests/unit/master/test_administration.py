@@ -100,7 +100,7 @@ def test_a_node_without_cells_that_was_added_is_running_when_it_comes_back(
     ack(world, AddPendingNodes([2]))
     storage.lose()
     assert world.master.nodes.get(2).state is DOWN  # type: ignore[union-attr]
-    storage = world.join(NodeType.STORAGE, 2, port=9102)
+    storage = world.join_storage(2)
     assert storage.take(NotifyNodeInformation).node_list[0][2:4] == (2, NodeState.RUNNING)
     world.make_ready(storage)
     storage.lose()

@@ -386,7 +386,7 @@ def test_a_node_that_joins_later_is_not_told_to_keep_its_marks(
     """Specification 24.21: its cells are out of date."""
     world.storages[1].lose()
     world.confirm(world.storages[0])
-    back = world.join(NodeType.STORAGE, 2, port=9102)
+    back = world.join_storage(2)
     assert back.has(StartOperation) and not back.has(NotifyPrepared)
 
 
