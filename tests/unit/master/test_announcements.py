@@ -37,10 +37,10 @@ from tests.unit.master.cluster import (
 def test_later_news_of_nodes_have_a_later_time_whatever_the_clock_does(world: MasterWorld) -> None:
     """Specification 3.18, 4.3."""
     (storage,) = world.running(1)
-    identified = []
+    identified: list[float] = []
     for step in (0.0, -3600.0, 7200.0):
         world.host.now += step
-        identified.append(world.client().take(NotifyNodeInformation).node_list[0][4])
+        identified.append(world.client().take(NotifyNodeInformation).node_list[0][4] or 0.0)
     assert identified[0] < identified[1] < identified[2]
     times = [m.timestamp for m in storage.received if type(m) is NotifyNodeInformation]
     assert len(times) == 3

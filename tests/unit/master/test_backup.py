@@ -108,8 +108,8 @@ def test_fetches_everything_after_it_joined(world: BackupWorld) -> None:
     world.upstream(20)
     storage.take(Replicate)
     durable(storage, 0)
-    sources = {0: SOURCE, 1: OTHER, 2: SOURCE, 3: OTHER}
-    assert storage.take(Replicate) == Replicate(tid(20), "up", sources)
+    order = storage.take(Replicate)
+    assert order == Replicate(tid(20), "up", {0: SOURCE, 1: OTHER, 2: SOURCE, 3: OTHER})
 
 
 def test_fetches_what_a_transaction_touched_and_tells_the_rest(world: BackupWorld) -> None:

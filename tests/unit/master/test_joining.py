@@ -57,8 +57,8 @@ def test_an_admin_node_that_announced_maintenance_is_told_features_after_the_tab
 ) -> None:
     """Specification 21.2, 21.6."""
     world.running(1)
-    extra = {} if feature is None else {FEATURES: [feature]}
-    admin = world.join(NodeType.ADMIN, port=9005, **extra)
+    world.extra = {} if feature is None else {FEATURES: [feature]}
+    admin = world.join(NodeType.ADMIN, port=9005)
     told = [m.features for m in admin.received if type(m) is NotifyFeatures]
     assert told == [ANNOUNCED] * (feature == FEATURE_MAINTENANCE)
     names = [name for name in admin.names() if name != "NotifyClusterInformation"]
