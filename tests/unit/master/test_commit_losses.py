@@ -19,7 +19,7 @@ from neo.protocol.packets import (
 )
 from tests.support.remote import error_of
 from tests.unit.master.cluster import MasterWorld
-from tests.unit.master.committing import begin, lock, oid_of
+from tests.unit.master.committing import Replicated, begin, lock, oid_of
 
 
 def test_client_lost_before_finish_is_forgotten(world: MasterWorld) -> None:
@@ -95,17 +95,14 @@ def test_failed_vote_without_replica_is_incomplete(world: MasterWorld) -> None:
 
 def test_failed_vote_with_replica_disconnects_at_finish() -> None:
     """Specification 7.23, 7.28."""
-    world = MasterWorld(replicas=1)
-    first, second = world.running(2)
-    client = world.client()
-    ttid = begin(client)
-    client.ask(FailedVote(ttid, [1])).result()
-    assert not first.closed
-    answer = client.ask(AskFinishTransaction(ttid, [oid_of(world, 0)], []))
-    assert first.closed and not first.has(AskLockInformation)
-    lock(second)
+    commit = Replicated()
+    commit.client.ask(FailedVote(commit.ttid, [1])).result()
+    assert not commit.first.closed
+    answer = commit.finish()
+    assert commit.first.closed and not commit.first.has(AskLockInformation)
+    lock(commit.second)
     assert answer.done
-    assert world.master.cluster.state is ClusterState.RUNNING
+    assert commit.world.master.cluster.state is ClusterState.RUNNING
 
 
 class Votes:
@@ -208,40 +205,32 @@ def test_a_check_must_have_been_kept_by_a_node_that_is_still_there() -> None:
 
 def test_loss_of_a_replica_during_finish_goes_on_with_the_other() -> None:
     """Specification 7.32, 7.36, 7.47."""
-    world = MasterWorld(replicas=1)
-    first, second = world.running(2)
-    client = world.client()
-    ttid = begin(client)
-    answer = client.ask(AskFinishTransaction(ttid, [oid_of(world, 0)], []))
-    lock(second)
+    commit = Replicated()
+    answer = commit.finish()
+    lock(commit.second)
     assert not answer.done
-    first.lose()
+    commit.first.lose()
     assert answer.done
-    assert second.has(NotifyUnlockInformation)
+    assert commit.second.has(NotifyUnlockInformation)
 
 
 def test_a_replica_that_hangs_during_finish_is_given_up() -> None:
-    world = MasterWorld(replicas=1)
-    _, second = world.running(2)
-    client = world.client()
-    ttid = begin(client)
-    answer = client.ask(AskFinishTransaction(ttid, [oid_of(world, 0)], []))
-    lock(second)
-    world.host.advance(6 * WATCH_SECONDS)
+    commit = Replicated()
+    answer = commit.finish()
+    lock(commit.second)
+    commit.world.host.advance(6 * WATCH_SECONDS)
     assert not answer.done
-    world.host.advance(2 * WATCH_SECONDS)
+    commit.world.host.advance(2 * WATCH_SECONDS)
     assert answer.done
-    assert world.master.cluster.running_storages() == {2}
-    assert second.has(NotifyUnlockInformation)
+    assert commit.world.master.cluster.running_storages() == {2}
+    assert commit.second.has(NotifyUnlockInformation)
 
 
 def test_storage_that_cannot_lock_is_disconnected() -> None:
     """Specification 7.31."""
-    world = MasterWorld(replicas=1)
-    first, second = world.running(2)
-    client = world.client()
-    answer = client.ask(AskFinishTransaction(begin(client), [oid_of(world, 0)], []))
+    commit = Replicated()
+    first, answer = commit.first, commit.finish()
     first.answer(first.take(AskLockInformation), Error(ErrorCode.NOT_READY.value, "disk"))
     assert first.closed and not answer.done
-    lock(second)
+    lock(commit.second)
     assert answer.done

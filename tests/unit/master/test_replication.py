@@ -24,7 +24,7 @@ from neo.protocol.packets import (
 )
 from tests.support.remote import Remote, error_of
 from tests.unit.master.cluster import FEEDING, OUT, UP, MasterWorld, tid
-from tests.unit.master.committing import begin, lock, oid_of
+from tests.unit.master.committing import Replicated, begin, lock, oid_of
 
 
 def ask(world: MasterWorld, message: Request[Any]) -> object:
@@ -134,14 +134,11 @@ def test_the_end_of_an_aborted_transaction_is_told_once(world: MasterWorld) -> N
 def test_a_node_that_came_back_is_not_taken_for_the_one_that_has_the_data() -> None:
     """The node was ready when the transaction began, lost, and ready again: it lost the data
     (specification 7.3, 7.26)."""
-    world = MasterWorld(replicas=1)
-    first, second = world.running(2)
-    client = world.client()
-    ttid = begin(client)
-    second.lose()
-    second = world.back(2)
-    answer = client.ask(AskFinishTransaction(ttid, [oid_of(world, 0)], []))
-    lock(first)
+    commit = Replicated()
+    commit.second.lose()
+    second = commit.world.back(2)
+    answer = commit.finish()
+    lock(commit.first)
     assert answer.done
     assert not second.has(AskLockInformation)
 
@@ -172,16 +169,14 @@ def test_a_node_that_came_meanwhile_drops_its_votes_before_it_asks_for_unfinishe
 
 def test_a_node_that_came_meanwhile_hears_of_the_transactions_that_its_answer_listed() -> None:
     """Specification 7.33, 7.34."""
-    world = MasterWorld(replicas=1)
-    first, second = world.running(2)
-    client = world.client()
-    listed, late = begin(client), begin(client)
-    second.lose()
-    second = world.back(2)
-    assert second.ask(AskUnfinishedTransactions([0])).result().ttid_list == [listed, late]
-    client.ask(AskFinishTransaction(listed, [oid_of(world, 0)], []))
-    final = lock(first).tid
-    assert second.take(NotifyTransactionFinished) == NotifyTransactionFinished(listed, final)
+    commit = Replicated()
+    listed = [commit.ttid, begin(commit.client)]
+    commit.second.lose()
+    second = commit.world.back(2)
+    assert second.ask(AskUnfinishedTransactions([0])).result().ttid_list == listed
+    commit.finish()
+    final = lock(commit.first).tid
+    assert second.take(NotifyTransactionFinished) == NotifyTransactionFinished(commit.ttid, final)
     assert not second.has(AbortTransaction)
 
 
