@@ -72,7 +72,7 @@ def survivors(storages: list[Remote]) -> list[list[bytes]]:
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_what_all_nodes_have_stays_prepared_and_is_decided(
+def test_what_all_nodes_have_stays_prepared(
     world: PreparedWorld, ttid: bytes, commits: bool
 ) -> None:
     """Specification 24.12, 24.19, 24.20, requirement 5 of issue 23: a restart of the whole cluster."""

@@ -102,8 +102,8 @@ def test_a_commit_is_acknowledged_when_the_backup_has_locked_it() -> None:
     assert backup.take(InvalidateObjects).tid == tid
 
 
-def test_the_backup_is_asked_and_transactions_end_in_the_order_of_tids() -> None:
-    """Specification 25.2, 25.19: whatever is locked or answered first. They wait at the same time."""
+def test_transactions_wait_for_the_backup_at_the_same_time_and_end_in_order() -> None:
+    """Specification 25.2, 25.19: in the order of tids, whatever is locked or answered first."""
     world = SyncWorld()
     backup = world.in_sync()
     ttids = [begin(world.writer), begin(world.writer)]
