@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from neo.master.serving.identification import ANNOUNCED
-from neo.protocol.enums import ClusterState, ErrorCode, NodeType
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     FEATURES,
-    AnswerRecovery,
     AskCheckReport,
-    AskRecovery,
     CheckPartition,
-    NotifyFeatures,
-    RequestIdentification,
-    SetClusterState,
 )
-from tests.support.remote import Remote, error_of
 from tests.unit.master.cluster import MasterWorld, tid
 
 
