@@ -440,7 +440,8 @@ def own_sync_text(own: Data) -> str:
     """Return a sentence about this cluster as a synchronous backup."""
     name = repr(own["name"])
     if own["state"] == "sync":
-        return f"in sync with {name} since {second(own['since'])} UTC: nothing is missing"
+        why = f"; {own['reason']}" if own["reason"] else ""
+        return f"in sync with {name} since {second(own['since'])} UTC: nothing is missing{why}"
     why = f" ({own['reason']})" if own["reason"] else ""
     if own["until"] is None:
         return f"not in sync with {name} since its master began to serve{why}"

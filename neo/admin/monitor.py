@@ -81,22 +81,22 @@ def lag(tid: bytes | None, last_tid: bytes | None) -> float | None:
     return max(0.0, time_from_tid(last_tid) - time_from_tid(tid))
 
 
-def lacks_sync(state: str, since: float, now: float) -> bool:
+def lacks_sync(state: str, since: float, reason: str, now: float) -> bool:
     """Return whether to report a synchronous backup (specification 25.48). ``since`` was read from
-    another clock: a time in the future hides nothing."""
-    if state == "off":
+    another clock: a time in the future hides nothing. ``reason``: one that flaps has it in sync, too."""
+    if state == "off" or (state == "sync" and reason):
         return True
     return state in ("async", "lost") and not 0.0 <= now - since < SYNC_SECONDS
 
 
 def examine_sync(found: AnswerSync, now: float) -> Health:
     """Return what the synchronous backups of a cluster, and its own part as one, add to its health."""
-    rows = [row for row in found.backup_list if lacks_sync(row[1], row[2], now)]
+    rows = [row for row in found.backup_list if lacks_sync(row[1], row[2], row[5], now)]
     parts = [f"synchronous backup {name}: {state}: {reason}" for name, state, *_, reason in rows]
     own = found.own
-    alone = own is not None and lacks_sync(own[1], own[2], now)
+    alone = own is not None and lacks_sync(own[1], own[2], own[5], now)
     if own is not None and alone:
-        parts.append(f"not in sync with {own[0]}: {own[5]}")
+        parts.append(f"{'' if own[1] == 'sync' else 'not '}in sync with {own[0]}: {own[5]}")
     waits = any(state == "lost" for _, state, *_ in rows)
     return Health(waits, bool(rows) or alone, "; ".join(parts))
 
