@@ -24,8 +24,8 @@ PREPARED_SECONDS = 600.0
 
 #: What to do about a synchronous backup that leaves again and again.
 _FLAPS = (
-    "look at the backup's disks, for a storage node of it that stands still, and at the network between the"
-    " two"
+    "look at the backup's disks, for a storage node of it that stands still, and at the network between"
+    " the two"
 )
 
 

@@ -6,6 +6,7 @@ documented at each function. Nodes are written ``S1``, ids ``0x…`` with 16 dig
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -433,7 +434,13 @@ def sync_loss_text(row: Data) -> str:
 
 
 def _own_text(own: Data) -> str:
-    return f"{own_sync_text(own)}\ncomplete up to {_complete(own)}"
+    text = f"{own_sync_text(own)}\ncomplete up to {_complete(own)}"
+    if own["state"] != "sync" and own["until"] is not None and own["tid"] is not None:
+        text += (
+            ": a commit that was acknowledged after that time, be it in the same second, is here if its"
+            " tid is not greater"
+        )
+    return text
 
 
 def own_sync_text(own: Data) -> str:
@@ -446,13 +453,20 @@ def own_sync_text(own: Data) -> str:
     if own["until"] is None:
         return f"not in sync with {name} since its master began to serve{why}"
     return (
-        f"in sync with {name} until {second(own['until'])} UTC{why}; if that cluster stopped before"
+        f"in sync with {name} until {millisecond(own['until'])} UTC{why}; if that cluster stopped before"
         " that, nothing is missing"
     )
 
 
 def _complete(row: Data) -> str:
     return "unknown" if row["tid"] is None else f"{row['tid']} ({row['tid_date']} UTC)"
+
+
+def millisecond(seconds: float) -> str:
+    """Return ``2026-11-25 12:00:00.250`` in UTC, rounded down."""
+    milliseconds = math.floor(seconds * 1000)
+    moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{milliseconds % 1000:03}"
 
 
 def second(seconds: float) -> str:

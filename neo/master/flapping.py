@@ -40,4 +40,5 @@ class Losses:
         seconds = self.since(now)
         if seconds is None:
             return ""
-        return f"it left {len(self._times)} times in {seconds:.0f} seconds, the last time because: {self._reason}"
+        times = f"it left {len(self._times)} times in {seconds:.0f} seconds"
+        return f"{times}, the last time because: {self._reason}"

@@ -1,4 +1,4 @@
-"""A storage node of a synchronous backup is stopped, while its master lives (specification 25.65 to 25.67).
+"""A storage node of a synchronous backup is stopped, while its master lives (specification 25.65).
 
 Transactions wait for it once, and not again each time that the backup joins.
 """

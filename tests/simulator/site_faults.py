@@ -28,8 +28,8 @@ LASTING_SECONDS = (0.05, 8.0)
 DISTANCE_SECONDS = (0.01, 2.5)
 #: Range of the time for which a storage node of the backup stands still.
 PAUSED_SECONDS = (2.0, 6.0)
-#: Range of the time for which one stands still: transactions may not wait for it, however long. The chance
-#: has a generator of its own, so that other choices of the seed stay the same.
+#: Range of the time for which one stands still: transactions may not wait for it, however long. The
+#: chance has a generator of its own, so that other choices of the seed stay the same.
 STANDING_SECONDS = (6.0, 40.0)
 STANDING_CHANCE = 0.3
 #: Longest time between a message and the end of the processes for which it was watched.

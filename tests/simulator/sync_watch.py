@@ -6,8 +6,8 @@
 * The backup locks nothing before all nodes upstream have locked it.
 * Readers of the backup see nothing before it can be seen upstream.
 * While the backup is in sync it keeps what is prepared upstream.
-* With the policy to continue, no transaction waits for the backup for longer than the time-out and a lease
-  in all.
+* With the policy to continue, no transaction waits for the backup for longer than the time-out and a
+  lease in all.
 * When nothing fails any more the backup joins, and stays in sync.
 
 The loss of the upstream cluster is a part of its own (:mod:`tests.simulator.sync_loss`).

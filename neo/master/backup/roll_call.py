@@ -1,5 +1,5 @@
-"""A synchronous backup asks all nodes that it counts on whether they answer, before it joins (specification
-25.66).
+"""A synchronous backup asks all nodes that it counts on whether they answer, before it joins
+(specification 25.66).
 
 A process that stands still keeps its connection, and what its node has looks complete. If the backup
 joined with it, the transactions of the upstream cluster would wait for that node in vain.

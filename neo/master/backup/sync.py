@@ -9,8 +9,9 @@ Theory of operation
        └────── refused, too late, lost, a transaction cannot be prepared, the lease is over ────┘
 
 Outside, the backup follows by orders, as any backup does. When it is near the end of the upstream
-cluster, and all its nodes answer, it joins: from then on the upstream master asks it to lock every transaction, and counts on it as
-long as it holds a lease. :mod:`neo.master.backup.locking` has the transactions.
+cluster, and all its nodes answer, it joins: from then on the upstream master asks it to lock every
+transaction, and counts on it as long as it holds a lease. :mod:`neo.master.backup.locking` has the
+transactions.
 
 Rules:
 
@@ -37,6 +38,7 @@ from neo.master.backup.pipeline import BackupTransaction
 from neo.master.backup.readers import Readers
 from neo.master.backup.roll_call import RollCall
 from neo.master.backup.rows import RowRequests
+from neo.master.backup.sync_memory import SyncMemory
 from neo.master.cluster import Cluster
 from neo.master.commit.sync_backups import JOIN_SECONDS, LEASE_SECONDS
 from neo.master.flapping import Losses
@@ -137,10 +139,11 @@ class Synchronous:
         advance: Callable[[], None],
         committed: Committed,
         marks: Iterable[SyncMark],
+        memory: SyncMemory,
     ) -> None:
         """``name``: of the upstream cluster. ``kept``: whether a storage node has the partition table on
         its disk. ``advance``: called when cells may be readable, or the backup may be in sync. ``marks``:
-        what storage nodes keep prepared."""
+        what storage nodes keep prepared. ``memory``: until when the backup was in sync before."""
         self._cluster = cluster
         self._core = core
         self._cells = cells
@@ -170,6 +173,10 @@ class Synchronous:
         self._until: float | None = None
         #: Since when it is in sync, or is not (specification 25.47); and why it is not.
         self._since = core.host.time()
+        self._memory = memory
+        if memory.until is not None:
+            self._since = min(self._since, memory.until)
+            self._until = self._now() - (core.host.time() - self._since)
         self._reason = "the upstream cluster was not reached yet"
         #: Called when nothing is being locked: backup mode is to end.
         self._ending: Callable[[], None] | None = None
@@ -349,6 +356,7 @@ class Synchronous:
                 self._retry = min(2 * self._retry, RETRY_SECONDS_MAX)
         if member.leased:
             self._until = min(now, member.limit)
+            self._memory.note(now - self._until, ended=True)
             self._since, self._reason = self._core.host.time(), reason
             logger.warning("this backup is not in sync any more: %s", reason)
         else:
@@ -392,6 +400,8 @@ class Synchronous:
             member.begun = self._now()
             logger.info("this backup is in sync with its upstream cluster")
         member.limit = asked + LEASE_SECONDS
+        if self.in_sync:
+            self._memory.note(0.0)
 
     # -- transactions ----------------------------------------------------------------------------------
 

@@ -148,7 +148,7 @@ class SyncBackups:
         self._offer(transaction)
 
     def _offer(self, transaction: Transaction[Peer]) -> None:
-        for name, backup in self._backups.items():
+        for backup in self._backups.values():
             if not self._required(backup):
                 continue
             self._wait(backup, transaction)
@@ -248,8 +248,8 @@ class SyncBackups:
             raise denied(f"the operator switched synchronous backup {backup.name} off")
         if seconds := self._overdue(backup):
             raise denied(
-                f"a transaction has waited {seconds:.0f} seconds for synchronous backup {backup.name}, and"
-                " goes on without it first"
+                f"a transaction has waited {seconds:.0f} seconds for synchronous backup {backup.name},"
+                " and goes on without it first"
             )
         backup.joined += 1
         self._leave_sync(backup, "it has just joined", peer)

@@ -417,9 +417,8 @@ class ServeAdmin(Handler):
     @on(AskSync)
     def sync(self, peer: Peer, message_id: int, m: AskSync) -> Message:
         if self._backup.active:  # nothing is committed here: no backup is missed
-            own = self._backup.synchronous
-            return AnswerSync([], None if own is None else own.row())
-        return AnswerSync(self._coordinator.backups.rows(), None)
+            return AnswerSync([], self._backup.sync_row())
+        return AnswerSync(self._coordinator.backups.rows(), self._backup.sync_row())
 
     @on(SetSync)
     def set_sync(self, peer: Peer, message_id: int, m: SetSync) -> Message:

@@ -145,7 +145,6 @@ def _mark_kept() -> list[Patch]:
 
 
 def _waits_again() -> list[Patch]:
-    """The time of a transaction begins anew when the backup joins, which does not ask its nodes before."""
 
     def wait(self: SyncBackups, backup: SyncBackup, transaction: Transaction[Peer]) -> None:
         transaction.backups.add(backup.name)

@@ -7,7 +7,15 @@ from neo.master.backup.roll_call import ROLL_SECONDS
 from neo.master.backup.sync import LEASE_INTERVAL, RETRY_SECONDS, STEADY_SECONDS, TICK_SECONDS
 from neo.master.flapping import FLAP_LOSSES
 from neo.protocol.enums import ErrorCode
-from neo.protocol.packets import AnswerSyncLease, AskJoinSync, AskSyncLease, Error, InvalidateObjects, Ping, Pong
+from neo.protocol.packets import (
+    AnswerSyncLease,
+    AskJoinSync,
+    AskSyncLease,
+    Error,
+    InvalidateObjects,
+    Ping,
+    Pong,
+)
 from tests.support.remote import Remote
 from tests.unit.master.cluster import tid
 from tests.unit.master.sync_world import SyncWorld, complete
@@ -16,8 +24,9 @@ DENIED = Error(ErrorCode.DENIED.value, "a transaction was not locked in time")
 
 
 def refuse_lease(world: SyncWorld, upstream: Remote) -> None:
-    while not upstream.has(AskSyncLease):
-        world.host.advance(TICK_SECONDS)
+    for _ in range(10):
+        if not upstream.has(AskSyncLease):
+            world.host.advance(TICK_SECONDS)
     upstream.answer(upstream.take(AskSyncLease), DENIED)
 
 
@@ -78,6 +87,8 @@ def test_waits_longer_each_time_that_it_was_in_sync_for_a_moment() -> None:
     """Specification 25.61: transactions wait each time that it is lost."""
     world = SyncWorld()
     upstream, (storage,) = world.in_sync()
+    upstream.lively = True
+    upstream.answer(upstream.take(Ping), Pong())
     pauses: list[float] = []
     for _ in range(5):
         refuse_lease(world, upstream)

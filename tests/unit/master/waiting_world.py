@@ -9,10 +9,10 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import (
     FEATURE_SYNC,
     FEATURES,
-    AnswerTransactionFinished,
     AnswerLockBackup,
     AnswerPrepareBackup,
     AnswerPrepareTransaction,
+    AnswerTransactionFinished,
     AskFinishTransaction,
     AskJoinSync,
     AskLockBackup,
