@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from neo.admin.monitor import SERVING, lacks_sync, tid_date
+from neo.admin.monitor import PREPARED_SECONDS, SERVING, lacks_sync, tid_date
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import PreparedRow, TransactionRow
@@ -19,8 +19,6 @@ from neoctl.render import Data, duration, prepared_data, second, transaction_dat
 BLOCKING_SECONDS = 5.0
 #: Bound of the listed transactions; the others are only counted.
 NAMED_MOST = 5
-#: A coordinator decides within seconds. An older prepared transaction was left by a crash.
-PREPARED_SECONDS = 600.0
 
 #: What to do about a synchronous backup that leaves again and again.
 _FLAPS = (

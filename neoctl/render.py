@@ -289,7 +289,8 @@ def prepared_data(rows: list[PreparedRow]) -> list[Data]:
 
     ``xid``: as the verbs accept it. ``tid``: null unless it is committed. ``since``: when it was
     prepared, or decided, seconds since 1970. ``objects``: how many it stores and checks. ``state``:
-    ``prepared``, ``committing``, ``rolling back``, ``committed`` or ``rolled back``.
+    ``prepared``, ``committing``, ``rolling back``, ``committed``, ``rolled back``, or in a synchronous
+    backup ``kept``: it is prepared upstream.
     """
     return [
         {

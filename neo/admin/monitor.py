@@ -13,13 +13,15 @@ from typing import NamedTuple
 
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import ZERO_TID, time_from_tid, u64
-from neo.protocol.packets import AnswerSync
+from neo.protocol.packets import AnswerSync, PreparedRow
 from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
 
 #: A backup that is not in sync is reported after this time. A new master, and one that answers again,
 #: take less.
 SYNC_SECONDS = 5.0
+#: A coordinator decides within seconds. An older prepared transaction was left by a crash.
+PREPARED_SECONDS = 600.0
 #: States in which a cluster serves.
 SERVING = (ClusterState.RUNNING, ClusterState.BACKINGUP)
 
@@ -99,6 +101,17 @@ def examine_sync(found: AnswerSync, now: float) -> Health:
         parts.append(f"{'' if own[1] == 'sync' else 'not '}in sync with {own[0]}: {own[5]}")
     waits = any(state == "lost" for _, state, *_ in rows)
     return Health(waits, bool(rows) or alone, "; ".join(parts))
+
+
+def examine_prepared(rows: Iterable[PreparedRow], now: float) -> Health:
+    """Return what prepared transactions add to the health of a cluster: how many there are, and for how
+    many seconds the oldest one has waited. In a synchronous backup they wait for the upstream cluster."""
+    waiting = [row for row in rows if row[6] in ("prepared", "kept")]
+    if not waiting:
+        return Health(False, False, "")
+    ages = {row[0]: max(0.0, now - row[3]) for row in waiting}
+    old = any(row[6] == "prepared" and ages[row[0]] >= PREPARED_SECONDS for row in waiting)
+    return Health(False, old, f"prepared={len(waiting)}; oldest prepared {max(ages.values()):.0f} s ago")
 
 
 def examine(

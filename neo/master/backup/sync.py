@@ -60,6 +60,7 @@ from neo.protocol.packets import (
     NotifyLeft,
     NotifySynced,
     Ping,
+    PreparedRow,
     SyncMark,
     SyncRow,
 )
@@ -440,6 +441,10 @@ class Synchronous:
     def marked(self, ttid: bytes) -> Collection[int]:
         """Return the partitions of a transaction that is prepared here; none of another one."""
         return self._marks.partitions(ttid)
+
+    def prepared(self) -> list[PreparedRow]:
+        """Return what is prepared upstream and kept here."""
+        return self._marks.rows()
 
     def keeps(self, ttid: bytes) -> bool:
         """Return whether a transaction is prepared here."""

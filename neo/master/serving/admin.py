@@ -400,6 +400,9 @@ class ServeAdmin(Handler):
     @on(AskPrepared)
     def list_prepared(self, peer: Peer, message_id: int, m: AskPrepared) -> Message:
         self._operating("list prepared transactions")
+        if (synchronous := self._backup.synchronous) is not None:
+            rows = synchronous.prepared()
+            return AnswerPrepared([row for row in rows if m.xid is None or row[0] == m.xid])
         return AnswerPrepared(self._coordinator.prepared.describe(m.length, m.xid))
 
     @on(AskFinishPrepared)
