@@ -40,5 +40,5 @@ class Losses:
         seconds = self.since(now)
         if seconds is None:
             return ""
-        times = f"it left {len(self._times)} times in {seconds:.0f} seconds"
-        return f"{times}, the last time because: {self._reason}"
+        count, reason = len(self._times), self._reason
+        return f"it left {count} times in {seconds:.0f} seconds, the last time because: {reason}"

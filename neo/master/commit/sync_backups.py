@@ -377,8 +377,8 @@ class SyncBackups:
         if backup.reason != NOT_JOINED:
             return backup.reason
         if any(backup in self._of(peer) for peer in self._cluster.of_type(NodeType.CLIENT)):
-            return f"{NOT_JOINED}: its master is connected, and knows why"
-        return f"{NOT_JOINED}: its master is not connected"
+            return "it has not joined yet: its master is connected, and knows why"
+        return "it has not joined yet: its master is not connected"
 
     def switch(self, name: str, on: bool) -> None:
         """Let commits wait for a backup, or not, until this master ends. Raises ErrorAnswer (DENIED)."""
