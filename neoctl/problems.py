@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import NamedTuple
 
-from neo.admin.monitor import SERVING, lacks_sync, tid_date
+from neo.admin.monitor import PREPARED_SECONDS, SERVING, lacks_sync, tid_date
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import PreparedRow, TransactionRow
@@ -20,8 +20,12 @@ from neoctl.render import Data, duration, prepared_data, second, transaction_dat
 BLOCKING_SECONDS = 5.0
 #: Bound of the listed transactions; the others are only counted.
 NAMED_MOST = 5
-#: A coordinator decides within seconds. An older prepared transaction was left by a crash.
-PREPARED_SECONDS = 600.0
+
+#: What to do about a synchronous backup that leaves again and again.
+_FLAPS = (
+    "look at the backup's disks, for a storage node of it that stands still, and at the network between"
+    " the two"
+)
 
 
 class Problem(NamedTuple):
@@ -155,12 +159,15 @@ def find_sync_problems(
     one of these. ``sync``: None if the master does not know them."""
     if sync is None or state not in SERVING:
         return []
-    rows = [row for row in sync["backups"] if lacks_sync(row["state"], row["since"], now)]
-    problems = [_sync_problem(row) for row in rows]
+    problems = [_sync_problem(row) for row in sync["backups"] if _lacks_sync(row, now)]
     own = sync["own"]
     unheard = upstream is not None and not upstream["heard"]  # is a problem of its own
-    if own is not None and not unheard and lacks_sync(own["state"], own["since"], now):
+    if own is not None and not unheard and _lacks_sync(own, now):
         since = f"{second(own['since'])} UTC"
+        if own["state"] == "sync":
+            text = f"this backup comes into sync with {own['name']!r} again and again: {own['reason']}"
+            problems.append(Problem("warning", text, _FLAPS))
+            return problems
         problems.append(
             Problem(
                 "warning",
@@ -171,8 +178,19 @@ def find_sync_problems(
     return problems
 
 
+def _lacks_sync(row: Data, now: float) -> bool:
+    return lacks_sync(row["state"], row["since"], row["reason"], now)
+
+
 def _sync_problem(row: Data) -> Problem:
     name, since, reason = row["name"], f"{second(row['since'])} UTC", row["reason"]
+    if row["state"] == "sync":
+        return Problem(
+            "warning",
+            f"synchronous backup {name} comes and goes, and is in sync just now: {reason}; what is"
+            " acknowledged while commits do not wait for it is missing if it takes over then",
+            _FLAPS,
+        )
     if row["state"] == "off":
         return Problem(
             "warning",

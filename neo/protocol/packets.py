@@ -1668,6 +1668,20 @@ class NotifyLeft(Message):
     backup → S"""
 
 
+#: The message below is understood: storage nodes remember until when their cluster was in sync.
+FEATURE_SYNC_UNTIL = "sync-until"
+#: Property of a storage node's RequestIdentification: the last time of NotifyInSync; absent if there was
+#: none since the cluster became a backup.
+SYNC_UNTIL = "sync_until"
+
+
+@notification(EXTENSION | 0x5E)
+class NotifyInSync(Message):
+    """This synchronous backup is, or was, in sync until this time. Master of a backup → S"""
+
+    until: Finite
+
+
 #: The messages below are understood: the contents of blobs (specification 26). A storage node announces
 #: it if it has a folder for contents.
 FEATURE_BLOBS = "blobs"

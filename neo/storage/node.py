@@ -35,10 +35,12 @@ from neo.protocol.packets import (
     FEATURE_OPERATIONS,
     FEATURE_PREPARED,
     FEATURE_SYNC,
+    FEATURE_SYNC_UNTIL,
     FEATURE_TAILS,
     FEATURES,
     GREATEST_NID,
     OPERATIONS,
+    SYNC_UNTIL,
     AcceptIdentification,
     Address,
     RequestIdentification,
@@ -91,7 +93,7 @@ logger = logging.getLogger("neo.storage")
 ANNOUNCED = [
     *(FEATURE_OIDS, FEATURE_MAINTENANCE, FEATURE_TAILS),
     *(FEATURE_LOCKS, FEATURE_PREPARED, FEATURE_SYNC, FEATURE_OPERATIONS),
-    FEATURE_CONDITIONS,
+    *(FEATURE_CONDITIONS, FEATURE_SYNC_UNTIL),
 ]
 
 
@@ -274,6 +276,8 @@ class StorageNode(Core):
             OPERATIONS: self.operations.known(),
             FEATURES: ANNOUNCED + ([FEATURE_BLOBS] if self.blobs.contents.enabled else []),
         }
+        if (until := self.cells.backup.in_sync_until()) is not None:
+            extra[SYNC_UNTIL] = until
         return RequestIdentification(
             NodeType.STORAGE, cluster.nid, cluster.address, cluster.name, None, extra
         )

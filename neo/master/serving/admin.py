@@ -407,6 +407,9 @@ class ServeAdmin(Handler):
     @on(AskPrepared)
     def list_prepared(self, peer: Peer, message_id: int, m: AskPrepared) -> Message:
         self._operating("list prepared transactions")
+        if (synchronous := self._backup.synchronous) is not None:
+            rows = synchronous.prepared()
+            return AnswerPrepared([row for row in rows if m.xid is None or row[0] == m.xid])
         return AnswerPrepared(self._coordinator.prepared.describe(m.length, m.xid))
 
     @on(AskFinishPrepared)
@@ -424,9 +427,8 @@ class ServeAdmin(Handler):
     @on(AskSync)
     def sync(self, peer: Peer, message_id: int, m: AskSync) -> Message:
         if self._backup.active:  # nothing is committed here: no backup is missed
-            own = self._backup.synchronous
-            return AnswerSync([], None if own is None else own.row())
-        return AnswerSync(self._coordinator.backups.rows(), None)
+            return AnswerSync([], self._backup.sync_row())
+        return AnswerSync(self._coordinator.backups.rows(), self._backup.sync_row())
 
     @on(SetSync)
     def set_sync(self, peer: Peer, message_id: int, m: SetSync) -> Message:

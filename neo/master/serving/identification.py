@@ -35,6 +35,7 @@ from neo.protocol.packets import (
     FEATURES,
     GREATEST_NID,
     OPERATIONS,
+    SYNC_UNTIL,
     AcceptIdentification,
     NotifyFeatures,
     NotifyNodeInformation,
@@ -210,6 +211,7 @@ class Identification(Handler):
         known = isinstance(pack_tid, int) and 0 <= pack_tid <= u64(MAX_TID)
         node.pack_tid = p64(pack_tid) if known else ZERO_TID
         node.backups = _backups(request.extra.get("backup"))
+        node.sync_until = request.extra.get(SYNC_UNTIL)
         node.journal = request.extra.get(OPERATIONS, [])
         node.state = self._state(node, request)
         peer.welcome()
@@ -223,7 +225,7 @@ class Identification(Handler):
         logger.info("%s joined from %s", format_nid(node.nid), format_address(peer.address))
         peer.answer(message_id, AcceptIdentification(NodeType.MASTER, cluster.node.nid, node.nid))
         self._introduce(peer, node)
-        self._backup.introduce(peer, node.type)
+        self._backup.introduce(peer, node)
         if FEATURE_PACK in node.features and self._packs.announced is not None:
             peer.send(NotifyPack(self._packs.announced))
 

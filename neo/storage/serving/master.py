@@ -51,6 +51,7 @@ from neo.protocol.packets import (
     Message,
     NotifyClusterInformation,
     NotifyFeatures,
+    NotifyInSync,
     NotifyLeft,
     NotifyNodeInformation,
     NotifyOperation,
@@ -431,6 +432,10 @@ class ServeMaster(StorageHandler):
     @on(NotifySynced)
     def synced(self, peer: Peer, message_id: int, m: NotifySynced) -> None:
         self.cells.backup.synced(m.tid)
+
+    @on(NotifyInSync)
+    def in_sync(self, peer: Peer, message_id: int, m: NotifyInSync) -> None:
+        self.cells.backup.in_sync(m.until)
 
     @on(AskVoted)
     def voted(self, peer: Peer, message_id: int, m: AskVoted) -> None:

@@ -259,7 +259,6 @@ def sync_health(watch: Watch, answer: AnswerSync) -> AnswerMonitorInformation:
         ("async", [None], []),
         ("off", [None], []),
         ("joining", [], []),
-        ("sync", [], []),
     ],
 )
 def test_commits_that_wait_for_a_synchronous_backup_are_a_problem(
@@ -274,7 +273,7 @@ def test_commits_that_wait_for_a_synchronous_backup_are_a_problem(
 
 
 @pytest.mark.parametrize(
-    ("state", "warns"), [("lost", True), ("async", True), ("joining", False), ("sync", False)]
+    ("state", "warns"), [("lost", True), ("async", True), ("joining", False)]
 )
 def test_a_synchronous_backup_that_is_not_in_sync_is_a_warning(
     watch: Watch, state: str, warns: bool

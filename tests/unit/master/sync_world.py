@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from neo.master.backup.sync import TICK_SECONDS, Synchronous
+from neo.protocol.enums import NodeType
 from neo.protocol.packets import (
     FEATURE_SYNC,
     AnswerInformationLocked,
@@ -37,6 +38,11 @@ class SyncWorld(BackupWorld):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(sync=True, **settings)
+
+    def join(self, node_type: NodeType, *arguments: Any, **more: Any) -> Remote:
+        remote = super().join(node_type, *arguments, **more)
+        remote.lively = node_type is NodeType.STORAGE
+        return remote
 
     def greet(self, upstream: Remote) -> None:
         upstream.send(NotifyFeatures([FEATURE_SYNC] if self.knows else ["pack"]))
