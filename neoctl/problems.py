@@ -6,9 +6,10 @@ Each advice can be followed in the state for which it is given; tests follow it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import NamedTuple
 
-from neo.admin.monitor import SERVING, lacks_sync, tid_date
+from neo.admin.monitor import PREPARED_SECONDS, SERVING, lacks_sync, tid_date
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import PreparedRow, TransactionRow
@@ -19,8 +20,12 @@ from neoctl.render import Data, duration, prepared_data, second, transaction_dat
 BLOCKING_SECONDS = 5.0
 #: Bound of the listed transactions; the others are only counted.
 NAMED_MOST = 5
-#: A coordinator decides within seconds. An older prepared transaction was left by a crash.
-PREPARED_SECONDS = 600.0
+
+#: What to do about a synchronous backup that leaves again and again.
+_FLAPS = (
+    "look at the backup's disks, for a storage node of it that stands still, and at the network between"
+    " the two"
+)
 
 
 class Problem(NamedTuple):
@@ -37,13 +42,14 @@ def find_problems(
     table: Data,
     obstacle: Data | None = None,
     election: Data | None = None,
+    stuck: Collection[str] = (),
 ) -> list[Problem]:
     """Return all problems, the worst first. Each advice can be followed in the state for which it is
-    given; tests follow it."""
+    given; tests follow it. ``stuck``: nodes that say themselves why they do not copy."""
     problems = [
         *_state_problems(state, nodes, table, obstacle),
         *_node_problems(state, nodes, table, election),
-        *_cell_problems(state, nodes, table),
+        *_cell_problems(state, nodes, table, stuck),
     ]
     return sorted(problems, key=lambda problem: problem.severity)
 
@@ -153,12 +159,15 @@ def find_sync_problems(
     one of these. ``sync``: None if the master does not know them."""
     if sync is None or state not in SERVING:
         return []
-    rows = [row for row in sync["backups"] if lacks_sync(row["state"], row["since"], now)]
-    problems = [_sync_problem(row) for row in rows]
+    problems = [_sync_problem(row) for row in sync["backups"] if _lacks_sync(row, now)]
     own = sync["own"]
     unheard = upstream is not None and not upstream["heard"]  # is a problem of its own
-    if own is not None and not unheard and lacks_sync(own["state"], own["since"], now):
+    if own is not None and not unheard and _lacks_sync(own, now):
         since = f"{second(own['since'])} UTC"
+        if own["state"] == "sync":
+            text = f"this backup comes into sync with {own['name']!r} again and again: {own['reason']}"
+            problems.append(Problem("warning", text, _FLAPS))
+            return problems
         problems.append(
             Problem(
                 "warning",
@@ -169,8 +178,19 @@ def find_sync_problems(
     return problems
 
 
+def _lacks_sync(row: Data, now: float) -> bool:
+    return lacks_sync(row["state"], row["since"], row["reason"], now)
+
+
 def _sync_problem(row: Data) -> Problem:
     name, since, reason = row["name"], f"{second(row['since'])} UTC", row["reason"]
+    if row["state"] == "sync":
+        return Problem(
+            "warning",
+            f"synchronous backup {name} comes and goes, and is in sync just now: {reason}; what is"
+            " acknowledged while commits do not wait for it is missing if it takes over then",
+            _FLAPS,
+        )
     if row["state"] == "off":
         return Problem(
             "warning",
@@ -373,7 +393,9 @@ def _pending(node: Data, nodes: list[Data], table: Data, election: Data | None) 
     return Problem("warning", text, f"neoctl add {nid}")
 
 
-def _cell_problems(state: ClusterState | None, nodes: list[Data], table: Data) -> list[Problem]:
+def _cell_problems(
+    state: ClusterState | None, nodes: list[Data], table: Data, stuck: Collection[str]
+) -> list[Problem]:
     problems = []
     by_state: dict[str, Counter[str]] = {}
     for row in table["partitions"]:
@@ -395,11 +417,8 @@ def _cell_problems(state: ClusterState | None, nodes: list[Data], table: Data) -
     outdated = by_state.get(CellState.OUT_OF_DATE.name, Counter[str]())
     for nid, count in sorted(outdated.items()):
         if nid in running:
-            problems.append(
-                Problem(
-                    "warning", f"{nid} is copying {count} partitions", "nothing, it takes a while"
-                )
-            )
+            what = f"mend what {nid} says" if nid in stuck else "nothing, it takes a while"
+            problems.append(Problem("warning", f"{nid} is copying {count} partitions", what))
     if state in SERVING and can_lose(nodes, table) < table["replicas"]:
         problems.append(_copies_problem(nodes, table))
     return problems
@@ -509,6 +528,19 @@ def find_content_problems(
                     )
                 )
     return found
+
+
+def find_node_problems(conditions: list[Data]) -> list[Problem]:
+    """Return what storage nodes say is wrong with them."""
+    return [
+        Problem(row["severity"], f"{row['nid']} says: {row['text']}", row["advice"])
+        for row in conditions
+    ]
+
+
+def stuck(conditions: list[Data]) -> set[str]:
+    """Return the storage nodes that say why they do not copy."""
+    return {row["nid"] for row in conditions if row["kind"] == "copy"}
 
 
 def _undecided(severity: str, text: str, xid: str) -> Problem:

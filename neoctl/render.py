@@ -6,6 +6,7 @@ documented at each function. Nodes are written ``S1``, ids ``0x…`` with 16 dig
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from neo.protocol.packets import (
     AnswerElection,
     AnswerSync,
     CellRow,
+    Condition,
     ContentRow,
     NodeRow,
     OperationRow,
@@ -288,7 +290,8 @@ def prepared_data(rows: list[PreparedRow]) -> list[Data]:
 
     ``xid``: as the verbs accept it. ``tid``: null unless it is committed. ``since``: when it was
     prepared, or decided, seconds since 1970. ``objects``: how many it stores and checks. ``state``:
-    ``prepared``, ``committing``, ``rolling back``, ``committed`` or ``rolled back``.
+    ``prepared``, ``committing``, ``rolling back``, ``committed``, ``rolled back``, or in a synchronous
+    backup ``kept``: it is prepared upstream.
     """
     return [
         {
@@ -339,6 +342,14 @@ def content_data(rows: Iterable[ContentRow]) -> list[Data]:
         }
         for nid, count, size, free, lost, left in rows
     ]
+
+
+def condition_data(rows: Iterable[tuple[int, Condition]]) -> list[Data]:
+    """Return ``nid kind severity text advice`` of what is wrong with storage nodes. ``kind``: ``room``,
+    ``upload``, ``content``, ``copy``, ``statement``, or one of a later version. ``severity``: ``problem``
+    or ``warning``."""
+    names = "kind", "severity", "text", "advice"
+    return [{"nid": format_nid(nid), **dict(zip(names, row, strict=True))} for nid, row in rows]
 
 
 def content_text(rows: list[Data]) -> str:
@@ -433,25 +444,39 @@ def sync_loss_text(row: Data) -> str:
 
 
 def _own_text(own: Data) -> str:
-    return f"{own_sync_text(own)}\ncomplete up to {_complete(own)}"
+    text = f"{own_sync_text(own)}\ncomplete up to {_complete(own)}"
+    if own["state"] != "sync" and own["until"] is not None and own["tid"] is not None:
+        text += (
+            ": a commit that was acknowledged after that time, be it in the same second, is here if its"
+            " tid is not greater"
+        )
+    return text
 
 
 def own_sync_text(own: Data) -> str:
     """Return a sentence about this cluster as a synchronous backup."""
     name = repr(own["name"])
     if own["state"] == "sync":
-        return f"in sync with {name} since {second(own['since'])} UTC: nothing is missing"
+        why = f"; {own['reason']}" if own["reason"] else ""
+        return f"in sync with {name} since {second(own['since'])} UTC: nothing is missing{why}"
     why = f" ({own['reason']})" if own["reason"] else ""
     if own["until"] is None:
         return f"not in sync with {name} since its master began to serve{why}"
     return (
-        f"in sync with {name} until {second(own['until'])} UTC{why}; if that cluster stopped before"
+        f"in sync with {name} until {millisecond(own['until'])} UTC{why}; if that cluster stopped before"
         " that, nothing is missing"
     )
 
 
 def _complete(row: Data) -> str:
     return "unknown" if row["tid"] is None else f"{row['tid']} ({row['tid_date']} UTC)"
+
+
+def millisecond(seconds: float) -> str:
+    """Return ``2026-11-25 12:00:00.250`` in UTC, rounded down."""
+    milliseconds = math.floor(seconds * 1000)
+    moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{milliseconds % 1000:03}"
 
 
 def second(seconds: float) -> str:

@@ -20,6 +20,7 @@ from neo.protocol.packets import (
     AskElection,
     AskLastIDs,
     AskLastTransaction,
+    AskNodeConditions,
     AskNodeList,
     AskObstacle,
     AskOperations,
@@ -42,11 +43,13 @@ from neoctl.problems import (
     find_check_problems,
     find_content_problems,
     find_master_problems,
+    find_node_problems,
     find_operation_problems,
     find_problems,
     find_sync_problems,
     find_undecided,
     find_upstream_problems,
+    stuck,
 )
 from neoctl.render import Data
 from neoctl.screen import to_text
@@ -68,26 +71,24 @@ def status_reply(admin: AdminClient) -> Reply:
     lost without losing service, null if the cluster does not serve); ``scrub`` (see AnswerScrub; null if
     copies are not compared in the background); ``sync`` (see ``render.sync_data``; null if the master
     does not know it); ``blobs`` (see ``render.content_data``); ``operations`` in progress (see
-    ``render.operation_data``); ``problems`` (``severity text advice`` of each).
+    ``render.operation_data``); ``conditions`` (see ``render.condition_data``); ``problems`` (``severity
+    text advice`` of each).
     """
     state = admin.ask(AskClusterState()).state
     primary = format_nid(admin.ask(AskPrimary()).primary_nid)
-    last_oid = admin.ask(AskLastIDs()).loid
-    last_tid = admin.ask(AskLastTransaction()).tid
+    last_oid, last_tid = admin.ask(AskLastIDs()).loid, admin.ask(AskLastTransaction()).tid
     nodes = render.node_data(admin.ask(AskNodeList(None)).node_list)
     answer = admin.ask(AskPartitionList(0, 0, None))
     table = render.table_data(answer.ptid, answer.num_replicas, answer.row_list)
     _count_cells(nodes, table)
     _add_words(admin, nodes)
-    election = _election(admin)
-    upstream = _upstream(admin, state)
-    report = _asked(admin, AskCheckReport())
-    transactions = _asked(admin, AskTransactions())
+    election, upstream = _election(admin), _upstream(admin, state)
+    report, transactions = _asked(admin, AskCheckReport()), _asked(admin, AskTransactions())
     obstacle = _obstacle(admin, state)
     # The last questions: an admin node of an earlier version does not know them, and closes.
     prepared = _prepared(admin)
-    scrub = _scrub(admin)
-    sync, blobs, operations = _sync(admin, last_tid), _blobs(admin), _operations(admin)
+    scrub, sync = _scrub(admin), _sync(admin, last_tid)
+    blobs, operations, conditions = _blobs(admin), _operations(admin), _conditions(admin)
     now = time.time()
     problems = [
         *([] if report is None else find_check_problems(report.row_list)),
@@ -96,8 +97,9 @@ def status_reply(admin: AdminClient) -> Reply:
         *([] if transactions is None else find_blocking(transactions.row_list, prepared)),
         *find_undecided(prepared, now),
         *find_content_problems(state, blobs, nodes),
+        *find_node_problems(conditions),
         *find_operation_problems(operations, nodes),
-        *find_problems(state, nodes, table, obstacle, election),
+        *find_problems(state, nodes, table, obstacle, election, stuck(conditions)),
         *find_master_problems(election),
     ]
     data = {
@@ -113,6 +115,7 @@ def status_reply(admin: AdminClient) -> Reply:
         "sync": sync,
         "blobs": blobs,
         "operations": operations,
+        "conditions": conditions,
         "problems": [problem._asdict() for problem in problems],
     }
     last = None if last_tid == ZERO_TID else time_from_tid(last_tid)
@@ -228,6 +231,11 @@ def _prepared(admin: AdminClient) -> list[PreparedRow]:
 def _blobs(admin: AdminClient) -> list[Data]:
     answer = _asked_late(admin, AskContents())
     return [] if answer is None else render.content_data(answer.row_list)
+
+
+def _conditions(admin: AdminClient) -> list[Data]:
+    answer = _asked_late(admin, AskNodeConditions())
+    return [] if answer is None else render.condition_data(answer.row_list)
 
 
 def _sync(admin: AdminClient, last_tid: bytes) -> Data | None:

@@ -16,6 +16,7 @@ from neo.protocol.enums import ClusterState, ErrorCode, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     FEATURE_BLOBS,
+    FEATURE_CONDITIONS,
     FEATURE_LOCKS,
     FEATURE_LOG,
     FEATURE_MAINTENANCE,
@@ -43,6 +44,7 @@ from neo.protocol.packets import (
     AskLastIDs,
     AskLastTransaction,
     AskMonitorInformation,
+    AskNodeConditions,
     AskNodeList,
     AskObstacle,
     AskOperations,
@@ -96,6 +98,7 @@ OURS: dict[type[Message], str] = {
     ForgetPrepared: FEATURE_PREPARED,
     AskSync: FEATURE_SYNC,
     AskContents: FEATURE_BLOBS,
+    AskNodeConditions: FEATURE_CONDITIONS,
     SetSync: FEATURE_SYNC,
     AskBeginOperation: FEATURE_OPERATIONS,
     AskOperations: FEATURE_OPERATIONS,
@@ -107,6 +110,7 @@ OURS: dict[type[Message], str] = {
 QUESTIONS = (
     AskContents,
     AskElection,
+    AskNodeConditions,
     AskObstacle,
     AskOperations,
     AskPrepared,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from neo.admin.monitor import SERVING, Health, examine, examine_sync
+from neo.admin.monitor import SERVING, Health, examine, examine_prepared, examine_sync
 from neo.admin.primary import Primary, PrimaryLink
 from neo.admin.watching import Watching
 from neo.node.core import Core
@@ -13,12 +13,14 @@ from neo.node.task import Future, first
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
+    FEATURE_PREPARED,
     FEATURE_STATUS,
     FEATURE_SYNC,
     AnswerMonitorInformation,
     AnswerSync,
     AnswerUpstream,
     AskLastTransaction,
+    AskPrepared,
     AskRecovery,
     AskSync,
     AskUpstream,
@@ -58,6 +60,8 @@ class Examiner:
         tells = backup and FEATURE_STATUS in primary.features
         ask_upstream = primary.peer.ask(AskUpstream()) if tells else None
         synchronous = primary.state in SERVING and FEATURE_SYNC in primary.features
+        prepared = primary.state in SERVING and FEATURE_PREPARED in primary.features
+        ask_prepared = primary.peer.ask(AskPrepared(0, None)) if prepared else None
         ask_sync = primary.peer.ask(AskSync()) if synchronous else None
         refreshed = self._watching.refresh(self._node)
         # A backup that does not answer must not block the answer about this cluster.
@@ -67,14 +71,16 @@ class Examiner:
             backup_tid = None if ask_backup is None else (await ask_backup).backup_tid
             unheard = None if ask_upstream is None else await _unheard(ask_upstream)
             sync = AnswerSync([], None) if ask_sync is None else await ask_sync
+            rows = [] if ask_prepared is None else (await ask_prepared).row_list
         except (ConnectionLost, ErrorAnswer) as e:
             logger.info("the primary master does not tell its last transaction: %s", e)
             done(None)
             return
         for future in refreshed:
             await first(future, limit)
-        in_sync = examine_sync(sync, self._node.host.time())
-        done(self._answer(primary, last_tid, backup_tid, unheard, in_sync))
+        now = self._node.host.time()
+        more = examine_prepared(rows, now).plus(examine_sync(sync, now))
+        done(self._answer(primary, last_tid, backup_tid, unheard, more))
 
     def _answer(
         self,
@@ -82,14 +88,14 @@ class Examiner:
         last_tid: bytes,
         backup_tid: bytes | None,
         unheard: float | None,
-        sync: Health,
+        more: Health,
     ) -> AnswerMonitorInformation:
         """Return the answer. In its lists, None stands for this cluster among names of backup
         clusters."""
         partitions, nodes = primary.mirror.partitions, primary.mirror.nodes
         own = examine(
             *(primary.state, partitions, nodes, last_tid, backup_tid, self._max_lag, unheard)
-        ).plus(sync)
+        ).plus(more)
         healths: dict[str | None, Health] = {None: own}
         for name, watched in self._watching.backups.items():
             healths[name] = watched.health(backup_tid or last_tid, self._max_lag)

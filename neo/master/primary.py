@@ -18,10 +18,10 @@ from neo.master.election.commands import MasterCommands
 from neo.master.election.leadership import OperationsInLog, Tenure
 from neo.master.failure_detector import FailureDetector
 from neo.master.maintenance.check import Checks
-from neo.master.maintenance.contents import ContentReport
 from neo.master.maintenance.membership import Membership
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
+from neo.master.maintenance.reports import Reports
 from neo.master.maintenance.scrub import DAY_SECONDS, Scrub
 from neo.master.operations.backup import Backup
 from neo.master.operations.kinds import Kind, TableKind
@@ -178,7 +178,7 @@ class PrimaryMaster(Core):
         cluster, core, coordinator = self.cluster, self, self.coordinator
         backup, packs, checks = self.backup, self.packs, self.checks
         masters = MasterCommands(cluster, core, self.tenure)
-        contents = ContentReport(cluster, core)
+        reports = Reports(cluster, core)
         return {
             NodeType.STORAGE: ServeStorage(
                 *(cluster, core, coordinator, self.replication),
@@ -187,7 +187,7 @@ class PrimaryMaster(Core):
             NodeType.CLIENT: ServeClient(cluster, coordinator, packs),
             NodeType.ADMIN: ServeAdmin(
                 *(cluster, self._membership, core, self, coordinator, backup),
-                *(packs, checks, self.scrub, contents, masters),
+                *(packs, checks, self.scrub, reports, masters),
                 self.operations,
             ),
         }

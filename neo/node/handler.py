@@ -6,7 +6,7 @@ that is not in the handler's table is *unexpected*, an error of the peer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from neo.node.peer import Peer
@@ -36,7 +36,7 @@ class Handler:
     """Base of all handlers. Subclasses inherit the dispatch tables of their bases."""
 
     #: By type of message: the function that takes it, with the handler as its first argument.
-    table: ClassVar[dict[type[Message], Method]] = {}
+    table: Mapping[type[Message], Method]
     _names: ClassVar[dict[type[Message], str]] = {}
 
     def __init_subclass__(cls) -> None:

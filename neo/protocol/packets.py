@@ -1668,6 +1668,20 @@ class NotifyLeft(Message):
     backup → S"""
 
 
+#: The message below is understood: storage nodes remember until when their cluster was in sync.
+FEATURE_SYNC_UNTIL = "sync-until"
+#: Property of a storage node's RequestIdentification: the last time of NotifyInSync; absent if there was
+#: none since the cluster became a backup.
+SYNC_UNTIL = "sync_until"
+
+
+@notification(EXTENSION | 0x5E)
+class NotifyInSync(Message):
+    """This synchronous backup is, or was, in sync until this time. Master of a backup → S"""
+
+    until: Finite
+
+
 #: The messages below are understood: the contents of blobs (specification 26). A storage node announces
 #: it if it has a folder for contents.
 FEATURE_BLOBS = "blobs"
@@ -1876,3 +1890,32 @@ class AskCommitted(Request[AnswerCommitted]):
 
     partition: Count
     ttid: Tid
+
+
+# -- ours: conditions of storage nodes -------------------------------------------------------------
+
+#: AskConditions and AskNodeConditions are understood.
+FEATURE_CONDITIONS = "conditions"
+
+Condition = tuple[str, str, str, str]
+"""What is wrong: its kind, ``problem`` or ``warning``, a sentence, and what to do."""
+
+
+class AnswerConditions(Answer):
+    condition_list: list[Condition]
+
+
+@request(EXTENSION | 0xC0)
+class AskConditions(Request[AnswerConditions]):
+    """What makes requests fail on the node, or soon will. M ⇄ S"""
+
+
+class AnswerNodeConditions(Answer):
+    """Those of the storage nodes that answer."""
+
+    row_list: list[tuple[Nid, Condition]]
+
+
+@request(EXTENSION | 0xC1)
+class AskNodeConditions(Request[AnswerNodeConditions]):
+    """What makes requests fail on storage nodes, or soon will. ctl ⇄ A ⇄ M"""

@@ -20,6 +20,7 @@ from neo.storage.backend.api import Backend, BackendFailure, DatabaseAway
 from neo.storage.backend.factory import ADAPTERS, make_backend
 from neo.storage.blobs.contents import open_disk
 from neo.storage.blobs.folder import ContentFolder
+from neo.storage.database import Refusals
 from neo.storage.node import NodeSettings, StorageNode
 from neo.storage.operations.worker import ThreadWorker
 from neo.topology.masters import MasterCandidates
@@ -92,8 +93,11 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
     return settings
 
 
-def make_core(host: ProcessHost, acknowledged: Acknowledged | None = None) -> StorageNode:
-    """Return a core with its database open. ``acknowledged``: by earlier cores of this process.
+def make_core(
+    host: ProcessHost, acknowledged: Acknowledged | None = None, refusals: Refusals | None = None
+) -> StorageNode:
+    """Return a core with its database open. ``acknowledged``: by earlier cores of this process;
+    ``refusals``: of the database to them.
 
     Raises StartFailure when the database cannot be used, ConfigError when a setting is wrong.
     """
@@ -122,7 +126,7 @@ def make_core(host: ProcessHost, acknowledged: Acknowledged | None = None) -> St
         )
         masters = MasterCandidates([*settings.masters, *remembered.addresses])
         worker = ThreadWorker(host.from_thread)
-        core = StorageNode(host, node, masters, backend, disk, remembered.save, worker)
+        core = StorageNode(host, node, masters, backend, disk, remembered.save, worker, refusals)
     except (ValueError, OSError, BackendFailure) as e:
         if disk is not None:
             disk.close()
@@ -184,7 +188,8 @@ def _devpath(settings: argparse.Namespace) -> list[str]:
 
 def main() -> int:
     """Entry point; returns the exit code."""
-    return run("storage", load_settings, partial(make_core, acknowledged=Acknowledged()))
+    make = partial(make_core, acknowledged=Acknowledged(), refusals=Refusals())
+    return run("storage", load_settings, make)
 
 
 if __name__ == "__main__":

@@ -6,18 +6,26 @@ A request of a client waits for the step of work in progress, and for the writes
 the database. So while clients are active, steps are small, and a pause as long as the step follows each.
 That leaves half of the node's time to clients. While no client is active, steps are large and nothing
 pauses.
+
+When the database is careful (:mod:`~neo.storage.database`), what a job does between two awaits is one
+attempt. A job with a statement that is refused is given up until the next start of the operation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+import logging
+import types
+from collections.abc import Coroutine, Generator
 from typing import Any
 
 from neo.node.core import Core
 from neo.node.task import Future, Task
+from neo.storage.backend.api import BackendRefused, StatementRefused
 from neo.storage.commit.locks import Locks
 from neo.storage.database import Database
 from neo.storage.events import Part
+
+logger = logging.getLogger("neo.storage")
 
 #: Clients are active if one sent a request, or was committing, within this time. It is many times the
 #: pause of a client that computes between two requests, and costs little after the last request.
@@ -50,9 +58,23 @@ class Background(Part):
 
     def run(self, job: Job) -> None:
         """Start a job, which is cancelled when the operation stops."""
+        if self._database.careful:
+            job = self._carefully(job)
         task = self._core.spawn(job)
         self.jobs[task] = None
         task.then(lambda _: self.jobs.pop(task, None))
+
+    async def _carefully(self, job: Job) -> None:
+        """Run a job in attempts; give it up if the database refuses a statement."""
+        try:
+            await _in_attempts(self._database, job)
+        except BackendRefused as e:
+            if not isinstance(e.__cause__, StatementRefused):
+                raise
+            logger.error(
+                "%s is given up until this node starts again, and its last step undone: %s",
+                *(job.__qualname__, e),
+            )
 
     def operation_stopped(self) -> None:
         for task in list(self.jobs):
@@ -94,3 +116,20 @@ class Background(Part):
         """Wait until the database has executed all writes, then pause as :meth:`give_way`."""
         await self._database.executed()
         await self.give_way(began)
+
+
+@types.coroutine
+def _in_attempts(database: Database, job: Job) -> Generator[Future[Any], None, None]:
+    """Run a job; each stretch between two awaits is an attempt."""
+    error: Exception | None = None
+    while True:
+        with database.attempt():
+            try:
+                awaited = job.send(None) if error is None else job.throw(error)
+            except StopIteration:
+                return
+        error = None
+        try:
+            yield awaited
+        except Exception as e:  # noqa: BLE001  # passed on to the job
+            error = e

@@ -19,6 +19,9 @@ from neo.protocol.ids import ZERO_TID
 from neo.storage.backend.api import LEFT_BACKUP_TID
 from neo.storage.database import Database
 
+#: Row of ``config``: until when this backup was in sync (specification 25.68).
+_SYNC_UNTIL = "_sync_until"
+
 logger = logging.getLogger("neo.storage")
 
 
@@ -47,6 +50,7 @@ class BackupProgress:
                 )
                 backend.forget_complete(nid)
                 backend.set_config("backup_tid", None)
+                backend.set_config(_SYNC_UNTIL, None)
                 self._database.commit_soon()
             return
         for partition in self._readable():
@@ -69,8 +73,23 @@ class BackupProgress:
 
     def cut(self) -> None:
         """Delete both rows: the data is truncated, and this cluster is no backup."""
-        for row in ("backup_tid", LEFT_BACKUP_TID):
+        for row in ("backup_tid", LEFT_BACKUP_TID, _SYNC_UNTIL):
             self._backend.set_config(row, None)
+
+    # -- in sync ---------------------------------------------------------------------------------
+
+    def in_sync(self, until: float) -> None:
+        """Remember until when this backup was in sync (NotifyInSync)."""
+        if self.active:
+            self._backend.set_config(_SYNC_UNTIL, repr(until))
+            self._database.commit_soon()
+
+    def in_sync_until(self) -> float | None:
+        """Return what was remembered; None if nothing was, or the cluster has left backup mode."""
+        if self._backend.get_config("backup_tid") is None:
+            return None
+        until = self._backend.get_config(_SYNC_UNTIL)
+        return None if until is None else float(until)
 
     # -- questions -------------------------------------------------------------------------------
 

@@ -1,30 +1,61 @@
-"""The open database of a storage node, and what waits until it is durable."""
+"""The open database of a storage node, and what waits until it is durable.
+
+A database that refuses a statement (specification 14.49)
+---------------------------------------------------------
+The node begins anew after each failure of its database. If the database works and refuses one statement,
+a peer that asks again would end the node again, for ever. So a process whose database refused a statement
+is *careful* from then on: requests of clients and storage nodes, and each step of the background, are
+attempts, which are undone alone when a statement is refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.packets import Message
-from neo.storage.backend.api import Backend, BackendFailure
+from neo.storage.backend.api import Backend, BackendFailure, BackendRefused, StatementRefused
 
 #: An unlocked transaction becomes durable with the next vote or lock, or after this time. Until then a
 #: crash is repaired by verification, which takes longer the more transactions there are to replay.
 COMMIT_SECONDS = 1.0
+
+_NO_ATTEMPT = nullcontext()
+
+logger = logging.getLogger("neo.storage")
 
 
 def _nothing() -> None:
     pass
 
 
+@dataclass
+class Refusals:
+    """Statements that the database refused this process. It outlives the cores. ``last``: the text of the
+    last refusal, empty before the first one; ``count``: of those that did not end a core."""
+
+    last: str = ""
+    count: int = 0
+
+    @property
+    def careful(self) -> bool:
+        return bool(self.last)
+
+
 class Database:
     """The backend of a core, with callbacks that end with the core and report failures to it."""
 
-    def __init__(self, core: Core, backend: Backend) -> None:
+    def __init__(self, core: Core, backend: Backend, refusals: Refusals | None = None) -> None:
         self.backend = backend
+        self.refusals = refusals or Refusals()
+        #: Whether requests and steps of the background are attempts.
+        self.careful = self.refusals.careful
         self._core = core
         #: Whether the partition table is durable as it is.
         self.table_stored = True
@@ -34,6 +65,26 @@ class Database:
     def failed(self, failure: BackendFailure) -> None:
         """End the core: its state in memory is worthless without the database."""
         self._core.fail(failure)
+
+    def attempt(self) -> AbstractContextManager[None]:
+        """Have a block undone alone, with BackendRefused, if this database is careful and refuses a
+        statement of it."""
+        return self._attempt() if self.careful else _NO_ATTEMPT
+
+    @contextmanager
+    def _attempt(self) -> Iterator[None]:
+        try:
+            with self.backend.attempt():
+                yield
+        except StatementRefused as e:
+            self.refusals.last = str(e)
+            self.refusals.count += 1
+            logger.error("what follows from one message is undone: %s", e)
+            raise BackendRefused(f"the database of the node refuses it: {e}") from e
+
+    def monotonic(self) -> float:
+        """Return seconds that never jump."""
+        return self._core.host.monotonic()
 
     # -- callbacks -------------------------------------------------------------------------------
 

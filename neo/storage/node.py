@@ -28,21 +28,24 @@ from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     BLANK,
     FEATURE_BLOBS,
+    FEATURE_CONDITIONS,
     FEATURE_LOCKS,
     FEATURE_MAINTENANCE,
     FEATURE_OIDS,
     FEATURE_OPERATIONS,
     FEATURE_PREPARED,
     FEATURE_SYNC,
+    FEATURE_SYNC_UNTIL,
     FEATURE_TAILS,
     FEATURES,
     GREATEST_NID,
     OPERATIONS,
+    SYNC_UNTIL,
     AcceptIdentification,
     Address,
     RequestIdentification,
 )
-from neo.storage.backend.api import Backend, BackendFailure, DatabaseGone
+from neo.storage.backend.api import Backend, BackendFailure, DatabaseGone, StatementRefused
 from neo.storage.background import Background
 from neo.storage.blobs.disk import ContentDisk
 from neo.storage.blobs.parts import BlobParts
@@ -50,12 +53,13 @@ from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.commit.participant import Participant
 from neo.storage.commit.prepared import PreparedTransactions
-from neo.storage.database import Database
+from neo.storage.conditions import Conditions
+from neo.storage.database import Database, Refusals
 from neo.storage.events import CellsChanged, Part
 from neo.storage.host import StorageHost
 from neo.storage.links import Links
 from neo.storage.maintenance.check import Checker
-from neo.storage.maintenance.cleanup import Eraser
+from neo.storage.maintenance.cleanup import Eraser, Orphans
 from neo.storage.maintenance.clone import clone
 from neo.storage.maintenance.digests import Digests
 from neo.storage.maintenance.pack import Packer
@@ -89,6 +93,7 @@ logger = logging.getLogger("neo.storage")
 ANNOUNCED = [
     *(FEATURE_OIDS, FEATURE_MAINTENANCE, FEATURE_TAILS),
     *(FEATURE_LOCKS, FEATURE_PREPARED, FEATURE_SYNC, FEATURE_OPERATIONS),
+    *(FEATURE_CONDITIONS, FEATURE_SYNC_UNTIL),
 ]
 
 
@@ -125,17 +130,17 @@ class StorageNode(Core):
         disk: ContentDisk | None = None,
         remember: Callable[[list[Address]], None] = lambda masters: None,
         worker: Worker | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         """``backend`` and ``disk`` are open; this core closes them. ``disk``: None if this node keeps no
         contents of blobs. ``remember`` stores the addresses of known masters. ``worker``: for files of
-        archives. Raises ValueError if the database is of another cluster."""
+        archives. ``refusals``: of the database, to earlier cores of this process. Raises ValueError if
+        the database is of another cluster."""
         super().__init__(host)
         self.host: StorageHost = host
-        self.settings = settings
-        self.masters = masters
+        self.settings, self.masters = settings, masters
         self._lost: Future[str] = Future()
-
-        self.database = database = Database(self, backend)
+        self.database = database = Database(self, backend, refusals)
         self.cluster = cluster = Cluster(settings.cluster, settings.address, backend)
         self.cells = cells = Cells(database, cluster)
         sync_source = SyncSource(self, database, cells, lambda *undo: packer.undo_as_packed(*undo))
@@ -147,6 +152,7 @@ class StorageNode(Core):
         self.links = links = Links(self, cluster, self._storage_handler, to_storages)
         self.blobs = blobs = BlobParts(host, database, disk, background, cluster, cells, links)
         self.packer = packer = Packer(host, database, cells, locks, background)
+        self.orphans = Orphans(database, background)
         self.eraser = Eraser(database, cells, background, settings.drop_partitions, self._is_operated)
         receiver = Receiver(database, cells, locks, background, blobs.fetch)
         prepared_fetch = PreparedFetch(database, cells, self.participant, blobs.fetch)
@@ -159,15 +165,14 @@ class StorageNode(Core):
         self.replicator = Replicator(host, *where, locks, *how, receiver, packer, prepared_fetch)
         self.backup = BackupReplicator(*where, *how, upstream, receiver, packer)
         digests = Digests(database, cells, background, packer)
-        checked = cluster, cells, locks, background, links, upstream
+        checked = cluster, cells, locks, *how, upstream
         self.checker = Checker(*checked, digests, receiver, packer)
         copied = steps_of_backup(*where, locks, background, blobs.contents, worker)
         loaded = steps_of_restore(*where, background, blobs.contents, worker)
         other = steps_of_moves(self, cluster, cells) | steps_of_upgrade(self.renew)
         other |= steps_of_partitions(database, background)
         self.operations = Operations(self, database, cluster, copied | loaded | other)
-
-        shared = database, cells, locks, background, links, downstream, packer, digests
+        shared = database, cells, locks, *how, downstream, packer, digests
         serving = *shared, blobs.contents, sync_source
         self._serve_guest = ServeGuest(*serving)
         self._serve_storage = ServeStorage(*serving, receiver, prepared_fetch)
@@ -191,7 +196,8 @@ class StorageNode(Core):
         return (
             *(clients, self.participant, self.prepared, *self.blobs.all),
             *(self.background, self.links, self.votes, *connected),
-            *(self.backup, self.replicator, self.packer, self.eraser, self.checker),
+            *(self.backup, self.replicator, self.packer, self.eraser),
+            *(self.orphans, self.checker),
             self._identification,
         )
 
@@ -222,9 +228,11 @@ class StorageNode(Core):
             self.vote_fetch,
             self.packer,
             self.eraser,
+            self.orphans,
             self.checker,
             self.blobs.verifier,
             self.blobs.states,
+            Conditions(self.database, self.blobs.contents, self.replicator),
             self.operations,
         )
 
@@ -268,6 +276,8 @@ class StorageNode(Core):
             OPERATIONS: self.operations.known(),
             FEATURES: ANNOUNCED + ([FEATURE_BLOBS] if self.blobs.contents.enabled else []),
         }
+        if (until := self.cells.backup.in_sync_until()) is not None:
+            extra[SYNC_UNTIL] = until
         return RequestIdentification(
             NodeType.STORAGE, cluster.nid, cluster.address, cluster.name, None, extra
         )
@@ -342,6 +352,7 @@ class StorageNode(Core):
         self._end()
         try:
             self.locks.clear()
+            self.orphans.ended()
         except BackendFailure as e:
             logger.error("data of interrupted transactions is left in the database: %s", e)
         self._close_backend()
@@ -363,16 +374,20 @@ class StorageNode(Core):
 
     def backend_failed(self, failure: BackendFailure) -> None:
         """Leave the cluster, and have the process make another core; stop if that would begin with an
-        empty database."""
+        empty database, or meet the same failure again."""
         if self.stopped:
             return
         logger.critical("the database failed: %s", failure)
         why = f"the database failed: {failure}"
         self._end(why)
         self._close_backend()
-        if isinstance(failure, DatabaseGone):
+        is_refused = isinstance(failure, StatementRefused)
+        if isinstance(failure, DatabaseGone) or (is_refused and self.database.careful):
+            # It would meet the same again after the next start.
             self.host.stop(1)
         else:
+            if is_refused:
+                self.database.refusals.last = str(failure)
             self.host.restart(why)
 
     def _end(self, why: str | None = None) -> None:

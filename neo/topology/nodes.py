@@ -38,6 +38,8 @@ class Node:
     spare: bool = False
     #: The operations in the journal of a storage node, as it told them.
     journal: object = ()
+    #: Until when a storage node remembers its cluster, a backup, to have been in sync, as it told it.
+    sync_until: object = None
 
     def row(self) -> NodeRow:
         return (self.type, self.address, self.nid, self.state, self.id_timestamp)

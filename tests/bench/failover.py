@@ -111,7 +111,6 @@ def settle(cluster: MachineCluster) -> str:
         return primary if cluster.together() else None
 
     primary = wait_until(together, "the masters do not come together again", excuses=AWAY)
-    assert primary is not None
     cluster.wait_running(PATIENCE_SECONDS)
     wait_until(cluster.complete, "some cell is not up to date")
     return f"master{primary - M1 + 1}"
@@ -153,9 +152,7 @@ def followed(cluster: MachineCluster, lost: int) -> float:
             nodes = admin.ask(AskNodeList(NodeType.STORAGE)).node_list
         return time.monotonic() if all(row[3] is NodeState.RUNNING for row in nodes) else None
 
-    when = wait_until(follow, "no node follows another primary", excuses=AWAY, poll=0.01)
-    assert when is not None
-    return when
+    return wait_until(follow, "no node follows another primary", excuses=AWAY, poll=0.01)
 
 
 def measure(

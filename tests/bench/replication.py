@@ -41,7 +41,6 @@ BACKENDS = ("sqlite", "mariadb")
 RECORD = 1024  # bytes of an object that is copied
 BATCH = 1_000  # objects in a transaction while the database is filled
 PAUSE_SECONDS = 0.005  # pause of a client between two operations
-POLL_SECONDS = 0.02
 SECONDS_MAX = 900.0  # for one step
 _MB = 1_000_000
 

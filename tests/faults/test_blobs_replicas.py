@@ -56,9 +56,7 @@ def half_fetched(cluster: Cluster, name: str) -> tuple[str, os.stat_result]:
         found = parts(cluster, name).items()
         return next(((part, s) for part, s in found if s.st_size >= INTERRUPTED_BYTES), None)
 
-    part = wait_until(large, f"{name} does not fetch", poll=0.0)
-    assert part is not None
-    return part
+    return wait_until(large, f"{name} does not fetch", poll=0.0)
 
 
 def written(cluster: Cluster, name: str) -> int:

@@ -25,20 +25,15 @@ from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.ports import free_range
+from tests.support.whole import few
 
 PARTITIONS, OBJECTS = 4, 40
 
 
-@pytest.fixture(params=["sqlite", "mariadb"])
-def backend(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
 @pytest.fixture
-def cluster(request: pytest.FixtureRequest, backend: str) -> Iterator[Cluster]:
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Yield a cluster with a copy of everything on each storage node, and rows in each partition."""
-    storages = request.param
+    storages, backend = request.param
     with Cluster(storages, backend, PARTITIONS, replicas=storages - 1) as running:
         write(running)
         yield running
@@ -71,7 +66,9 @@ def _away(cluster: Cluster, name: str, copies: int) -> Iterator[None]:
     wait_until(lambda: complete(cluster, copies), f"{name} does not come back")
 
 
-@pytest.mark.parametrize("cluster", [3], indirect=True)
+@pytest.mark.parametrize(
+    "cluster", few((3, "mariadb"), whole=[(3, "mariadb"), (3, "sqlite")]), indirect=True
+)
 def test_a_cell_that_lost_rows_is_found_and_repaired_while_clients_write(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -97,7 +94,9 @@ def test_a_cell_that_lost_rows_is_found_and_repaired_while_clients_write(
     check_equal(cluster.simple.conf.path, PARTITIONS, 3)
 
 
-@pytest.mark.parametrize("cluster", [2], indirect=True)
+@pytest.mark.parametrize(
+    "cluster", few((2, "sqlite"), whole=[(2, "mariadb"), (2, "sqlite")]), indirect=True
+)
 def test_a_copied_disk_becomes_a_node_that_gets_what_it_lacks(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from tests.support.seeds import seed
 
 ROUNDS = os.environ.get("NEO_KILL_ROUNDS")
 #: A round on MariaDB takes longer, above all when the server is killed.
-DEFAULT_ROUNDS = {"sqlite": 40, "mariadb": 20}
+DEFAULT_ROUNDS = {"sqlite": 12, "mariadb": 6}
 #: Time within which a process that comes back has usually joined again.
 JOIN_SECONDS = 0.5
 #: The process that has the databases of all storage nodes.

@@ -7,6 +7,7 @@ the first one comes back, with a table in which its cells are up to date (specif
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 from ZODB.DB import DB
@@ -18,15 +19,20 @@ from tests.faults.states import complete, nid_of, node_state, reason, status
 from tests.faults.value import commit, read
 from tests.support.cluster import Cluster
 from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.whole import few
 
 
-@pytest.fixture(params=["sqlite", "mariadb"])
+@pytest.fixture
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with Cluster(storages=2, partitions=4, replicas=1, backend=request.param) as running:
         yield running
 
 
-@pytest.mark.parametrize("master_too", [False, True], ids=["same master", "new master"])
+@pytest.mark.parametrize(
+    ("cluster", "master_too"),
+    few(("sqlite", False), ("mariadb", True), whole=product(["sqlite", "mariadb"], [False, True])),
+    indirect=["cluster"],
+)
 def test_an_acknowledged_commit_survives_the_loss_of_one_copy_after_the_other(
     cluster: Cluster, master_too: bool
 ) -> None:
@@ -36,15 +42,21 @@ def test_an_acknowledged_commit_survives_the_loss_of_one_copy_after_the_other(
     try:
         commit(db, 1)
         simple.kill("storage1")
-        wait_until(lambda: node_state(cluster, first) == NodeState.DOWN.name, "the loss is not noticed")
+        wait_until(
+            lambda: node_state(cluster, first) == NodeState.DOWN.name, "the loss is not noticed"
+        )
         commit(db, 2)
         simple.kill("storage2")
-        wait_until(lambda: node_state(cluster, second) == NodeState.DOWN.name, "the loss is not noticed")
+        wait_until(
+            lambda: node_state(cluster, second) == NodeState.DOWN.name, "the loss is not noticed"
+        )
         if master_too:
             simple.kill("master1")
             simple.restart("master1")
         simple.restart("storage1")
-        wait_until(lambda: node_state(cluster, first) == NodeState.PENDING.name, "the first is not back")
+        wait_until(
+            lambda: node_state(cluster, first) == NodeState.PENDING.name, "the first is not back"
+        )
         expected = "must be connected first" if master_too else "commits would be lost; start"
         wait_until(lambda: expected in reason(cluster), "the log does not say what is waited for")
         assert second in reason(cluster)

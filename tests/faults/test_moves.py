@@ -24,8 +24,9 @@ from tests.faults.operator import neoctl, wait_for
 from tests.support.cluster import Cluster
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.seeds import seed
+from tests.support.whole import few
 
-ROUNDS = int(os.environ.get("NEO_OPERATION_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("NEO_OPERATION_ROUNDS", "2"))
 #: A move of these clusters takes about as long.
 MOVE_SECONDS = 2.5
 
@@ -46,7 +47,9 @@ class Nodes:
         rows = neoctl(self.admin, "print", "node", "storage")["nodes"]
         (address,) = (row["address"] for row in rows if row["nid"] == nid)
         storages = self._cluster.simple.conf.of_role("storage")
-        (name,) = (node.name for node in storages if address == f"{node.address[0]}:{node.address[1]}")
+        (name,) = (
+            node.name for node in storages if address == f"{node.address[0]}:{node.address[1]}"
+        )
         return name
 
     def cells(self) -> list[dict[str, str]]:
@@ -80,7 +83,11 @@ class Nodes:
         )
 
 
-@pytest.fixture(params=[("sqlite", 1), ("mariadb", 3)], ids=["1 master, SQLite", "3 masters, MariaDB"])
+#: The database and the number of masters of a cluster.
+ONE, THREE = ("sqlite", 1), ("mariadb", 3)
+
+
+@pytest.fixture
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     backend, masters = request.param
     with Cluster(storages=3, partitions=6, replicas=1, masters=masters, backend=backend) as running:
@@ -88,6 +95,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("cluster", few(THREE, whole=[ONE, THREE]), indirect=True)
 def test_kill_any_process_while_nodes_are_replaced(cluster: Cluster) -> None:
     """The partition table is as it was, or as it is to be, never between; nothing is lost."""
     chance, nodes = random.Random(seed("OPERATION")), Nodes(cluster)
@@ -127,6 +135,7 @@ def test_kill_any_process_while_nodes_are_replaced(cluster: Cluster) -> None:
                     file.read()
 
 
+@pytest.mark.parametrize("cluster", few(ONE, whole=[ONE, THREE]), indirect=True)
 def test_a_move_is_aborted_while_its_new_node_is_down(cluster: Cluster) -> None:
     """Specification 27.34, 27.74: the way back needs no node but those that stay."""
     nodes = Nodes(cluster)
@@ -139,9 +148,7 @@ def test_a_move_is_aborted_while_its_new_node_is_down(cluster: Cluster) -> None:
         with begun(cluster, "replace", "S1", new):
             for pid in sources:  # so that nothing is copied
                 os.kill(pid, signal.SIGSTOP)
-            running = wait_for(
-                lambda: operations(nodes, "RUNNING"), lambda: "it does not begin"
-            )
+            running = wait_for(lambda: operations(nodes, "RUNNING"), lambda: "it does not begin")
             wait_for(lambda: new in nodes.with_cells(), lambda: "no cell is given")
             cluster.simple.kill(process)
             neoctl(nodes.admin, "abort", str(running[0]["id"]))

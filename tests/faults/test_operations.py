@@ -29,8 +29,9 @@ from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.seeds import seed
+from tests.support.whole import few
 
-ROUNDS = int(os.environ.get("NEO_OPERATION_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("NEO_OPERATION_ROUNDS", "3"))
 #: A backup of these clusters takes about as long.
 BACKUP_SECONDS = 0.7
 
@@ -68,7 +69,7 @@ def backup(cluster: Cluster, path: Path, *words: str) -> Any:
     return done
 
 
-@pytest.fixture(params=["sqlite", "mariadb"])
+@pytest.fixture(params=few("mariadb", whole=["sqlite", "mariadb"]))
 def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -101,7 +102,9 @@ def test_a_cluster_is_backed_up_under_load_and_restored_elsewhere(
             tids = [t.tid for t in storage.iterator(add64(first, 1), second)]
         moments = [tids[len(tids) // 2], second]
         expected = [records(source, moment) for moment in moments]
-    for moment, rows in list(zip(moments, expected, strict=True))[-1 if backend == "mariadb" else 0 :]:
+    for moment, rows in list(zip(moments, expected, strict=True))[
+        -1 if backend == "mariadb" else 0 :
+    ]:
         with Cluster(storages=2, backend=backend, partitions=5) as target:
             admin = target.simple.admin_address
             done = neoctl(admin, "restore", str(folder.path), f"0x{moment.hex()}")
@@ -139,7 +142,7 @@ def test_what_an_operation_holds_is_refused_to_commands(tmp_path: Path) -> None:
         assert ended(cluster, rows[0]["id"])["state"] == "SUCCEEDED"
 
 
-@pytest.fixture(params=[1, 3], ids=["1 master", "3 masters"])
+@pytest.fixture(params=few(3, whole=[1, 3]), ids="masters={}".format)
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with Cluster(storages=2, partitions=4, replicas=1, masters=request.param) as running:
         yield running

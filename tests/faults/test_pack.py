@@ -20,6 +20,7 @@ from tests.faults.states import complete, stop
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.whole import few
 
 PARTITIONS = 2
 STORAGES = ("storage1", "storage2")
@@ -27,7 +28,7 @@ STORAGES = ("storage1", "storage2")
 OBJECTS = 400
 
 
-@pytest.fixture(params=["sqlite", "mariadb"])
+@pytest.fixture(params=few("mariadb", whole=["sqlite", "mariadb"]))
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Yield a cluster with two copies of many objects."""
     with Cluster(len(STORAGES), request.param, PARTITIONS, replicas=1) as running:

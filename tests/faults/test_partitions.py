@@ -25,6 +25,7 @@ from tests.faults.operator import neoctl, wait_for
 from tests.faults.rows import check_equal
 from tests.support.cluster import Cluster
 from tests.support.seeds import seed
+from tests.support.whole import few
 
 ROUNDS = int(os.environ.get("NEO_OPERATION_ROUNDS", "2"))
 CLIENTS = 4
@@ -34,7 +35,11 @@ NUMBERS = 6, 12, 24
 SWITCH_SECONDS = 2.0
 
 
-@pytest.fixture(params=[("sqlite", 1), ("mariadb", 3)], ids=["1 master, SQLite", "3 masters, MariaDB"])
+#: The database and the number of masters of a cluster.
+ONE, THREE = ("sqlite", 1), ("mariadb", 3)
+
+
+@pytest.fixture
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     backend, masters = request.param
     with Cluster(
@@ -88,6 +93,7 @@ def check_all(cluster: Cluster, load: Load, partitions: int) -> None:
     check_equal(cluster.simple.conf.path, partitions, 2)
 
 
+@pytest.mark.parametrize("cluster", few(ONE, whole=[ONE, THREE]), indirect=True)
 def test_clients_go_on_while_the_number_changes(cluster: Cluster, load: Load) -> None:
     """All disks have the new number, also after all processes are killed."""
     for number in (24, 12):
@@ -106,6 +112,7 @@ def test_clients_go_on_while_the_number_changes(cluster: Cluster, load: Load) ->
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("cluster", few(THREE, whole=[ONE, THREE]), indirect=True)
 def test_kill_any_process_while_the_number_changes(cluster: Cluster, load: Load) -> None:
     """The number is the old or the new one on all nodes, as the operation has ended."""
     chance, before = random.Random(seed("OPERATION")), PARTITIONS
@@ -129,7 +136,10 @@ def test_kill_any_process_while_the_number_changes(cluster: Cluster, load: Load)
     check_all(cluster, load, before)
 
 
-def test_a_change_that_waits_for_a_long_transaction_is_aborted(cluster: Cluster, load: Load) -> None:
+@pytest.mark.parametrize("cluster", few(ONE, whole=[ONE, THREE]), indirect=True)
+def test_a_change_that_waits_for_a_long_transaction_is_aborted(
+    cluster: Cluster, load: Load
+) -> None:
     """Specification 27.34, 27.93: others are held up for a moment only."""
     admin, long = cluster.simple.admin_address, cluster.storage()
     with closing(long), begun(cluster, "set", "partitions", "12"):

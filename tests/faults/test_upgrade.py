@@ -11,15 +11,16 @@ from tests.faults.load import Load
 from tests.faults.operator import neoctl
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
+from tests.support.whole import few
 
 
-@pytest.mark.parametrize(("backend", "masters"), [("sqlite", 1), ("mariadb", 3)])
+@pytest.mark.parametrize(
+    ("backend", "masters"), few(("sqlite", 1), whole=[("sqlite", 1), ("mariadb", 3)])
+)
 def test_all_nodes_begin_anew_while_clients_write(
     backend: str, masters: int, tmp_path: Path
 ) -> None:
-    with Cluster(
-        storages=3, partitions=6, replicas=1, backend=backend, masters=masters
-    ) as cluster:
+    with Cluster(storages=3, partitions=6, replicas=1, backend=backend, masters=masters) as cluster:
         admin = cluster.simple.admin_address
         load = Load(cluster, tmp_path)
         prepare(cluster.storage(), len(load.ledgers))
@@ -28,7 +29,10 @@ def test_all_nodes_begin_anew_while_clients_write(
         try:
             load.wait_commits(3)
             steps = neoctl(admin, "upgrade", "-n")["steps"]
-            assert [step["name"] for step in steps[:2]] == ["begin anew", "wait until it is up to date"]
+            assert [step["name"] for step in steps[:2]] == [
+                "begin anew",
+                "wait until it is up to date",
+            ]
             done = neoctl(admin, "upgrade")
             assert done["state"] == "SUCCEEDED", done
             load.wait_commits(3)

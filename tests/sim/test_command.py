@@ -7,28 +7,23 @@ import re
 import pytest
 
 from tests.sim.command import simulate, told
+from tests.simulator.__main__ import main
 
 #: A canary that the first seeds find, in short runs.
 QUICK = ("--canary", "reads-do-not-wait")
 
 
-def test_a_failing_seed_tells_how_to_replay_it_and_the_replay_fails_alike() -> None:
-    run = simulate(*QUICK, "--jobs", "1")
+def test_a_failing_seed_tells_its_messages_and_how_to_replay_it_and_the_replay_fails_alike() -> None:
+    run = simulate(*QUICK, "--jobs", "1", "--story", "200")
     assert run.returncode == 0, told(run)  # the canary is found
+    message = r"client\d +-> storage\d: AskObject\(oid=[0-9a-f]{16}, "
+    assert re.search(message, run.stdout), told(run)
     command = re.search(r"replay: python -m tests\.simulator (.*)", run.stdout)
     error = re.search(r"failed after (.*)", run.stdout)
     assert command and error, told(run)
     again = simulate(*command[1].split())
     assert again.returncode == 0, told(again)
     assert error[1] in again.stdout
-
-
-def test_the_story_tells_the_messages_before_the_failure() -> None:
-    run = simulate(*QUICK, "--jobs", "1", "--story", "200")
-    assert "-> storage" in run.stdout, told(run)
-    assert re.search(r"client\d +-> storage\d: AskObject\(oid=[0-9a-f]{16}, ", run.stdout), told(
-        run
-    )
 
 
 def test_seeds_that_pass_end_with_exit_code_0() -> None:
@@ -54,18 +49,20 @@ def test_a_canary_that_no_seed_finds_ends_with_exit_code_1() -> None:
         ("--storages", "0"),
     ],
 )
-def test_wrong_usage_ends_with_exit_code_2_and_names_the_option(arguments: tuple[str, ...]) -> None:
-    run = simulate(*arguments)
-    assert run.returncode == 2, told(run)
-    assert arguments[0] in run.stderr
+def test_wrong_usage_ends_with_exit_code_2_and_names_the_option(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["simulator", *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert arguments[0] in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("canary", ["reads-do-not-wait", "conflicts-compared-wrongly"])
-def test_the_shrinker_finds_a_shorter_failure(canary: str) -> None:
+def test_the_shrinker_finds_a_shorter_failure() -> None:
     # Found in a run with many unrelated faults, sites and knobs.
     run = simulate(
-        "--canary", canary, "--workloads", "bank,counters,deadlocks", "--seconds", "4",
-        "--faults", "pause,slow-link", "--once", "--shrink", "--jobs", "1",
+        "--canary", "conflicts-compared-wrongly", "--workloads", "bank,counters,deadlocks",
+        "--seconds", "4", "--faults", "pause,slow-link", "--once", "--shrink", "--jobs", "1",
     )  # fmt: skip
     assert run.returncode == 0, told(run)
     events = [int(found) for found in re.findall(r"(\d+) events: ", run.stdout)]

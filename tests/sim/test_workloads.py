@@ -29,6 +29,7 @@ from tests.simulator.workloads.iteration import Iteration
 from tests.simulator.workloads.restore import Restore
 from tests.simulator.workloads.visitors import Visitors
 from tests.simulator.world import Violation, World
+from tests.support.whole import few
 
 
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
@@ -41,7 +42,7 @@ def test_a_workload_commits_and_every_thread_makes_progress(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
 def test_a_workload_survives_faults(name: str) -> None:
-    for seed in range(2):
+    for seed in few(0, whole=range(8)):
         trial = attempt(seed, Options(seconds=2.0, workloads=(name,)), twice=False)
         assert trial.result is not None, trial.report(30)
 

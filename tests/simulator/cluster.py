@@ -258,9 +258,19 @@ class Cluster:
 
     @property
     def swept(self) -> bool:
-        """Return whether all nodes that serve have compared their folders of contents."""
-        cores = [p.core for p in self.storages if isinstance(p.core, StorageNode)]
-        return all(core.blobs.sweep.done for core in cores if core.cluster.operational)
+        """Return whether all nodes that serve have compared their folders of contents, and deleted what
+        a crash left of data. Nothing of it is excused any more."""
+        processes = [
+            process
+            for process in self.storages
+            if isinstance(process.core, StorageNode) and process.core.cluster.operational
+        ]
+        cores = [process.core for process in processes]
+        if not all(core.blobs.sweep.done and core.orphans.done for core in cores):
+            return False
+        for process in processes:
+            self.disks[process.name].excuse_no_orphans()
+        return True
 
     def packed_at(self, tid: bytes) -> bool:
         """Return whether all readable cells are packed at ``tid`` or later, and no pack is left."""

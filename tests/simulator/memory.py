@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from neo.protocol.enums import CellState
@@ -114,7 +115,7 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
         self._config = dict(tables.config.values())
         self._cells = {(partition, nid): tid for partition, nid, tid in tables.pt.values()}
         self._modulo = max(1, self.partition_count())
-        for data_id in tables.data:
+        for data_id in tables.data_ids():
             partition = data_id >> COUNTER_BITS
             self._next_data_id[partition] = max(self._next_data_id.get(partition, 0), data_id + 1)
 
@@ -194,6 +195,13 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
             operation(*args)
 
     # -- durability -----------------------------------------------------------------------------
+
+    def room(self) -> int | None:
+        return None
+
+    def attempt(self) -> AbstractContextManager[None]:
+        """Do nothing: these tables refuse no row that the product writes."""
+        return nullcontext()
 
     def drain(self) -> None:
         self._check()

@@ -324,6 +324,7 @@ class MemoryMaintenance(MemoryReads):
         ids = sorted(data_id for data_id in tables.data if data_id >= min_id)[: length + 1]
         orphans = [data_id for data_id in ids[:length] if not tables.uses.get(data_id)]
         size = sum(len(tables.data[data_id].value) for data_id in orphans)
+        size += tables.size_of_only(orphans)
         if not dry_run:
             for data_id in orphans:
                 self._write(tables.prune, data_id)

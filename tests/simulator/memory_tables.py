@@ -213,11 +213,20 @@ class Tables:
     def add_data(self, row: DataRow) -> None:
         if row.id in self.data:
             raise Violation(f"row {row.id} of 'data' is written twice")
+        if row.id in self.content:
+            raise Violation(f"id {row.id:#x} is given, which content has already")
         self.data.put(row.id, row)
         content = content_of(row.value) if not row.compression else None
         if content is not None:
             self.content.put(row.id, ContentRow(row.id, content.checksum, content.size))
         self.same[row.checksum, row.compression] = row.id
+
+    def data_ids(self) -> set[int]:
+        """Return the ids that any table has: none is given again."""
+        found = {*self.data, *self.content}
+        for table in (self.obj, self.tobj):
+            found.update(row.data_id for row in table.values() if row.data_id is not None)
+        return found
 
     def hold(self, data_id: int) -> None:
         self.uses[data_id] += 1
@@ -447,6 +456,13 @@ class Tables:
         rows = [row for row in self.content.values() if row.data_id in self.data]
         found = {row.checksum: row.size for row in rows if row.checksum > after}
         return [Content(found[checksum], checksum) for checksum in sorted(found)[:length]]
+
+    def size_of_only(self, data_ids: Sequence[int]) -> int:
+        """Return the bytes of contents to which these values refer, and no others."""
+        others = (i for i in self.content if i not in data_ids and i in self.data)
+        used = {self.content[i].checksum for i in others}
+        mine = [self.content[i] for i in data_ids if i in self.content]
+        return sum({r.checksum: r.size for r in mine if r.checksum not in used}.values())
 
     def forget_contents(self, data_ids: Iterable[int]) -> set[bytes]:
         """Remove rows of ``content`` whose value is gone; return their checksums."""

@@ -398,7 +398,7 @@ class Run:
         self.world.run_until(
             lambda: all(cluster.swept for cluster in self.clusters),
             HEAL_SECONDS,
-            "folders of contents are compared",
+            "folders of contents are compared, and data is swept",
         )
         if self.backup is None:
             self.world.run(QUIET_SECONDS)

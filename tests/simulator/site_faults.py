@@ -28,12 +28,17 @@ LASTING_SECONDS = (0.05, 8.0)
 DISTANCE_SECONDS = (0.01, 2.5)
 #: Range of the time for which a storage node of the backup stands still.
 PAUSED_SECONDS = (2.0, 6.0)
+#: Range of the time for which one stands still: transactions may not wait for it, however long. The
+#: chance has a generator of its own, so that other choices of the seed stay the same.
+STANDING_SECONDS = (6.0, 40.0)
+STANDING_CHANCE = 0.3
 #: Longest time between a message and the end of the processes for which it was watched.
 AMBUSH_SECONDS = 0.004
 #: Longest time until a master starts again of whose end the backup has not heard.
 UNHEARD_SECONDS = 0.5
 #: Interval at which the operator switches a backup on again, at the end.
 LOOK_SECONDS = 1.0
+
 
 class SiteFaults:
     """Inject faults from :meth:`start` to :meth:`stop`, if there is a backup."""
@@ -43,7 +48,9 @@ class SiteFaults:
         self._run = run
         self._world = run.world
         self._random = random = Random(f"site faults {run.world.seed}")
-        chosen = [name for name in SITE_KINDS if random.random() < 0.5]
+        chosen = [name for name in SITE_KINDS if name != STAND and random.random() < 0.5]
+        if Random(f"standing backup {run.world.seed}").random() < STANDING_CHANCE:
+            chosen.append(STAND)
         if names is not None:
             chosen = [name for name in names if name in SITE_KINDS]
         elif run.options.canary is not None:
@@ -167,10 +174,18 @@ class SiteFaults:
 
     def _pause_backup(self) -> None:
         """Stop a storage node of the backup, for about the time-out of a lock. Its master has a lease."""
+        self._pause(PAUSED_SECONDS)
+
+    def _stand_backup(self) -> None:
+        """Let a storage node of the backup stand still, while its master lives."""
+        self._pause(STANDING_SECONDS)
+
+    def _pause(self, seconds: tuple[float, float]) -> None:
         process = self._random.choice(self._run.clusters[1].storages)
         process.pause()
-        seconds = self._random.uniform(*PAUSED_SECONDS)
-        self._world.call_later(seconds, process.resume, f"resume {process.name}")
+        self._world.call_later(
+            self._random.uniform(*seconds), process.resume, f"resume {process.name}"
+        )
 
     def _lay_ambush(self) -> None:
         """Kill processes of one cluster soon after a message of a commit, a join or a lease."""
@@ -212,9 +227,9 @@ def _servers(cluster: Cluster) -> list[Process]:
     return list(dict.fromkeys([*cluster.masters.all, *cluster.servers]))
 
 
-AMBUSH, SWITCH = "ambush", "switch-sync"
+AMBUSH, SWITCH, STAND = "ambush", "switch-sync", "stand-backup"
 #: Kinds that only a synchronous backup has.
-SYNC_ONLY = (AMBUSH, SWITCH)
+SYNC_ONLY = (AMBUSH, SWITCH, STAND)
 
 SITE_KINDS: dict[str, Callable[[SiteFaults], None]] = {
     "cut-sites": SiteFaults._cut_sites,
@@ -225,4 +240,5 @@ SITE_KINDS: dict[str, Callable[[SiteFaults], None]] = {
     "pause-backup": SiteFaults._pause_backup,
     AMBUSH: SiteFaults._lay_ambush,
     SWITCH: SiteFaults._switch,
+    STAND: SiteFaults._stand_backup,
 }

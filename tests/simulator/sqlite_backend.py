@@ -19,6 +19,7 @@ from neo.storage.backend.sqlite.mark import SQLiteMark
 from neo.storage.backend.sqlite.wal_sync import Report, Syncer
 from tests.simulator.disk_base import OnFailure, Sync
 from tests.simulator.disk_check import Rows
+from tests.simulator.world import Violation
 
 if TYPE_CHECKING:
     from tests.simulator.sqlite_disk import SQLiteDisk
@@ -67,6 +68,12 @@ class SimSQLite(SQLite):
         if syncs:
             self._disk.all_synced()
         return rows
+
+    def insert_value(self, data_id: int, checksum: bytes, compression: int, data: bytes) -> None:
+        for table in ("obj", "tobj", "content"):
+            if self._execute(f"SELECT 1 FROM {table} WHERE data_id=? LIMIT 1", data_id):
+                raise Violation(f"{self.name}: id {data_id:#x} is given, which {table} has already")
+        super().insert_value(data_id, checksum, compression, data)
 
     def read(self, sql: str, *args: Any) -> list[Any]:
         if self._disk.read_fails():

@@ -6,6 +6,8 @@
 * The backup locks nothing before all nodes upstream have locked it.
 * Readers of the backup see nothing before it can be seen upstream.
 * While the backup is in sync it keeps what is prepared upstream.
+* With the policy to continue, no transaction waits for the backup for longer than the time-out and a
+  lease in all.
 * When nothing fails any more the backup joins, and stays in sync.
 
 The loss of the upstream cluster is a part of its own (:mod:`tests.simulator.sync_loss`).
@@ -21,8 +23,9 @@ from neo.master.backup.locking import Locking
 from neo.master.backup.pipeline import BackupTransaction
 from neo.master.backup.sync import Synchronous
 from neo.master.commit.coordinator import Coordinator
+from neo.master.commit.sync_backups import LEASE_OVER_SECONDS
 from neo.master.commit.transactions import State, Transaction
-from neo.master.settings import SyncPolicy
+from neo.master.settings import MasterSettings, SyncPolicy
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.ids import ZERO_TID
@@ -30,6 +33,10 @@ from tests.simulator.cluster import HEAL_SECONDS, Cluster
 from tests.simulator.history import History
 from tests.simulator.planting import plant
 from tests.simulator.world import Violation, World
+
+#: Longest time for which a transaction waits for the backup, in a world whose clocks are wrong by 2.4 %;
+#: the watch looks five times in a second.
+LONGEST_SECONDS = (MasterSettings.sync_timeout + LEASE_OVER_SECONDS) * 1.025 + 0.5
 
 
 class SyncWatch:
@@ -41,6 +48,9 @@ class SyncWatch:
         self._history = history
         #: The greatest tid that the backup must have from now on.
         self.promised = ZERO_TID
+        #: Since when each transaction waits for the backup, with its master: a new one begins anew. What
+        #: is prepared is another wait than its commit.
+        self._waiting: dict[tuple[str, int, bytes, State], float] = {}
 
     @property
     def synchronous(self) -> Synchronous | None:
@@ -130,6 +140,7 @@ class SyncWatch:
     def look(self) -> None:
         """Check what the backup promises now, and note it. Call at any time, the more often the better.
         Raise Violation."""
+        self._look_at_waits()
         synchronous = self.synchronous
         if synchronous is None:
             return
@@ -151,6 +162,25 @@ class SyncWatch:
                         f"the backup is in sync, and transaction {ttid.hex()}, which is prepared"
                         " upstream, is not prepared in it"
                     )
+
+    def _look_at_waits(self) -> None:
+        """Raise Violation if a transaction waits for the backup for too long."""
+        master, process = self._upstream.master_core, self._upstream.master
+        if master is None or process.paused or self._upstream.sync_policy is SyncPolicy.STOP:
+            self._waiting = {}
+            return
+        now = self._upstream.world.now
+        before, self._waiting = self._waiting, {}
+        for transaction in master.coordinator.transactions.all():
+            if not transaction.backups:
+                continue
+            key = (process.name, process.lives, transaction.ttid, transaction.state)
+            since = self._waiting[key] = before.get(key, now)
+            if now - since > LONGEST_SECONDS:
+                raise Violation(
+                    f"transaction {transaction.ttid.hex()} waits for the backup for"
+                    f" {now - since:.1f} seconds, and the policy is to continue"
+                )
 
     def judge(self, tid: bytes) -> None:
         """Raise Violation if a backup that was left at ``tid`` lacks what it promised."""

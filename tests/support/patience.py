@@ -78,7 +78,7 @@ class Deadline:
 
 
 def wait_until(
-    condition: Callable[[], Result],
+    condition: Callable[[], Result | None],
     what: str | Callable[[], str],
     seconds: float = PATIENCE_SECONDS,
     *,

@@ -19,7 +19,7 @@ from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer, PeerError
-from neo.protocol.packets import Address, Error, Message, Request
+from neo.protocol.packets import Address, Error, Message, Ping, Pong, Request
 
 M = TypeVar("M")
 
@@ -108,6 +108,8 @@ class Remote:
         self.closed = False
         self.unsent = 0
         self.paused = False
+        #: Whether it answers Ping by itself.
+        self.lively = False
         #: The text of an Error that answers no request: the reason why the core closes.
         self.complaint = ""
         peer.link = self
@@ -129,6 +131,10 @@ class Remote:
 
     def _receive(self, data: bytes) -> None:
         for message_id, message, question in self.connection.receive(data):
+            if self.lively and type(message) is Ping and message_id is not None:
+                self.connection.answer(message_id, Pong())
+                self._flush()
+                continue
             self.received.append(message)
             self.ids[id(message)] = message_id
             if question is not None:

@@ -31,6 +31,7 @@ from neo.master.backup.orders import Orders
 from neo.master.backup.pack import Packer
 from neo.master.backup.readers import Readers
 from neo.master.backup.sync import Synchronous
+from neo.master.backup.sync_memory import SyncMemory
 from neo.master.backup.upstream import (
     SyncUpstream,
     Unfit,
@@ -98,6 +99,7 @@ class Backup:
         upstream_lost: Callable[[], None],
         committed: Committed,
         known: Known,
+        memory: SyncMemory,
     ) -> None:
         """``upstream_lost``: called when the upstream cluster is lost or cannot be followed."""
         self._cluster = cluster
@@ -138,6 +140,7 @@ class Backup:
                 self.advance,
                 committed,
                 known.marks,
+                memory,
             )
         self._told_admin: Address | None = None
         self._task: Task[None] | None = None

@@ -35,7 +35,7 @@ from neo.master.cluster import Cluster
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.packets import AbortTransaction, AnswerPrepareBackup, SyncMark
+from neo.protocol.packets import AbortTransaction, AnswerPrepareBackup, PreparedRow, SyncMark
 
 #: Called with the xid, ttid and tid of a transaction that was kept, and is committed.
 Committed = Callable[[bytes, bytes, bytes], None]
@@ -111,6 +111,13 @@ class Marks:
 
     def __contains__(self, ttid: bytes) -> bool:
         return ttid in self._kept
+
+    def rows(self) -> list[PreparedRow]:
+        """Return what is kept, for operators (specification 25.69)."""
+        return [
+            (xid, ttid, None, since, len(oids) + len(checked), text, "kept")
+            for ttid, xid, since, text, _, oids, checked in (k.mark for k in self._kept.values())
+        ]
 
     def partitions(self, ttid: bytes) -> Collection[int]:
         """Return the partitions of a transaction; none if it is not kept."""

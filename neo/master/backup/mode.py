@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from neo.master.backup.following import Backup, Known
 from neo.master.backup.sync import Synchronous
+from neo.master.backup.sync_memory import SyncMemory
 from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
 from neo.master.commit.prepared import Survivor
@@ -26,7 +27,8 @@ from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID, format_nid, format_nids, format_xid
-from neo.protocol.packets import Address, CellChange, NotifyPrepared, SyncMark
+from neo.protocol.packets import Address, CellChange, NotifyPrepared, SyncMark, SyncRow
+from neo.topology.nodes import Node
 
 logger = logging.getLogger("neo.master")
 
@@ -45,9 +47,15 @@ class BackupMode:
     #: None unless the cluster is STARTING_BACKUP, BACKINGUP, or STOPPING after these.
     current: Backup | None = field(default=None, init=False)
 
+    #: Until when this cluster was in sync. It outlives the stays in backup mode.
+    memory: SyncMemory = field(init=False)
+
     #: Called with the outcome of commands to leave backup mode, which wait until what is being locked is
     #: unlocked. Bound: one for each command of an operator.
     _leaving: list[Callable[[ErrorAnswer | None], None]] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self.memory = SyncMemory(self.cluster, self.core)
 
     @property
     def active(self) -> bool:
@@ -57,6 +65,16 @@ class BackupMode:
     def synchronous(self) -> Synchronous | None:
         """This cluster as a synchronous backup; None if it is none, and outside backup mode."""
         return None if self.current is None else self.current.synchronous
+
+    def sync_row(self) -> SyncRow | None:
+        """Return the state of this cluster as a synchronous backup, None if it is none."""
+        name, current = self.settings.upstream_cluster, self.current
+        if current is not None:
+            return None if current.synchronous is None else current.synchronous.row()
+        starting = self.cluster.state in (ClusterState.RECOVERING, ClusterState.VERIFYING)
+        if starting and self.settings.sync and name and self.cluster.truncate_tid is None:
+            return self.memory.row(name)
+        return None
 
     # -- enter -------------------------------------------------------------------------------------
 
@@ -109,7 +127,7 @@ class BackupMode:
                     storage.send(kept)
         self.current = Backup(
             *(self.cluster, self.core, self.settings, self.replication, self.packs),
-            *(self.upstream_lost, self.coordinator.prepared.committed, known),
+            *(self.upstream_lost, self.coordinator.prepared.committed, known, self.memory),
         )
         for peer in self.cluster.running():
             self.cluster.start_storage(peer, backup=True)
@@ -192,6 +210,7 @@ class BackupMode:
         self.cluster.change_state(Event.STOP_BACKUP)
         tid = self.cluster.truncate_tid = self.current.leave()
         self.current = None
+        self.memory.forget()
         reason = f"backup mode ends at transaction {tid.hex()}"
         self.operation.back_to_recovery(reason, asked=True)
 
@@ -206,10 +225,12 @@ class BackupMode:
         assert self.current is not None
         self.current.done(nid, partition, tid)
 
-    def introduce(self, peer: Peer, node_type: NodeType) -> None:
+    def introduce(self, peer: Peer, node: Node) -> None:
         """Tell a node that joined what it must know of the upstream cluster."""
+        if node.type is NodeType.STORAGE and self.cluster.truncate_tid is None:
+            self.memory.heard(node.sync_until)
         if self.current is not None:
-            self.current.introduce(peer, node_type)
+            self.current.introduce(peer, node.type)
 
     # -- events ------------------------------------------------------------------------------------
 

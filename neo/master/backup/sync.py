@@ -9,8 +9,9 @@ Theory of operation
        └────── refused, too late, lost, a transaction cannot be prepared, the lease is over ────┘
 
 Outside, the backup follows by orders, as any backup does. When it is near the end of the upstream
-cluster it joins: from then on the upstream master asks it to lock every transaction, and counts on it as
-long as it holds a lease. :mod:`neo.master.backup.locking` has the transactions.
+cluster, and all its nodes answer, it joins: from then on the upstream master asks it to lock every
+transaction, and counts on it as long as it holds a lease. :mod:`neo.master.backup.locking` has the
+transactions.
 
 Rules:
 
@@ -35,9 +36,12 @@ from neo.master.backup.locking import Locking
 from neo.master.backup.marks import Committed, Marks
 from neo.master.backup.pipeline import BackupTransaction
 from neo.master.backup.readers import Readers
+from neo.master.backup.roll_call import RollCall
 from neo.master.backup.rows import RowRequests
+from neo.master.backup.sync_memory import SyncMemory
 from neo.master.cluster import Cluster
 from neo.master.commit.sync_backups import JOIN_SECONDS, LEASE_SECONDS
+from neo.master.flapping import Losses
 from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Future
@@ -56,6 +60,7 @@ from neo.protocol.packets import (
     NotifyLeft,
     NotifySynced,
     Ping,
+    PreparedRow,
     SyncMark,
     SyncRow,
 )
@@ -70,13 +75,15 @@ LEASE_INTERVAL = 0.5
 #: cluster waits. Under load a backup that follows by orders is never nearer (specification 25.61).
 NEAR_SECONDS = 2.0
 #: Pause before the backup joins again (specification 25.18). It doubles when the backup joined in vain,
-#: because commits waited for it.
+#: or was not in sync for STEADY_SECONDS, because commits waited for it.
 RETRY_SECONDS = 1.0
 RETRY_SECONDS_MAX = 8.0
+STEADY_SECONDS = 10.0
 #: Locks are held back for so long while a cell becomes readable (specification 25.41). Then they go on
 #: for twice the time, even if the cell never comes to its end.
 HOLD_SECONDS = 1.0
 
+_NOT_NEAR = "it is not near the end of the upstream cluster yet"
 _ASYNC, _JOINING, _SYNC, _LOST = "async", "joining", "sync", "lost"
 
 
@@ -108,8 +115,9 @@ class _Membership:
     tid: bytes | None = None
     #: When a lease was asked last; None before all cells were complete.
     asked: float | None = None
-    #: A lease was granted: the backup is in sync until ``limit``.
+    #: A lease was granted: the backup is in sync until ``limit``. The first one was granted at ``begun``.
     leased: bool = False
+    begun: float = 0.0
     #: Cells that locks are held back for, until when, and when they may be held back again.
     held: list[tuple[int, int]] = field(default_factory=list)
     held_until: float = 0.0
@@ -132,10 +140,11 @@ class Synchronous:
         advance: Callable[[], None],
         committed: Committed,
         marks: Iterable[SyncMark],
+        memory: SyncMemory,
     ) -> None:
         """``name``: of the upstream cluster. ``kept``: whether a storage node has the partition table on
         its disk. ``advance``: called when cells may be readable, or the backup may be in sync. ``marks``:
-        what storage nodes keep prepared."""
+        what storage nodes keep prepared. ``memory``: until when the backup was in sync before."""
         self._cluster = cluster
         self._core = core
         self._cells = cells
@@ -149,6 +158,10 @@ class Synchronous:
         self._requests = RowRequests(cluster, name, self._choose)
         self._locking = Locking(cluster, self._requests, self)
         self._marks = Marks(cluster, self._requests, self._joining_cells, self, committed, marks)
+        self._roll = RollCall(cluster, core)
+        #: The nodes that do not answer.
+        self._late: Collection[int] = ()
+        self._losses = Losses()
         self._chosen: dict[int, Address] = {}
         #: The last transaction that was unlocked here: every readable cell has it, and all earlier ones.
         self._last = ZERO_TID
@@ -161,6 +174,10 @@ class Synchronous:
         self._until: float | None = None
         #: Since when it is in sync, or is not (specification 25.47); and why it is not.
         self._since = core.host.time()
+        self._memory = memory
+        if memory.until is not None:
+            self._since = min(self._since, memory.until)
+            self._until = self._now() - (core.host.time() - self._since)
         self._reason = "the upstream cluster was not reached yet"
         #: Called when nothing is being locked: backup mode is to end.
         self._ending: Callable[[], None] | None = None
@@ -186,8 +203,12 @@ class Synchronous:
             state = _JOINING
         elif (member is not None and member.leased) or (seconds is not None and seconds < LEASE_SECONDS):
             state = _LOST
-        reason = "" if state == _SYNC else self._reason
-        return (self._name, state, self._since, self._cells.complete, seconds, reason)
+        since, reason = self._since, "" if state == _SYNC else self._reason
+        if (ago := self._losses.since(self._now())) is not None:
+            reason = f"{reason}; {self._losses.text(self._now())}".removeprefix("; ")
+            if state != _SYNC:
+                since = min(since, self._core.host.time() - ago)
+        return (self._name, state, since, self._cells.complete, seconds, reason)
 
     def _now(self) -> float:
         return self._core.host.monotonic()
@@ -209,7 +230,7 @@ class Synchronous:
         self._source = source
         self._heard.clear()
         self._heard.append(self._cells.last)
-        self._explain("it is not near the end of the upstream cluster yet")
+        self._explain(_NOT_NEAR)
         if source.synchronous:
             self._tick(peer, source)
         else:
@@ -218,6 +239,7 @@ class Synchronous:
     def lost(self, reason: str) -> None:
         """React to the end of the connection with the upstream cluster."""
         self._source = None
+        self._roll.forget()
         self.leave(f"the upstream cluster is lost: {reason}")
         self._explain(f"the upstream cluster is lost: {reason}")
 
@@ -244,8 +266,8 @@ class Synchronous:
             return
         now = self._now()
         if self._member is None:
-            if now >= self._join_again and self._may_join():
-                self._join(peer)
+            if now >= self._join_again:
+                self._call_roll(peer, source)
         elif now >= self._member.limit:
             self.leave(
                 "the upstream cluster did not renew the lease in time"
@@ -280,6 +302,23 @@ class Synchronous:
             if (node := nodes.get(nid)) is None or FEATURE_SYNC not in node.features
         ]
 
+    def _call_roll(self, peer: Peer, source: Source) -> None:
+        """Join when all nodes answer, or tell which do not. Call at each tick."""
+
+        def complete() -> None:
+            current = source is self._source and not self._stopped
+            if current and self._member is None and self._may_join():
+                self._join(peer)
+
+        if self._may_join() or self._roll.old:
+            self._roll.call(self._cluster.partitions.nodes(readable_only=True), complete)
+        late, before = self._roll.late, self._late
+        self._late = late
+        if late:
+            self._explain(f"{format_nids(late)} of this backup owes its master an answer")
+        elif before:
+            self._explain(_NOT_NEAR)
+
     def _join(self, peer: Peer) -> None:
         member = self._member = _Membership(peer)
         self._explain("it asked to join, and the upstream cluster has not answered yet")
@@ -308,11 +347,17 @@ class Synchronous:
         if member is None:
             return
         now = self._now()
-        self._join_again = now + self._retry
-        if member.tid is not None and not member.leased:
-            self._retry = min(2 * self._retry, RETRY_SECONDS_MAX)
+        if steady := member.leased and now - member.begun >= STEADY_SECONDS:
+            self._retry = RETRY_SECONDS
+        # Commits did not wait for a backup that was refused.
+        self._join_again = now + (RETRY_SECONDS if member.tid is None else self._retry)
+        if member.tid is not None:
+            self._losses.add(now, reason)
+            if not steady:
+                self._retry = min(2 * self._retry, RETRY_SECONDS_MAX)
         if member.leased:
             self._until = min(now, member.limit)
+            self._memory.note(now - self._until, ended=True)
             self._since, self._reason = self._core.host.time(), reason
             logger.warning("this backup is not in sync any more: %s", reason)
         else:
@@ -353,9 +398,11 @@ class Synchronous:
             return
         if not member.leased:
             member.leased, self._since = True, self._core.host.time()
-            self._retry = RETRY_SECONDS
+            member.begun = self._now()
             logger.info("this backup is in sync with its upstream cluster")
         member.limit = asked + LEASE_SECONDS
+        if self.in_sync:
+            self._memory.note(0.0)
 
     # -- transactions ----------------------------------------------------------------------------------
 
@@ -394,6 +441,10 @@ class Synchronous:
     def marked(self, ttid: bytes) -> Collection[int]:
         """Return the partitions of a transaction that is prepared here; none of another one."""
         return self._marks.partitions(ttid)
+
+    def prepared(self) -> list[PreparedRow]:
+        """Return what is prepared upstream and kept here."""
+        return self._marks.rows()
 
     def keeps(self, ttid: bytes) -> bool:
         """Return whether a transaction is prepared here."""

@@ -17,6 +17,10 @@ required
 An earlier primary master may have granted leases, too, so that each backup is required for the length of
 a lease after this one began. A backup that joins is asked to lock all that was offered and is not
 finished.
+
+Without the policy to stop, a transaction waits for a backup for the time-out and a lease in all: its time
+goes on when the backup joins again, and a backup for which a transaction has waited too long joins when
+that one is finished (specification 25.65).
 """
 
 from __future__ import annotations
@@ -29,10 +33,12 @@ from neo.master.cluster import Cluster
 from neo.master.commit.transactions import State, Transaction, Transactions
 from neo.master.denial import denied
 from neo.master.election.lease import DRIFT
+from neo.master.flapping import Losses
 from neo.master.settings import MasterSettings, SyncPolicy
 from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Future
+from neo.protocol.enums import NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     Answer,
@@ -55,6 +61,8 @@ LEASE_OVER_SECONDS = LEASE_SECONDS * (1 + DRIFT)
 JOIN_SECONDS = 1.0
 #: Timers are set a little later than needed: the clock that they look at is rounded.
 ROUNDING_SECONDS = 0.001
+#: Why a backup is not in sync that this master has not heard of.
+NOT_JOINED = "it has not joined yet"
 
 
 @dataclass(eq=False, slots=True)
@@ -80,10 +88,12 @@ class SyncBackup:
     #: Since when it is in sync, is not, or is switched off (specification 25.47): seconds since 1970;
     #: and why it is not in sync.
     since: float = 0.0
-    reason: str = "it has not joined yet"
+    reason: str = NOT_JOINED
     #: The greatest tid that it is known to have, and when it was in sync last.
     tid: bytes | None = None
     in_sync: float | None = None
+    #: How often it was lost lately.
+    losses: Losses = field(default_factory=Losses)
 
 
 class SyncBackups:
@@ -138,14 +148,31 @@ class SyncBackups:
         self._offer(transaction)
 
     def _offer(self, transaction: Transaction[Peer]) -> None:
-        for name, backup in self._backups.items():
+        for backup in self._backups.values():
             if not self._required(backup):
                 continue
-            transaction.backups.add(name)
+            self._wait(backup, transaction)
             if backup.peer is not None:
                 self._ask(backup, backup.peer, transaction)
             else:
                 self._plan(backup)
+
+    def _wait(self, backup: SyncBackup, transaction: Transaction[Peer]) -> None:
+        """Let a transaction wait for a backup. Its time began when it waited for that one first."""
+        transaction.backups.add(backup.name)
+        transaction.waited.setdefault(backup.name, self._core.host.monotonic())
+
+    def _overdue(self, backup: SyncBackup) -> float:
+        """Return the seconds for which a transaction that is not finished has waited for this backup, if
+        it may not wait for another join; else 0 (specification 25.65)."""
+        now, name = self._core.host.monotonic(), backup.name
+        waits = (
+            now - t.waited[name]
+            for t in self._transactions.all()
+            if name in t.waited and t.state is not State.PREPARED
+        )
+        longest = max(waits, default=0.0)
+        return 0.0 if self._stops or longest < self._timeout else longest
 
     def aborted(self, ttid: bytes) -> None:
         """Tell the backups that a transaction with a mark is rolled back (specification 25.27)."""
@@ -175,7 +202,7 @@ class SyncBackups:
             transaction.backups.discard(backup.name)
             self._finish()
 
-        backup.asked[ttid] = self._core.host.monotonic()
+        backup.asked[ttid] = transaction.waited[backup.name]
         request: Request[Answer]
         if tid is None:
             request = AskPrepareBackup(_mark(transaction))
@@ -219,6 +246,11 @@ class SyncBackups:
             raise denied(f"backup {names} is not in 'sync_backups' of the upstream cluster")
         if not backup.on:
             raise denied(f"the operator switched synchronous backup {backup.name} off")
+        if seconds := self._overdue(backup):
+            raise denied(
+                f"a transaction has waited {seconds:.0f} seconds for synchronous backup {backup.name},"
+                " and goes on without it first"
+            )
         backup.joined += 1
         self._leave_sync(backup, "it has just joined", peer)
         logger.info("backup %s joins: commits wait for it", backup.name)
@@ -228,7 +260,7 @@ class SyncBackups:
             message_id, AnswerJoinSync(self._cluster.last_tid, [_mark(t) for t in prepared])
         )
         for transaction in self._transactions.offered():
-            transaction.backups.add(backup.name)
+            self._wait(backup, transaction)
             self._ask(backup, peer, transaction)
         joined = backup.joined
         self._core.call_later(JOIN_SECONDS, lambda: self._check_joined(backup, joined))
@@ -272,6 +304,7 @@ class SyncBackups:
                 self._lose(backup, "the connection with its master was lost")
 
     def _lose(self, backup: SyncBackup, reason: str) -> None:
+        backup.losses.add(self._core.host.monotonic(), reason)
         self._leave_sync(backup, reason)
         logger.warning("synchronous backup %s is lost: %s", backup.name, reason)
         self._release(backup)
@@ -319,7 +352,11 @@ class SyncBackups:
         rows: list[SyncRow] = []
         for backup in self._backups.values():
             seconds = None if backup.in_sync is None else max(0.0, now - backup.in_sync)
-            tid, since, reason = backup.tid, backup.since, backup.reason
+            tid, since, reason = backup.tid, backup.since, self._reason(backup)
+            if (ago := backup.losses.since(now)) is not None:
+                reason = backup.losses.text(now)
+                if not backup.leased:
+                    since = min(since, self._core.host.time() - ago)
             late = now - min(backup.asked.values(), default=now)
             if late > self._timeout:
                 state, since = "lost", self._core.host.time() - late
@@ -335,6 +372,14 @@ class SyncBackups:
             rows.append((backup.name, state, since, tid, seconds, reason))
         return rows
 
+    def _reason(self, backup: SyncBackup) -> str:
+        """Return why a backup is not in sync. One that never joined may not even be there."""
+        if backup.reason != NOT_JOINED:
+            return backup.reason
+        if any(backup in self._of(peer) for peer in self._cluster.of_type(NodeType.CLIENT)):
+            return "it has not joined yet: its master is connected, and knows why"
+        return "it has not joined yet: its master is not connected"
+
     def switch(self, name: str, on: bool) -> None:
         """Let commits wait for a backup, or not, until this master ends. Raises ErrorAnswer (DENIED)."""
         backup = self._backups.get(name)
@@ -344,9 +389,10 @@ class SyncBackups:
             return
         backup.on = on
         if on:
-            backup.reason = "it has not joined yet"
+            backup.reason = NOT_JOINED
         else:
             self._lose(backup, "the operator switched it off")
+        backup.losses.clear()
         backup.since = self._core.host.time()
 
     # -- the end -----------------------------------------------------------------------------------

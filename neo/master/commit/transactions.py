@@ -90,6 +90,8 @@ class Transaction(Generic[C]):
     #: backups for which it waits.
     offered: bool = False
     backups: set[str] = field(default_factory=set)
+    #: When it waited for each synchronous backup first, by the master's monotonic clock.
+    waited: dict[str, float] = field(default_factory=dict)
     state: State = State.BEGUN
     #: None if it is BEGUN, or was finished from there.
     mark: Mark | None = None
@@ -175,6 +177,7 @@ class Transactions(Generic[C]):
         assert transaction.state in (State.BEGUN, State.PREPARED)
         transaction.tid = tid
         transaction.offered = False
+        transaction.waited.clear()
         transaction.nodes = set(nodes)
         transaction.waiting = set(nodes)
         transaction.state = State.LOCKING

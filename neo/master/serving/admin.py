@@ -12,9 +12,9 @@ from neo.master.commit.coordinator import Coordinator
 from neo.master.denial import PRIMARY_STAYS, denied
 from neo.master.election.commands import MasterCommands, done
 from neo.master.maintenance.check import Checks
-from neo.master.maintenance.contents import ContentReport
 from neo.master.maintenance.membership import Membership
 from neo.master.maintenance.pack import Packs
+from neo.master.maintenance.reports import Reports
 from neo.master.maintenance.scrub import Scrub
 from neo.master.maintenance.truncation import check_all_there, check_tid
 from neo.master.operations.part import Operations
@@ -34,6 +34,7 @@ from neo.protocol.packets import (
     AnswerContents,
     AnswerLastIDs,
     AnswerLastTransaction,
+    AnswerNodeConditions,
     AnswerPrepared,
     AnswerRecovery,
     AnswerSync,
@@ -48,6 +49,7 @@ from neo.protocol.packets import (
     AskFinishPrepared,
     AskLastIDs,
     AskLastTransaction,
+    AskNodeConditions,
     AskObstacle,
     AskOperations,
     AskPrepared,
@@ -117,7 +119,7 @@ class ServeAdmin(Handler):
         packs: Packs,
         checks: Checks,
         scrub: Scrub,
-        contents: ContentReport,
+        reports: Reports,
         masters: MasterCommands,
         operations: Operations,
     ) -> None:
@@ -130,7 +132,7 @@ class ServeAdmin(Handler):
         self._packs = packs
         self._checks = checks
         self._scrub = scrub
-        self._contents = contents
+        self._reports = reports
         self._masters = masters
         self._operations = operations
 
@@ -371,7 +373,12 @@ class ServeAdmin(Handler):
     @on(AskContents)
     def contents_report(self, peer: Peer, message_id: int, m: AskContents) -> None:
         """Answer when the storage nodes have told how their contents are."""
-        self._contents.describe(lambda rows: peer.answer(message_id, AnswerContents(rows)))
+        self._reports.contents(lambda rows: peer.answer(message_id, AnswerContents(rows)))
+
+    @on(AskNodeConditions)
+    def node_conditions(self, peer: Peer, message_id: int, m: AskNodeConditions) -> None:
+        """Answer when the storage nodes have told what is wrong with them."""
+        self._reports.conditions(lambda rows: peer.answer(message_id, AnswerNodeConditions(rows)))
 
     @on(RepairCells)
     def repair_cells(self, peer: Peer, message_id: int, m: RepairCells) -> Message:
@@ -400,6 +407,9 @@ class ServeAdmin(Handler):
     @on(AskPrepared)
     def list_prepared(self, peer: Peer, message_id: int, m: AskPrepared) -> Message:
         self._operating("list prepared transactions")
+        if (synchronous := self._backup.synchronous) is not None:
+            rows = synchronous.prepared()
+            return AnswerPrepared([row for row in rows if m.xid is None or row[0] == m.xid])
         return AnswerPrepared(self._coordinator.prepared.describe(m.length, m.xid))
 
     @on(AskFinishPrepared)
@@ -417,9 +427,8 @@ class ServeAdmin(Handler):
     @on(AskSync)
     def sync(self, peer: Peer, message_id: int, m: AskSync) -> Message:
         if self._backup.active:  # nothing is committed here: no backup is missed
-            own = self._backup.synchronous
-            return AnswerSync([], None if own is None else own.row())
-        return AnswerSync(self._coordinator.backups.rows(), None)
+            return AnswerSync([], self._backup.sync_row())
+        return AnswerSync(self._coordinator.backups.rows(), self._backup.sync_row())
 
     @on(SetSync)
     def set_sync(self, peer: Peer, message_id: int, m: SetSync) -> Message:

@@ -21,6 +21,7 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_TID, format_nid, nid_namespace, p64, u64
 from neo.protocol.packets import (
     FEATURE_BLOBS,
+    FEATURE_CONDITIONS,
     FEATURE_LOCKS,
     FEATURE_LOG,
     FEATURE_MAINTENANCE,
@@ -34,6 +35,7 @@ from neo.protocol.packets import (
     FEATURES,
     GREATEST_NID,
     OPERATIONS,
+    SYNC_UNTIL,
     AcceptIdentification,
     NotifyFeatures,
     NotifyNodeInformation,
@@ -53,7 +55,7 @@ ANNOUNCED = [
     *(FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS),
     *(FEATURE_TAILS, FEATURE_LOCKS, FEATURE_SCRUB),
     *(FEATURE_PREPARED, FEATURE_SYNC, FEATURE_BLOBS),
-    FEATURE_OPERATIONS,
+    *(FEATURE_OPERATIONS, FEATURE_CONDITIONS),
 ]
 
 
@@ -209,6 +211,7 @@ class Identification(Handler):
         known = isinstance(pack_tid, int) and 0 <= pack_tid <= u64(MAX_TID)
         node.pack_tid = p64(pack_tid) if known else ZERO_TID
         node.backups = _backups(request.extra.get("backup"))
+        node.sync_until = request.extra.get(SYNC_UNTIL)
         node.journal = request.extra.get(OPERATIONS, [])
         node.state = self._state(node, request)
         peer.welcome()
@@ -222,7 +225,7 @@ class Identification(Handler):
         logger.info("%s joined from %s", format_nid(node.nid), format_address(peer.address))
         peer.answer(message_id, AcceptIdentification(NodeType.MASTER, cluster.node.nid, node.nid))
         self._introduce(peer, node)
-        self._backup.introduce(peer, node.type)
+        self._backup.introduce(peer, node)
         if FEATURE_PACK in node.features and self._packs.announced is not None:
             peer.send(NotifyPack(self._packs.announced))
 

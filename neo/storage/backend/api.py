@@ -24,6 +24,7 @@ closes the backend, opens it again until that works, and rejoins the cluster. No
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -39,6 +40,11 @@ LEFT_BACKUP_TID = "_left_backup_tid"
 
 class BackendFailure(Exception):
     """The database has failed. This process must close it; the message says why and what to do."""
+
+
+class StatementRefused(BackendFailure):
+    """The database works and refused one statement, because its tables may not have such a row. What this
+    process believes of the database is wrong, or what a peer sent."""
 
 
 class DatabaseAway(BackendFailure):
@@ -223,6 +229,11 @@ class Backend(Protocol):
     def close(self) -> None:
         """Make all writes durable and release the lock. Idempotent."""
 
+    def attempt(self) -> AbstractContextManager[None]:
+        """Undo what the block wrote if the database refuses a statement of it, and raise
+        StatementRefused: the database stays in use. Slow: for databases that refused a statement before.
+        Attempts nest."""
+
     # -- durability -----------------------------------------------------------------------------
 
     def executed(self, done: Done) -> None: ...
@@ -334,6 +345,9 @@ class Backend(Protocol):
 
     def greatest_oid(self, partition: int) -> bytes | None:
         """Return the greatest oid of any revision in the partition; None if it is empty."""
+
+    def room(self) -> int | None:
+        """Return the bytes that are free on the disk of the database; None if that is not known here."""
 
     def size(self) -> int:
         """Return the bytes of tables and indexes, as the database counts them.
@@ -588,7 +602,8 @@ class Backend(Protocol):
     def prune_orphans(self, dry_run: bool, min_id: int, length: int) -> tuple[int, int, int | None]:
         """Delete rows of ``data`` to which neither ``obj`` nor ``tobj`` refers, among ``length`` rows.
 
-        Return their number, their bytes, and the id where the next step begins.
+        Return their number, their bytes with those of contents to which nothing else refers, and the id
+        where the next step begins.
         """
 
     def drop_partition(self, partition: int, length: int) -> bool:

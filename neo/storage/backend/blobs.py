@@ -3,20 +3,28 @@
 A row is written with its row of ``data``. After that one is deleted, ``freed_contents`` deletes it, and
 tells that the file may not be needed any more. A crash between them leaves rows without ``data``, which
 count for nothing, and which ``forget_freed`` deletes.
+
+Invariant: a row says what the value of its row of ``data`` says, which never changes. So a row that says
+something else, left by a release that gave ids again, can be deleted: a value that refers to that content
+has a row of its own.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
-from neo.protocol.blobs import Content, content_of
-from neo.storage.backend.api import Key, Reference
+from neo.protocol.blobs import REFERENCE_BYTES, Content, content_of
+from neo.storage.backend.api import Key, RecordDamaged, Reference
 from neo.storage.backend.sql import COUNTER_BITS, IDS_PER_STATEMENT, Engine, to_bytes
+
+logger = logging.getLogger("neo.storage")
 
 #: Ids of deleted values that are remembered for ``freed_contents``. After more, everything is compared.
 COLLECTED_MAX = 10_000
 
-_ADD = "INSERT INTO content (data_id, checksum, size) VALUES (?, ?, ?)"
+# REPLACE: the id is new, so a row that has it belongs to no value.
+_ADD = "REPLACE INTO content (data_id, checksum, size) VALUES (?, ?, ?)"
 _WITH_DATA = "EXISTS (SELECT 1 FROM data WHERE data.id=b.data_id)"
 _HAS = f"SELECT 1 FROM content b WHERE b.checksum=? AND {_WITH_DATA} LIMIT 1"
 _CONTENTS = (
@@ -54,10 +62,8 @@ class BlobTable:
         self.some = bool(self._read("SELECT 1 FROM content LIMIT 1"))
         self._collected = set()
 
-    def add(self, data_id: int, value: bytes) -> None:
+    def add(self, data_id: int, content: Content) -> None:
         """Write the row for a value that refers to a content."""
-        content = content_of(value)
-        assert content is not None
         self.some = True
         if self._collected is not None:
             self._collected.discard(data_id)
@@ -69,6 +75,16 @@ class BlobTable:
             self._collected.update(ids)
             if len(self._collected) > COLLECTED_MAX:
                 self._collected = None
+
+    def size_of_only(self, ids: Iterable[int]) -> int:
+        """Return the bytes of contents to which these values refer, and no others."""
+        listed = ",".join(map(str, ids))
+        rows = self._read(
+            f"SELECT DISTINCT b.checksum, b.size FROM content b WHERE b.data_id IN ({listed})"
+            " AND NOT EXISTS (SELECT 1 FROM content o JOIN data ON data.id=o.data_id"
+            f" WHERE o.checksum=b.checksum AND o.data_id NOT IN ({listed}))"
+        )
+        return sum(int(size) for _, size in rows)
 
     # -- Backend ------------------------------------------------------------------------------------
 
@@ -118,6 +134,7 @@ class BlobTable:
         step = [row[0] for row in self._read(_STEP, min_id, length + 1)]
         if step:
             self._delete(step[:length])
+            self._detach(step[:length])
         return step[length] if len(step) > length else None
 
     def _delete(self, ids: list[int]) -> set[bytes]:
@@ -130,6 +147,34 @@ class BlobTable:
             gone = ",".join(str(row[0]) for row in rows)
             self._write(f"DELETE FROM content WHERE data_id IN ({gone})")
         return {row[1] for row in rows}
+
+    def _detach(self, ids: list[int]) -> None:
+        """Delete those of these rows whose value refers to another content or none."""
+        rows = self._read(
+            f"SELECT b.data_id, b.size, b.checksum, d.compression, SUBSTR(d.value, -{REFERENCE_BYTES})"
+            " FROM content b JOIN data d ON d.id=b.data_id"
+            f" WHERE b.data_id IN ({','.join(map(str, ids))})"
+        )
+        strays = [row[0] for row in rows if not self._agrees(*row)]
+        if strays:
+            self._write(f"DELETE FROM content WHERE data_id IN ({','.join(map(str, strays))})")
+            logger.warning(
+                "%s: %d references to contents of blobs belonged to values that are gone, and were at"
+                " others: they are removed",
+                *(self._engine.name, len(strays)),
+            )
+
+    def _agrees(
+        self, data_id: int, size: int, checksum: bytes, compression: int | None, tail: bytes
+    ) -> bool:
+        """Return whether a row says what its value says, which ends with ``tail``."""
+        if (compression or 0) & self._engine.dialect.big:
+            (row,) = self._read("SELECT value FROM data WHERE id=?", data_id)
+            try:
+                compression, tail = self._engine.big_value(data_id, compression or 0, row[0])
+            except RecordDamaged:
+                return True  # nothing is known of it
+        return not compression and content_of(tail) == Content(int(size), checksum)
 
     def content_totals(self) -> tuple[int, int]:
         if not self.some:

@@ -88,9 +88,11 @@ class Maintenance:
             step[:length][-1][0],
         )
         orphans = [(data_id, int(size)) for data_id, size in found if data_id not in self._values.pending]
+        size = sum(size for _, size in orphans)
+        size += self._values.size_of_contents([data_id for data_id, _ in orphans])
         if not dry_run:
             self._values.collect(data_id for data_id, _ in orphans)
-        return len(orphans), sum(size for _, size in orphans), next_id
+        return len(orphans), size, next_id
 
     def drop_partition(self, partition: int, length: int) -> bool:
         self._engine.drain()

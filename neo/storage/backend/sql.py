@@ -11,7 +11,9 @@ bounds, because SQLite's integers are signed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Protocol
@@ -60,6 +62,15 @@ def storable(value: bytes, what: str) -> int:
     return number
 
 
+def free_bytes(path: str) -> int | None:
+    """Return the bytes that are free on the disk of a folder; None if this process may not know."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
+
+
 def optional_bytes(number: int | None) -> bytes | None:
     return None if number is None else to_bytes(number)
 
@@ -85,6 +96,8 @@ class Dialect:
     small_bytes: int = 0
     #: Whether dropping a table takes no time, however long the table is.
     drops_at_once: bool = False
+    #: Bit in ``data.compression``: the value is in another table. 0: no value is.
+    big: int = 0
 
     def check_metadata(
         self, user: bytes, description: bytes, extension: bytes, oids: Sequence[bytes]
@@ -113,8 +126,8 @@ class Dialect:
 class Engine(Protocol):
     """A database that runs statements on the loop's thread and makes them durable.
 
-    ``open``, ``close``, ``drain``, ``executed``, ``stored`` and ``size`` are those of
-    :class:`~neo.storage.backend.api.Backend`. All methods raise BackendFailure.
+    ``open``, ``close``, ``attempt``, ``drain``, ``executed``, ``stored``, ``room`` and ``size`` are those
+    of :class:`~neo.storage.backend.api.Backend`. All methods raise BackendFailure.
     """
 
     #: Name of the database in messages.
@@ -153,16 +166,21 @@ class Engine(Protocol):
         """Delete these rows of ``data``, except those to which a row of ``obj`` refers."""
 
     def big_value(self, data_id: int, compression: int, value: bytes | None) -> tuple[int, bytes]:
-        """Return (compression, data) of a row that was read without its value or whole value."""
+        """Return (compression, data) of a row that was read without its value or whole value. Raise
+        RecordDamaged if a part of it is missing."""
 
     def trigger_obstacle(self) -> str:
         """Return why the user of the database may not create triggers, and what to do; '' if that is
         possible."""
+
+    def attempt(self) -> AbstractContextManager[None]: ...
 
     def drain(self) -> None: ...
 
     def executed(self, done: Done) -> None: ...
 
     def stored(self, done: Done) -> None: ...
+
+    def room(self) -> int | None: ...
 
     def size(self) -> int: ...

@@ -31,11 +31,7 @@ class SQLBackend:
         replication = Replication(engine, tables, values, reads, commits)
         maintenance = Maintenance(engine, tables, values, commits)
 
-        self.close = engine.close
-        self.drain = engine.drain
-        self.executed = engine.executed
-        self.stored = engine.stored
-        self.size = engine.size
+        self._offer_engine(engine)
 
         self.get_config = tables.get_config
         self.set_config = tables.set_config
@@ -78,6 +74,15 @@ class SQLBackend:
         self.pack = maintenance.pack
         self.prune_orphans = maintenance.prune_orphans
         self.drop_partition = maintenance.drop_partition
+
+    def _offer_engine(self, engine: Engine) -> None:
+        self.close = engine.close
+        self.drain = engine.drain
+        self.executed = engine.executed
+        self.stored = engine.stored
+        self.attempt = engine.attempt
+        self.room = engine.room
+        self.size = engine.size
 
     def _offer_reads(self, reads: Reads, pages: Pages) -> None:
         self.load = reads.load

@@ -3,21 +3,26 @@
 Invariant: ``pending[data_id]`` counts the references to a row of ``data`` that are not in ``obj``: one
 per stored or voted change. A row of ``data`` is deleted only when that count is 0 and no row of ``obj``
 has its id. The count is rebuilt from ``tobj`` when the database is opened.
+
+Invariant: an id that is given to a new row is greater than each one of its partition that any table has
+(specification 14.46). A row of another table whose row of ``data`` is gone would refer to the new value.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha1
 
-from neo.protocol.blobs import MAGIC, PLACE
+from neo.protocol.blobs import MAGIC, PLACE, SIZE_MAX, Content, content_of
 from neo.storage.backend.api import BackendRefused, RecordDamaged
 from neo.storage.backend.blobs import BlobTable
 from neo.storage.backend.sql import COUNTER_BITS, IDS_PER_STATEMENT, Engine, storable
 from neo.storage.backend.tables import Tables
 
-_LAST_CONTENT = "SELECT MAX(data_id) FROM content WHERE data_id>=? AND data_id<=?"
+#: The tables with ids of ``data``, and their columns. Those for another number of partitions have the
+#: same ids as ``obj``.
+_WITH_IDS = {"data": "id", "obj": "data_id", "tobj": "data_id", "content": "data_id"}
 
 
 class Values:
@@ -51,22 +56,25 @@ class Values:
                 f"the object has {len(data)} bytes; {self._engine.name} keeps at most"
                 f" {self._engine.value_max} in one record"
             )
+        content = _checked(content_of(data)) if data[PLACE] == MAGIC and not compression else None
+        self._next_id[partition] = data_id + 1  # first: an id is given once, even if the insert fails
         self._insert(data_id, checksum, compression, data)
-        if data[PLACE] == MAGIC and not compression:
-            self._blobs.add(data_id, data)
-        self._next_id[partition] = data_id + 1
+        if content is not None:
+            self._blobs.add(data_id, content)
         self.pending[data_id] = 1
         return data_id
 
     def _first_free(self, partition: int) -> int:
-        """Return an id above all that are in use, or were: a crash may have left a row of ``content``
-        whose value was deleted."""
+        """Return an id above all that are in a table: a crash may have left a row of ``content`` whose
+        value was deleted, and damage a row of ``obj``."""
         start = partition << COUNTER_BITS
         end = start + (1 << COUNTER_BITS) - 1
-        rows = self._read("SELECT MAX(id) FROM data WHERE id>=? AND id<=?", start, end)
-        if self._blobs.some:
-            rows = [*rows, *self._read(_LAST_CONTENT, start, end)]
-        return max((last for (last,) in rows if last is not None), default=start - 1) + 1
+        greatest = start - 1
+        for table, column in _WITH_IDS.items():
+            sql = f"SELECT MAX({column}) FROM {table} WHERE {column}>=? AND {column}<=?"
+            last = self._read(sql, start, end)[0][0]
+            greatest = greatest if last is None else max(greatest, last)
+        return greatest + 1
 
     def _find_same(self, checksum: bytes, compression: int, data: bytes) -> int | None:
         """Return the row of ``data`` with the same content, or None. Drain earlier writes first."""
@@ -106,6 +114,10 @@ class Values:
             self._engine.delete_values(free[i : i + IDS_PER_STATEMENT])
         if self._blobs.some:
             self._blobs.collected(free)
+
+    def size_of_contents(self, ids: Sequence[int]) -> int:
+        """Return the bytes of contents to which these values refer, and no others."""
+        return self._blobs.size_of_only(ids) if ids and self._blobs.some else 0
 
     def release_data(self, data_ids: Iterable[int]) -> None:
         self.collect(self.release(data_ids))
@@ -149,3 +161,12 @@ class Values:
             f"{self._engine.name}: {what}: the value of row {data_id} of table 'data' does not match"
             " its checksum: the disk or a program damaged it. Rebuild this node from a replica"
         )
+
+
+def _checked(content: Content | None) -> Content | None:
+    """Return a content to which a record refers. Raise BackendRefused if its size fits in no column."""
+    if content is not None and content.size > SIZE_MAX:
+        raise BackendRefused(
+            f"the object refers to a content of {content.size} bytes: no file has more than {SIZE_MAX}"
+        )
+    return content

@@ -15,6 +15,7 @@ because the disk keeps their order.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections import Counter
 from collections.abc import Callable
@@ -42,6 +43,8 @@ COLLECT_SECONDS = 1.0
 LOST_MAX = 10_000
 #: Reported contents that are verified at a time.
 VERIFY_MAX = 8
+
+_NO_ROOM = errno.ENOSPC, errno.EDQUOT
 
 NO_FOLDER = "this storage node has no folder for contents of blobs: set blob_dir, and start it again"
 
@@ -76,6 +79,10 @@ class Contents(Part):
         self._leaving: set[bytes] = set()
         #: Contents with rows, whose file is not here or damaged, with an object that has each.
         self.lost: dict[bytes, tuple[Content, bytes]] = {}
+        #: Those of them that no node has which can be asked.
+        self.nowhere: set[bytes] = set()
+        #: When there was no room for a content the last time, as :meth:`Database.monotonic`.
+        self.refused_at: float | None = None
         self._verifying: set[bytes] = set()
         self._operation: object | None = None
         #: Whether the database durably knows the folder: a crash must not leave contents in a folder of
@@ -106,6 +113,14 @@ class Contents(Part):
         assert self._disk is not None
         return self._disk
 
+    def room(self) -> int | None:
+        """Return the bytes that are free on the disk of the folder; None without a folder, or if its
+        disk is gone."""
+        try:
+            return None if self._disk is None else self._disk.free()
+        except OSError:
+            return None
+
     # -- what is here ------------------------------------------------------------------------------
 
     def has(self, checksum: bytes) -> bool:
@@ -132,7 +147,16 @@ class Contents(Part):
 
     def intact(self, checksum: bytes) -> None:
         """Note that the file of a content matches its checksum: an operator may have restored it."""
+        self._found(checksum)
+
+    def _found(self, checksum: bytes) -> None:
         self.lost.pop(checksum, None)
+        self.nowhere.discard(checksum)
+
+    def not_written(self, error: Exception) -> None:
+        """Note why a content could not be written, if that is of interest to operators."""
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            self.refused_at = self._database.monotonic()
 
     # -- holders -----------------------------------------------------------------------------------
 
@@ -159,7 +183,7 @@ class Contents(Part):
 
         def kept(error: Exception | None) -> None:
             if error is None:
-                self.lost.pop(content.checksum, None)
+                self._found(content.checksum)
                 if content.checksum in self._holds:
                     self._kept.add(content.checksum)
                 else:
@@ -217,7 +241,7 @@ class Contents(Part):
         for checksum in checksums:
             if checksum in self._leaving:
                 self._leaving.discard(checksum)
-                self.lost.pop(checksum, None)
+                self._found(checksum)
                 self.disk.remove(checksum, _removed)
 
     # -- requests of peers -------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.events import Part
 from neo.storage.links import Links
-from neo.storage.replication.failure import FetchFailed
+from neo.storage.replication.failure import FetchFailed, NoSource
 
 logger = logging.getLogger("neo.storage")
 
@@ -165,8 +165,11 @@ class ContentFetch(Part):
             except ConnectionLost as e:
                 failures.append(str(e))
                 without = False
-        reasons = "; ".join(failures) or "no other node has a readable cell of the object"
-        if not without or not failures:
+        if not failures:
+            why = "no other node has a readable cell of the object"
+            raise NoSource(f"{wanted} cannot be fetched: {why}")
+        reasons = "; ".join(failures)
+        if not without:
             raise FetchFailed(f"{wanted} cannot be fetched: {reasons}")
         logger.info("%s is on no node: %s", wanted, reasons)
         self._contents.disk.drop(wanted.part)

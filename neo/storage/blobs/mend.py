@@ -18,7 +18,7 @@ from neo.storage.blobs.contents import LOST_MAX, Contents
 from neo.storage.blobs.fetch import ContentFetch
 from neo.storage.cells import Cells
 from neo.storage.events import Part
-from neo.storage.replication.failure import FetchFailed
+from neo.storage.replication.failure import FetchFailed, NoSource
 
 logger = logging.getLogger("neo.storage")
 
@@ -77,16 +77,22 @@ class Mender(Part):
         self._running = False
 
     async def _mend(self, content: Content, oid: bytes) -> bool:
-        """Return whether a node gave the content."""
+        """Return whether a node gave the content. Note if no node that can be asked has it."""
+        nowhere = True
         for each in self._objects(content, oid):
             try:
                 found = await self._fetch.fetch(each, content, None)
             except FetchFailed as e:
                 logger.debug("%s", e)
+                nowhere &= isinstance(e, NoSource)
             else:
                 self._fetch.written(content)
                 if found:
                     return True
+        if nowhere and content.checksum in self._contents.lost:
+            self._contents.nowhere.add(content.checksum)
+        else:
+            self._contents.nowhere.discard(content.checksum)
         return False
 
     def _objects(self, content: Content, first: bytes) -> Iterator[bytes]:

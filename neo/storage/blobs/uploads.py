@@ -173,6 +173,7 @@ class Uploads(Part):
         vote."""
         if upload.failure is not None:
             return
+        self._contents.not_written(error)
         what = f"the content of object {m.oid.hex()} is not stored: {error}"
         if isinstance(error, ContentMismatch):
             code = ErrorCode.PROTOCOL_ERROR

@@ -15,13 +15,16 @@ from neo.storage.events import CellsChanged, Part
 
 logger = logging.getLogger("neo.storage")
 
+#: Row of ``config``: the node ended cleanly, and had finished its sweep. No node runs while it is there.
+CLOSED = "_closed"
+
 #: Objects, or rows, of a step while no client is active. No request is served during a step.
 STEP_LENGTH = 200
 
 
 class Eraser(Part):
     """Deletes, in one job, rows for another number of partitions and the data of partitions that are not
-    assigned to this node any more; on demand, data that nothing refers to."""
+    assigned to this node any more."""
 
     def __init__(
         self,
@@ -89,27 +92,76 @@ class Eraser(Part):
             await self._database.stored()
             await background.give_way(began)
 
+
+class Orphans(Part):
+    """Deletes data that nothing refers to: after a crash, and when an operator orders it.
+
+    A crash between the store of an object and its vote leaves data, and a content of a blob, that belong
+    to no transaction (specification 14.50). So a start that does not follow a clean end begins with a
+    sweep over the table ``data``. The row CLOSED of ``config`` tells a clean end.
+    """
+
+    def __init__(self, database: Database, background: Background) -> None:
+        self._database = database
+        self._background = background
+        #: Whether the table is to be swept.
+        self._wanted = database.backend.get_config(CLOSED) is None
+        database.backend.set_config(CLOSED, None)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing that a crash left is here any more."""
+        return not self._wanted
+
+    def operation_started(self) -> None:
+        if self._wanted:
+            self._background.run(self._sweep())
+
+    def ended(self) -> None:
+        """Note a clean end: no data is stored whose transaction has not voted. Raise BackendFailure."""
+        if not self._wanted:
+            self._database.backend.set_config(CLOSED, "1")
+
+    async def _sweep(self) -> None:
+        found: list[tuple[int, int]] = []
+        await self._look(False, found)
+        self._wanted = False
+        rows, size = _sums(found)
+        if rows:
+            logger.info(
+                "%s records (%s bytes) that an interrupted process left are deleted", rows, size
+            )
+
     def prune(self, dry_run: bool) -> None:
         """Handle NotifyRepair: delete, or only count, data that nothing refers to."""
         self._background.run(self._prune(dry_run))
 
     async def _prune(self, dry_run: bool) -> None:
-        background, backend = self._background, self._database.backend
-        rows = size = 0
-        next_id: int | None = 0
+        found: list[tuple[int, int]] = []
+        rest = "; not all was looked at: give the command again"
         try:
-            while next_id is not None:
-                began = background.monotonic()
-                length = background.rows(STEP_LENGTH)
-                found, found_size, next_id = backend.prune_orphans(dry_run, next_id, length)
-                rows += found
-                size += found_size
-                await self._database.stored()
-                await background.give_way(began)
+            await self._look(dry_run, found)
+            rest = ""
         finally:
             done = "would be deleted" if dry_run else "deleted"
-            rest = "" if next_id is None else "; not all was looked at: give the command again"
-            logger.info("repair: %s orphan records (%s bytes) %s%s", rows, size, done, rest)
+            logger.info("repair: %s orphan records (%s bytes) %s%s", *_sums(found), done, rest)
+
+    async def _look(self, dry_run: bool, found: list[tuple[int, int]]) -> None:
+        """Look at all data; add what each step found, as (records, bytes)."""
+        background, backend = self._background, self._database.backend
+        next_id: int | None = 0
+        while next_id is not None:
+            began = background.monotonic()
+            length = background.rows(STEP_LENGTH)
+            rows, size, next_id = backend.prune_orphans(dry_run, next_id, length)
+            found.append((rows, size))
+            if rows and not dry_run:
+                await self._database.stored()
+            await background.give_way(began)
+
+
+def _sums(found: list[tuple[int, int]]) -> tuple[int, int]:
+    return sum(rows for rows, _ in found), sum(size for _, size in found)
 
 
 async def drop_regrouped(

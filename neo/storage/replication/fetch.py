@@ -373,9 +373,10 @@ class Fetch:
         # ``packed`` follows from the last pack; the row does not have it.
         row = Transaction(m.tid, m.user, m.description, m.extension, False, m.oid_list, m.ttid)
         try:
-            self._backend.add_transaction(row)
-            if m.packed:
-                self._backend.packed_elsewhere(m.tid)
+            with self._receiver.database.attempt():
+                self._backend.add_transaction(row)
+                if m.packed:
+                    self._backend.packed_elsewhere(m.tid)
         except BackendRefused as e:
             self._failure = str(e)
 
@@ -383,6 +384,8 @@ class Fetch:
         if not self._wanted(self._first, m.tid, m.oid):
             return
         try:
-            self._backend.add_object(m.oid, checked_record(m, m.tid, self.source))
+            record = checked_record(m, m.tid, self.source)
+            with self._receiver.database.attempt():
+                self._backend.add_object(m.oid, record)
         except (BackendRefused, FetchFailed) as e:
             self._failure = str(e)

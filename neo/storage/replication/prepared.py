@@ -123,10 +123,11 @@ class PreparedFetch:
             self._failure = "the cell was taken away"
             return
         try:
-            if isinstance(message, AddPrepared):
-                self._add(message)
-            else:
-                self._add_object(message)
+            with self._database.attempt():
+                if isinstance(message, AddPrepared):
+                    self._add(message)
+                else:
+                    self._add_object(message)
         except (BackendRefused, ErrorAnswer, FetchFailed) as e:
             self._failure = str(e)
 

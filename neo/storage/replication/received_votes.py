@@ -110,7 +110,8 @@ class ReceivedVotes(Part):
         rows = vote.partitions[m.partition] = _Rows(source)
         metadata = None if m.metadata is None else TransactionMeta(*m.metadata)
         try:
-            self._backend.replace_voted(m.ttid, m.partition, metadata)
+            with self._database.attempt():
+                self._backend.replace_voted(m.ttid, m.partition, metadata)
         except BackendRefused as e:
             rows.failure = str(e)
         rows.metadata = metadata is not None
@@ -158,7 +159,8 @@ class ReceivedVotes(Part):
     def _write(self, source: Peer, m: AddVotedObject, rows: _Rows) -> None:
         try:
             record = checked_record(m, ZERO_TID, source)
-            self._backend.add_voted_object(m.ttid, m.oid, record)
+            with self._database.attempt():
+                self._backend.add_voted_object(m.ttid, m.oid, record)
         except (BackendRefused, FetchFailed) as e:
             rows.failure = str(e)
         else:

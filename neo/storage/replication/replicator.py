@@ -82,6 +82,9 @@ class OutdatedCell:
     finishing: bool = False
     #: A round failed: the next one is made after RETRY_SECONDS.
     paused: bool = False
+    #: Why the last round failed; empty if it did not. Rounds that failed one after the other.
+    failure: str = ""
+    failures: int = 0
     #: The tid at which the last source was packed.
     pack_tid: int = 0
     #: (tid, oid) of undos that go back to revisions which the source has packed away.
@@ -93,6 +96,10 @@ class OutdatedCell:
         if self.last is None or self.finishing or self.paused:
             return False
         return self.waiting <= prepared or self.fetched is None or self.fetched < self.last
+
+
+#: Rounds that failed one after the other before operators are told: a source that restarts fails some.
+STUCK_ROUNDS = 3
 
 
 @dataclass(eq=False, repr=False)
@@ -235,6 +242,11 @@ class Replicator(Part):
             cell.waiting.discard(ttid)
         self._look()
 
+    def stuck(self) -> list[tuple[int, str]]:
+        """Return the partitions that could not be copied several times, and why not the last time."""
+        cells = sorted(self._outdated.items())
+        return [(p, cell.failure) for p, cell in cells if cell.failures >= STUCK_ROUNDS]
+
     def _look(self) -> None:
         wake, self._wake = self._wake, Future()
         wake.resolve(None)
@@ -252,11 +264,13 @@ class Replicator(Part):
                 continue
             try:
                 await self._round(cell)
+                cell.failure, cell.failures = "", 0
             except (ConnectionLost, ErrorAnswer, FetchFailed) as e:
                 if not self._current(cell):
                     continue
                 logger.warning("partition %s is not replicated yet: %s", cell.partition, e)
                 cell.paused = True
+                cell.failure, cell.failures = str(e), cell.failures + 1
                 self.background.run(self._pause(cell))
 
     async def _pause(self, cell: OutdatedCell) -> None:

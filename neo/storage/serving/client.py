@@ -89,7 +89,7 @@ from neo.storage.events import Part
 from neo.storage.maintenance.pack import Packer
 from neo.storage.maintenance.size import Sizes
 from neo.storage.replication.sync_source import SyncSource
-from neo.storage.serving.handler import StorageHandler, refusal
+from neo.storage.serving.handler import StorageHandler, attempting, refusal
 
 logger = logging.getLogger("neo.storage")
 
@@ -207,6 +207,8 @@ class ServeClient(StorageHandler):
     def _answer_with(self, peer: Peer, message_id: int, read: Read) -> Callable[[], None]:
         """Return a callback that calls ``read`` and answers. ``read`` may raise ErrorAnswer."""
         database = self.database
+        if database.careful:
+            read = attempting(database, read)
 
         def run() -> None:
             if peer.closed:
@@ -594,7 +596,8 @@ class ServeClient(StorageHandler):
             self._uploads.check(self.client, ttid)
         stored = self._locks.vote(ttid, self.client, metadata=meta is not None)
         try:
-            self._backend.vote(ttid, meta, stored)
+            with self.database.attempt():
+                self._backend.vote(ttid, meta, stored)
         except BackendRefused:
             # Nothing was written, so the backend will not release the data with its rows.
             self._locks.abort(ttid, self.client)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar, TypeVar
 
-from neo.node.handler import Handler
+from neo.node.handler import Handler, Method
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
@@ -13,6 +15,8 @@ from neo.protocol.packets import Message
 from neo.storage.backend.api import BackendFailure, BackendRefused, RecordDamaged
 from neo.storage.commit.transactions import Hopeless, TransactionRefused
 from neo.storage.database import Database
+
+T = TypeVar("T")
 
 logger = logging.getLogger("neo.storage")
 
@@ -38,11 +42,33 @@ def refusal(peer: Peer, error: Exception) -> ErrorAnswer:
     return ErrorAnswer(ErrorCode.CHECKING_ERROR, "internal failure: see the log of this node")
 
 
+def attempting(database: Database, method: Callable[..., T]) -> Callable[..., T]:
+    """Return ``method`` as an attempt: see :meth:`~neo.storage.database.Database.attempt`."""
+
+    def attempt(*args: object) -> T:
+        with database.attempt():
+            return method(*args)
+
+    return attempt
+
+
 @dataclass(eq=False, repr=False)
 class StorageHandler(Handler):
-    """Methods may raise BackendFailure (the node restarts), BackendRefused, TransactionRefused."""
+    """Methods may raise BackendFailure (the node restarts), BackendRefused, TransactionRefused.
+
+    ``may_refuse``: whether messages may be refused. Orders of the master may not: what it decided must be
+    done, if need be after another start.
+    """
+
+    may_refuse: ClassVar[bool] = True
 
     database: Database
+
+    def __post_init__(self) -> None:
+        if self.database.careful and self.may_refuse:
+            self.table: Mapping[type[Message], Method] = {
+                message: attempting(self.database, method) for message, method in self.table.items()
+            }
 
     def failed(self, peer: Peer, error: Exception) -> Message | None:
         if isinstance(error, BackendFailure):

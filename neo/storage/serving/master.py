@@ -17,6 +17,7 @@ from neo.protocol.ids import MAX_TID, p64
 from neo.protocol.packets import (
     AbortTransaction,
     Address,
+    AnswerConditions,
     AnswerFinalTID,
     AnswerInformationLocked,
     AnswerLastIDs,
@@ -27,6 +28,7 @@ from neo.protocol.packets import (
     AnswerRecovery,
     AnswerRollbackPrepared,
     AnswerTails,
+    AskConditions,
     AskContentState,
     AskFinalTID,
     AskLastIDs,
@@ -49,6 +51,7 @@ from neo.protocol.packets import (
     Message,
     NotifyClusterInformation,
     NotifyFeatures,
+    NotifyInSync,
     NotifyLeft,
     NotifyNodeInformation,
     NotifyOperation,
@@ -77,10 +80,11 @@ from neo.storage.cluster import Cluster
 from neo.storage.commit import dropped_ttids as dropped
 from neo.storage.commit.participant import Participant
 from neo.storage.commit.prepared import PreparedTransactions
+from neo.storage.conditions import Conditions
 from neo.storage.events import CellsChanged
 from neo.storage.links import Links
 from neo.storage.maintenance.check import Checker
-from neo.storage.maintenance.cleanup import Eraser
+from neo.storage.maintenance.cleanup import Eraser, Orphans
 from neo.storage.maintenance.pack import Packer
 from neo.storage.operations.part import Operations
 from neo.storage.replication.backup import BackupReplicator
@@ -127,6 +131,8 @@ class NodeControl(Protocol):
 class ServeMaster(StorageHandler):
     """The handler of the primary master after it has accepted this node."""
 
+    may_refuse = False
+
     node: NodeControl
     host: Host
     masters: MasterCandidates
@@ -144,9 +150,11 @@ class ServeMaster(StorageHandler):
     vote_fetch: VoteFetch
     packer: Packer
     eraser: Eraser
+    orphans: Orphans
     checker: Checker
     verifier: Verifier
     contents: ContentStates
+    conditions: Conditions
     operations: Operations
 
     def lost(self, peer: Peer, reason: str) -> None:
@@ -425,6 +433,10 @@ class ServeMaster(StorageHandler):
     def synced(self, peer: Peer, message_id: int, m: NotifySynced) -> None:
         self.cells.backup.synced(m.tid)
 
+    @on(NotifyInSync)
+    def in_sync(self, peer: Peer, message_id: int, m: NotifyInSync) -> None:
+        self.cells.backup.in_sync(m.until)
+
     @on(AskVoted)
     def voted(self, peer: Peer, message_id: int, m: AskVoted) -> None:
         self.vote_fetch.ask(peer, message_id, m)
@@ -454,13 +466,17 @@ class ServeMaster(StorageHandler):
     def content_state(self, peer: Peer, message_id: int, m: AskContentState) -> Message:
         return self.contents.describe()
 
+    @on(AskConditions)
+    def ask_conditions(self, peer: Peer, message_id: int, m: AskConditions) -> Message:
+        return AnswerConditions(self.conditions.describe())
+
     def _check_operational(self) -> None:
         if not self.cluster.operational:
             raise ErrorAnswer(ErrorCode.NOT_READY, "this node does not serve now")
 
     @on(NotifyRepair)
     def repair(self, peer: Peer, message_id: int, m: NotifyRepair) -> None:
-        self.eraser.prune(m.dry_run)
+        self.orphans.prune(m.dry_run)
 
 
 def _tid(text: str | None) -> bytes | None:

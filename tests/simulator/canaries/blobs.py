@@ -5,11 +5,14 @@ from __future__ import annotations
 from neo.client.blobs.cache import BlobCache
 from neo.protocol.blobs import Content
 from neo.protocol.packets import AddObject, AddVotedObject
+from neo.storage.backend.sql import COUNTER_BITS
+from neo.storage.backend.values import Values
 from neo.storage.blobs.contents import Contents
 from neo.storage.blobs.mend import Mender
 from neo.storage.blobs.sweep import Sweep
 from neo.storage.blobs.uploads import Resume, Uploads
 from neo.storage.commit.transactions import Client
+from neo.storage.maintenance.cleanup import Orphans
 from neo.storage.replication.fetch import Fetch
 from neo.storage.replication.received_votes import ReceivedVotes
 from tests.simulator.planting import Canary, Patch
@@ -74,6 +77,29 @@ def _vote_without() -> list[Patch]:
             self._contents.here = here  # type: ignore[method-assign]
 
     return [(ReceivedVotes, "_add_object", add_object)]
+
+
+def _ids_again() -> list[Patch]:
+    sweep = Sweep._forget_freed
+
+    def first_free(self: Values, partition: int) -> int:
+        start, end = partition << COUNTER_BITS, (partition + 1) << COUNTER_BITS
+        rows = self._read("SELECT MAX(id) FROM data WHERE id>=? AND id<?", start, end)
+        last: int | None = rows[0][0]
+        return start if last is None else last + 1
+
+    async def forget_freed(self: Sweep) -> None:
+        await self._background.sleep(2.0)  # a sweep over many rows, which takes as long, is no bug
+        await sweep(self)
+
+    return [(Values, "_first_free", first_free), (Sweep, "_forget_freed", forget_freed)]
+
+
+def _data_never_swept() -> list[Patch]:
+    async def sweep(self: Orphans) -> None:
+        self._wanted = False
+
+    return [(Orphans, "_sweep", sweep)]
 
 
 def _not_mended() -> list[Patch]:
@@ -142,6 +168,22 @@ CANARIES = (
         _vote_without,
         20,
         {**_BLOBS, "backup": True, "sync": True, "faults": ("none",)},
+    ),
+    Canary(
+        "data-never-swept",
+        "data that a crash left is not looked for",
+        "tables: data that nothing refers to",
+        _data_never_swept,
+        20,
+        _KILLS,
+    ),
+    Canary(
+        "ids-given-again",
+        "after a crash, ids of data continue after those of data, though content has greater ones",
+        "disk: a value gets an id to which a row of another one refers",
+        _ids_again,
+        40,
+        {**_KILLS, "disk": "sqlite"},
     ),
     Canary(
         "content-not-mended",

@@ -8,13 +8,12 @@ from neo.client import transaction
 from neo.client.master import MasterConnection
 from neo.client.replicas import Replicas, Where
 from neo.operations.model import Operation
-from neo.protocol.ids import MAX_TID, u64
+from neo.protocol.ids import MAX_TID
 from neo.protocol.packets import AskFinalTID
 from neo.storage.backend import regrouped
 from neo.storage.maintenance.cleanup import drop_regrouped
 from neo.storage.operations.partitions import Regroups
 from tests.simulator import operations
-from tests.simulator.memory_reads import MemoryReads
 from tests.simulator.planting import Canary, Patch
 
 _OPTIONS = {
@@ -61,15 +60,6 @@ def _partition_of_another_number() -> list[Patch]:
     return [*_OFTEN, (Replicas, "_changed", changed)]
 
 
-def _tid_by_one_number() -> list[Patch]:
-    find = MemoryReads.final_tid
-
-    def final_tid(self: MemoryReads, ttid: bytes, partition: int | None = None) -> bytes | None:
-        return find(self, ttid, u64(ttid) % self._modulo if partition is None else partition)
-
-    return [(MemoryReads, "final_tid", final_tid)]
-
-
 CANARIES = (
     Canary(
         "partitions-outcome-of-the-ttid",
@@ -105,15 +95,5 @@ CANARIES = (
         120,
         _OPTIONS | {"workloads": ("iteration", "counters")},
         first=31,
-    ),
-    Canary(
-        "partitions-tid-by-one-number",
-        "verification looks for the tid of what it must unlock by the new number of partitions only",
-        "history: an acknowledged transaction is lost, or half there",
-        _tid_by_one_number,
-        1,
-        # The full mix: a commit just before the switch, and a disk that is full just then, are rare.
-        {"replicas": None, "masters": None, "backup": None},
-        first=30_042,
     ),
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from neo.master.backup.cells import BackupCells
 from neo.master.backup.marks import Marks
+from neo.master.backup.roll_call import RollCall
 from neo.master.backup.sync import Synchronous
 from neo.master.commit.coordinator import Coordinator
 from neo.master.commit.sync_backups import SyncBackup, SyncBackups
@@ -29,6 +30,7 @@ BANK: dict[str, Any] = {
 }
 QUIET = {**BANK, "faults": ("none",)}
 PAUSES = {**BANK, "faults": ("pause-backup",), "seconds": 15.0}
+STANDING = {**BANK, "faults": ("stand-backup",), "storages": 2, "seconds": 40.0}
 RESETS = {**BANK, "faults": ("pause-backup", "reset-sites"), "seconds": 15.0}
 UNHEARD = {**BANK, "faults": ("kill-unheard",), "seconds": 15.0}
 LINKS = {**BANK, "faults": ("cut-sites", "kill-masters")}
@@ -142,6 +144,22 @@ def _mark_kept() -> list[Patch]:
     return [(Synchronous, "aborted", lambda self, ttid: None)]
 
 
+def _waits_again() -> list[Patch]:
+
+    def wait(self: SyncBackups, backup: SyncBackup, transaction: Transaction[Peer]) -> None:
+        transaction.backups.add(backup.name)
+        transaction.waited[backup.name] = self._core.host.monotonic()
+
+    def call(self: RollCall, nids: Collection[int], complete: Callable[[], None]) -> None:
+        complete()
+
+    return [
+        (SyncBackups, "_wait", wait),
+        (SyncBackups, "_overdue", lambda self, backup: 0.0),
+        (RollCall, "call", call),
+    ]
+
+
 CANARIES = (
     Canary(
         "acknowledged-before-the-backup",
@@ -234,5 +252,13 @@ CANARIES = (
         20,
         MARKS,
         first=3,
+    ),
+    Canary(
+        "waits-again-for-the-backup",
+        "a transaction waits for the backup anew whenever that joins, with a node that stands still",
+        "sync: a transaction waits for the backup for too long, though the policy is to continue",
+        _waits_again,
+        20,
+        STANDING,
     ),
 )

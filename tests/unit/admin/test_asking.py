@@ -65,8 +65,7 @@ def test_a_machine_that_vanished_is_not_waited_for(world: Asking) -> None:
 def test_a_process_that_hangs_is_not_waited_for(world: Asking) -> None:
     """Specification 17.25."""
     world.down(storage(1))
-    world.node(2101).connection.send(Ping())  # its handshake came
-    world.node(2101)._flush()
+    world.node(2101).send(Ping())  # its handshake came
     world.host.advance(ANSWER_SECONDS)
     assert world.answer.result() == AnswerDownNodes([(1, "")])
 

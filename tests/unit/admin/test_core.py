@@ -83,15 +83,54 @@ from tests.support.remote import error_of
 from tests.unit.admin.world import A1, ADMIN, M1, MASTER, NODES, TABLE, UP, World
 
 SECOND: Address = ("127.0.0.1", 2002)
-COMMANDS = [
-    AddPendingNodes([2]),
-    CheckReplicas({0: None}, ZERO_TID, None),
-    Repair([1], True),
-    SetClusterState(ClusterState.VERIFYING),
-    SetNodeState(1, NodeState.DOWN),
-    SetNumReplicas(1),
-    Truncate(ZERO_TID),
+DONE = Error(ErrorCode.ACK.value, "as you wish")
+#: What the master is asked, and its answers.
+RELAYED: list[tuple[Request[Any], Message]] = [
+    (AddPendingNodes([2]), DONE),
+    (CheckReplicas({0: None}, ZERO_TID, None), DONE),
+    (Repair([1], True), DONE),
+    (SetClusterState(ClusterState.VERIFYING), DONE),
+    (SetNodeState(1, NodeState.DOWN), DONE),
+    (SetNumReplicas(1), DONE),
+    (Truncate(ZERO_TID), DONE),
+    (AskRecovery(), AnswerRecovery(3, None, ZERO_TID)),
+    (AskLastIDs(), AnswerLastIDs(ZERO_TID, ZERO_TID)),
+    (AskLastTransaction(), AnswerLastTransaction(ZERO_TID)),
+    (TweakPartitionTable(True, [1]), AnswerTweakPartitionTable(True, TABLE)),
 ]
+#: The same for a master that announced a feature.
+OF_FEATURES: list[tuple[str, Request[Any], Message]] = [
+    (FEATURE_MAINTENANCE, RepairCells([(0, 1)]), Error(0, "1 cells are copied anew")),
+    (
+        FEATURE_MAINTENANCE,
+        AskCheckReport(),
+        AnswerCheckReport(ZERO_TID, ZERO_TID, [(0, 1, "equal", "")]),
+    ),
+    (FEATURE_STATUS, AskUpstream(), AnswerUpstream("up", 4.5, True, "connection refused")),
+    (FEATURE_STATUS, AskObstacle(), AnswerObstacle("S2 must be connected first", "")),
+    (
+        FEATURE_LOCKS,
+        AskTransactions(),
+        AnswerTransactions([(p64(7), 1, None, 1.0, "voted", 0, 0.0)]),
+    ),
+    (FEATURE_LOCKS, EndTransaction(p64(7)), Error(0, "ended")),
+    (
+        FEATURE_PREPARED,
+        AskPrepared(9, None),
+        AnswerPrepared([(b"x", p64(7), None, 5.0, 1, b"", "prepared")]),
+    ),
+    (FEATURE_PREPARED, AskFinishPrepared(b"x", True), AnswerFinishPrepared(p64(8))),
+    (FEATURE_PREPARED, ForgetPrepared(b"x"), Error(0, "")),
+    (FEATURE_SYNC, AskSync(), AnswerSync([("bak", "sync", 5.0, p64(7), 0.0, "")], None)),
+    (FEATURE_SYNC, SetSync("bak", False), Error(0, "off")),
+    (FEATURE_SCRUB, AskScrub(), AnswerScrub(86400.0, 1.0, None, 3)),
+]
+#: A master has other features, too.
+OTHERS = {FEATURE_MAINTENANCE: FEATURE_LOG}
+
+
+def name_of(value: object) -> str:
+    return value if isinstance(value, str) else type(value).__name__
 
 
 @pytest.fixture
@@ -164,9 +203,9 @@ def test_notified_state_wins_over_an_answer_that_was_under_way(world: World) -> 
     assert world.ctl().ask(AskClusterState()).result().state is ClusterState.RUNNING
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
-def test_commands_go_to_the_master_and_its_words_come_back(
-    world: World, command: Request[Any]
+@pytest.mark.parametrize(("question", "answer"), RELAYED, ids=name_of)
+def test_what_the_master_is_asked_and_its_answers_are_relayed(
+    world: World, question: Request[Any], answer: Message
 ) -> None:
     """Specification 17.3."""
     master = world.accept()
@@ -174,28 +213,30 @@ def test_commands_go_to_the_master_and_its_words_come_back(
     ctl = world.ctl()
     for _ in range(3):
         ctl.ask(AskPrimary())
-    future = ctl.ask(command)
+    future = ctl.ask(question)
     assert not future.done
-    master.answer(master.take(type(command)), Error(ErrorCode.ACK.value, "as you wish"))
-    assert future.result() == Error(0, "as you wish")
+    relayed = master.take(type(question))
+    assert relayed == question
+    master.answer(relayed, answer)
+    assert future.result() == answer
 
 
-@pytest.mark.parametrize(
-    ("question", "answer"),
-    [
-        (AskRecovery(), AnswerRecovery(3, None, ZERO_TID)),
-        (AskLastIDs(), AnswerLastIDs(ZERO_TID, ZERO_TID)),
-        (AskLastTransaction(), AnswerLastTransaction(ZERO_TID)),
-        (TweakPartitionTable(True, [1]), AnswerTweakPartitionTable(True, TABLE)),
-    ],
-    ids=lambda message: type(message).__name__,
-)
-def test_questions_to_the_master_come_back_answered(
-    world: World, question: Request[Any], answer: Message
+@pytest.mark.parametrize(("feature", "question", "answer"), OF_FEATURES, ids=name_of)
+def test_a_master_is_asked_only_what_it_announced_to_know(
+    world: World, feature: str, question: Request[Any], answer: Message
 ) -> None:
+    """Specification 17.7, 24.10, 24.15, 24.16, 25.28."""
     master = world.accept()
+    master.send(NotifyFeatures([OTHERS.get(feature, FEATURE_MAINTENANCE)]))
+    error = error_of(world.ctl().ask(question))
+    assert error.code is ErrorCode.DENIED
+    assert error.message == "the primary master does not know this command"
+    assert not master.has(type(question))
+    master.send(NotifyFeatures([feature]))
     future = world.ctl().ask(question)
-    master.answer(master.take(type(question)), answer)
+    relayed = master.take(type(question))
+    assert relayed == question
+    master.answer(relayed, answer)
     assert future.result() == answer
 
 
@@ -390,39 +431,6 @@ def test_health_names_this_cluster_nil_where_it_is_unwell(world: World) -> None:
     assert answer.summary.startswith("RUNNING; UP_TO_DATE=4, CORRUPTED=1; DOWN=1; ltid=0000")
 
 
-def test_commands_of_ours_need_a_master_that_knows_them(world: World) -> None:
-    """Specification 17.7."""
-    master = world.accept()
-    error = error_of(world.ctl().ask(RepairCells([(0, 1)])))
-    assert error.code is ErrorCode.DENIED
-    assert error.message == "the primary master does not know this command"
-    assert not master.has(RepairCells)
-    master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
-    answer = world.ctl().ask(RepairCells([(0, 1)]))
-    master.answer(master.take(RepairCells), Error(0, "1 cells are copied anew"))
-    assert answer.result().message == "1 cells are copied anew"
-
-
-@pytest.mark.parametrize(
-    ("question", "answer"),
-    [
-        (AskUpstream(), AnswerUpstream("up", 4.5, True, "connection refused")),
-        (AskObstacle(), AnswerObstacle("S2 must be connected first", "")),
-    ],
-)
-def test_what_status_asks_needs_a_master_that_announced_it(
-    world: World, question: Request[Any], answer: Message
-) -> None:
-    master = world.accept()
-    master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
-    assert error_of(world.ctl().ask(question)).code is ErrorCode.DENIED
-    assert not master.has(type(question))
-    master.send(NotifyFeatures([FEATURE_STATUS]))
-    told = world.ctl().ask(question)
-    master.answer(master.take(type(question)), answer)
-    assert told.result() == answer
-
-
 @pytest.mark.parametrize("features", [[], [FEATURE_STATUS]])
 def test_health_of_a_backup_that_does_not_hear_its_upstream(
     world: World, features: list[str]
@@ -446,83 +454,3 @@ def test_health_of_a_backup_that_does_not_hear_its_upstream(
     master.answer(master.take(AskUpstream), left)
     assert again.result().problem_list == [], "backup mode ended meanwhile"
     assert future.result().summary.endswith("; lag=?; upstream not heard for 45 s")
-
-
-def test_open_transactions_are_asked_of_a_master_that_knows_them(world: World) -> None:
-    master = world.accept()
-    master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
-    for question in (AskTransactions(), EndTransaction(p64(7))):
-        error = error_of(world.ctl().ask(question))
-        assert error.message == "the primary master does not know this command"
-    master.send(NotifyFeatures([FEATURE_LOCKS]))
-    answer = world.ctl().ask(AskTransactions())
-    rows = AnswerTransactions([(p64(7), 1, None, 1.0, "voted", 0, 0.0)])
-    master.answer(master.take(AskTransactions), rows)
-    assert answer.result() == rows
-    answer = world.ctl().ask(EndTransaction(p64(7)))
-    master.answer(master.take(EndTransaction), Error(0, "ended"))
-    assert answer.result().message == "ended"
-
-
-def test_prepared_transactions_are_decided_by_a_master_that_knows_them(world: World) -> None:
-    """Specification 24.10, 24.15, 24.16."""
-    master = world.accept()
-    master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
-    for question in (AskPrepared(9, None), AskFinishPrepared(b"x", True), ForgetPrepared(b"x")):
-        error = error_of(world.ctl().ask(question))
-        assert error.message == "the primary master does not know this command"
-        assert not master.has(type(question))
-    master.send(NotifyFeatures([FEATURE_PREPARED]))
-    answers: list[tuple[Request[Any], Message]] = [
-        (AskPrepared(9, None), AnswerPrepared([(b"x", p64(7), None, 5.0, 1, b"", "prepared")])),
-        (AskFinishPrepared(b"x", True), AnswerFinishPrepared(p64(8))),
-        (ForgetPrepared(b"x"), Error(0, "")),
-    ]
-    for asked, expected in answers:
-        answer = world.ctl().ask(asked)
-        relayed = master.take(type(asked))
-        assert relayed == asked
-        master.answer(relayed, expected)
-        assert answer.result() == expected
-
-
-def test_synchronous_backups_are_asked_of_a_master_that_knows_them(world: World) -> None:
-    """Specification 25.28."""
-    master = world.accept()
-    master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
-    for question in (AskSync(), SetSync("bak", False)):
-        error = error_of(world.ctl().ask(question))
-        assert error.message == "the primary master does not know this command"
-        assert not master.has(type(question))
-    master.send(NotifyFeatures([FEATURE_SYNC]))
-    answers: list[tuple[Request[Any], Message]] = [
-        (AskSync(), AnswerSync([("bak", "sync", 5.0, p64(7), 0.0, "")], None)),
-        (SetSync("bak", False), Error(0, "off")),
-    ]
-    for asked, expected in answers:
-        answer = world.ctl().ask(asked)
-        relayed = master.take(type(asked))
-        assert relayed == asked
-        master.answer(relayed, expected)
-        assert answer.result() == expected
-
-
-def test_what_a_check_found_is_asked_of_the_master(world: World) -> None:
-    master = world.accept()
-    master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
-    answer = world.ctl().ask(AskCheckReport())
-    report = AnswerCheckReport(ZERO_TID, ZERO_TID, [(0, 1, "equal", "")])
-    master.answer(master.take(AskCheckReport), report)
-    assert answer.result() == report
-
-
-def test_a_master_without_a_scrub_is_not_asked_how_far_it_is(world: World) -> None:
-    master = world.accept()
-    master.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_LOG]))
-    error = error_of(world.ctl().ask(AskScrub()))
-    assert error.message == "the primary master does not know this command"
-    assert not master.has(AskScrub)
-    master.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_SCRUB]))
-    answer = world.ctl().ask(AskScrub())
-    master.answer(master.take(AskScrub), AnswerScrub(86400.0, 1.0, None, 3))
-    assert answer.result() == AnswerScrub(86400.0, 1.0, None, 3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from neo.admin.core import AdminCore, AdminSettings
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import nid_namespace
@@ -33,11 +35,16 @@ TABLE = [[(1, UP)], [(2, UP)], [(1, UP)], [(2, UP)]]
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, *settings: Any, mails: Any = None) -> None:
+        """``settings``: those after the name and the address; ``mails``: what sends mails."""
         self.host = FakeHost()
         self.remembered: list[list[Address]] = []
         self.core = AdminCore(
-            self.host, AdminSettings("test", ADMIN), MasterCandidates([MASTER]), self.remembered.append
+            self.host,
+            AdminSettings("test", ADMIN, *settings),
+            MasterCandidates([MASTER]),
+            self.remembered.append,
+            mails,
         )
         self.host.core = self.core
         self.core.start()

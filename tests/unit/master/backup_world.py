@@ -14,6 +14,7 @@ from neo.protocol.packets import (
     AskRecovery,
     NodeRow,
     NotifyNodeInformation,
+    NotifyReplicationDone,
     Replicate,
     RequestIdentification,
     SendPartitionTable,
@@ -61,10 +62,16 @@ class BackupWorld(MasterWorld):
     def greet(self, upstream: Remote) -> None:
         """Play what a synchronous backup asks before it compares histories."""
 
-    def backingup(self, count: int = 1, last: int = 0) -> tuple[Remote, list[Remote]]:
-        """Make a new cluster that is BACKINGUP."""
+    def starting(self, count: int = 1) -> list[Remote]:
+        """Make a new cluster that looks for its upstream cluster."""
         storages = self.running(count)
         self.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
+        assert self.master.cluster.state is ClusterState.STARTING_BACKUP
+        return storages
+
+    def backingup(self, count: int = 1, last: int = 0) -> tuple[Remote, list[Remote]]:
+        """Make a new cluster that is BACKINGUP."""
+        storages = self.starting(count)
         upstream = self.upstream(last)
         for storage in storages:
             storage.take(StartOperation)
@@ -78,3 +85,16 @@ def durable(storage: Remote, last: int, ptid: int = 1) -> None:
     """Answer for a storage node that has its data up to ``last``, and this partition table, on its
     disk."""
     storage.answer(storage.take(AskRecovery), AnswerRecovery(ptid, tid(last), None))
+
+
+def complete(last: int, *storages: Remote, ptid: int = 1) -> None:
+    """Answer each AskRecovery."""
+    for storage in storages:
+        while storage.has(AskRecovery):
+            durable(storage, last, ptid)
+
+
+def fetched(storage: Remote, number: int, *partitions: int) -> None:
+    """Let a node tell that it has replicated these partitions up to a transaction."""
+    for partition in partitions:
+        storage.send(NotifyReplicationDone(partition, tid(number)))

@@ -4,54 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from neo.master.serving.identification import ANNOUNCED
-from neo.protocol.enums import ClusterState, ErrorCode, NodeType
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     FEATURES,
-    AnswerRecovery,
     AskCheckReport,
-    AskRecovery,
     CheckPartition,
-    NotifyFeatures,
-    RequestIdentification,
-    SetClusterState,
 )
-from tests.support.remote import Remote, error_of
 from tests.unit.master.cluster import MasterWorld, tid
 
 
 class Served(MasterWorld):
     """Storage nodes that report the end of comparisons, each with all partitions."""
 
+    extra = {FEATURES: [FEATURE_MAINTENANCE]}
+
     def __init__(self, count: int = 2, **settings: Any) -> None:
         super().__init__(replicas=count - 1, **settings)
-        self.storages = [self._join(number) for number in range(1, count + 1)]
-        self.admin().ask(SetClusterState(ClusterState.VERIFYING)).result()
-        self.verify(*self.storages)
+        self.storages = self.running(count)
         self.master.cluster.last_tid = tid(100)
-        for storage in self.storages:
-            storage.received.clear()
-
-    def _join(self, number: int) -> Remote:
-        remote = Remote.connect(self.master)
-        remote.ask(
-            RequestIdentification(
-                *(NodeType.STORAGE, None, ("127.0.0.1", 9100 + number), "test", None),
-                {FEATURES: [FEATURE_MAINTENANCE]},
-            )
-        )
-        remote.answer(remote.take(AskRecovery), AnswerRecovery(None, None, None))
-        assert remote.take(NotifyFeatures).features == ANNOUNCED
-        return remote
 
     def do(self, message: Any) -> str:
         return str(self.admin().ask(message).result().message)
-
-    def refusal(self, message: Any) -> str:
-        error = error_of(self.admin().ask(message))
-        assert error.code is ErrorCode.DENIED
-        return error.message
 
     def findings(self) -> dict[int, str]:
         report = self.admin().ask(AskCheckReport()).result()

@@ -6,7 +6,7 @@ from typing import Any
 
 from neo.master.primary import PrimaryMaster
 from neo.master.settings import MasterSettings
-from neo.protocol.enums import CellState, ClusterState, NodeType
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeType
 from neo.protocol.packets import (
     AnswerLastIDs,
     AnswerLockedTransactions,
@@ -18,14 +18,29 @@ from neo.protocol.packets import (
     AskRecovery,
     CellRow,
     NotifyReady,
+    Request,
     RequestIdentification,
     SetClusterState,
     StartOperation,
 )
-from tests.support.remote import FakeHost, Remote
+from tests.support.remote import FakeHost, Remote, error_of
 
 MASTER_ADDRESS = ("127.0.0.1", 10000)
 Rows = list[list[CellRow]]
+
+UP, OUT, FEEDING, CORRUPTED, DISCARDED = (
+    CellState.UP_TO_DATE,
+    CellState.OUT_OF_DATE,
+    CellState.FEEDING,
+    CellState.CORRUPTED,
+    CellState.DISCARDED,
+)
+RECOVERING, VERIFYING, RUNNING, STOPPING = (
+    ClusterState.RECOVERING,
+    ClusterState.VERIFYING,
+    ClusterState.RUNNING,
+    ClusterState.STOPPING,
+)
 
 
 def tid(number: int) -> bytes:
@@ -49,11 +64,14 @@ class MasterWorld:
         self.master.start()
         self.master.flush()
 
-    def join(self, node_type: NodeType, nid: int | None = None, port: int | None = None) -> Remote:
+    def join(
+        self, node_type: NodeType, nid: int | None = None, port: int | None = None, **extra: Any
+    ) -> Remote:
+        """Let a node identify itself. ``extra``: what it tells besides what all nodes here do."""
         remote = Remote.connect(self.master)
         address = None if port is None else ("127.0.0.1", port)
         remote.identified = remote.ask(  # type: ignore[attr-defined]
-            RequestIdentification(node_type, nid, address, "test", None, self.extra)
+            RequestIdentification(node_type, nid, address, "test", None, {**self.extra, **extra})
         )
         return remote
 
@@ -64,8 +82,14 @@ class MasterWorld:
         self._admin.received.clear()
         return self._admin
 
-    def client(self) -> Remote:
-        return self.join(NodeType.CLIENT)
+    def denied(self, message: Request[Any]) -> str:
+        """Return the text with which a command of the operator is refused."""
+        error = error_of(self.admin().ask(message))
+        assert error.code is ErrorCode.DENIED, error
+        return error.message
+
+    def client(self, **extra: Any) -> Remote:
+        return self.join(NodeType.CLIENT, **extra)
 
     def storage(
         self,
@@ -82,6 +106,12 @@ class MasterWorld:
     def join_storage(self, nid: int) -> Remote:
         """Join a storage node with an id that has not answered anything yet."""
         return self.join(NodeType.STORAGE, nid, port=9100 + nid)
+
+    def back(self, nid: int) -> Remote:
+        """Let a storage node that was lost come back, ready."""
+        storage = self.join_storage(nid)
+        self.make_ready(storage)
+        return storage
 
     def remember(
         self,

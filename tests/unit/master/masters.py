@@ -56,6 +56,20 @@ class Masters:
 
         return Process(self.world, self.network, f"m{i}", self.addresses[i], make, platter)
 
+    @classmethod
+    def elected(cls, count: int = 3, *, configured: int | None = None) -> Masters:
+        """Return masters of which one serves; those that are not configured are not started."""
+        masters = cls(count, configured=configured)
+        masters.start(*range(configured or count))
+        masters.until_serving()
+        masters.run(1)
+        return masters
+
+    def others(self, but: int | None = None) -> list[int]:
+        """Return the masters but one, which is the primary unless it is said."""
+        but = self.serving()[0] if but is None else but
+        return [i for i in range(len(self.processes)) if i != but]
+
     def start(self, *which: int) -> None:
         for i in which or range(len(self.processes)):
             self.processes[i].start()

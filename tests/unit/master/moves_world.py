@@ -89,3 +89,14 @@ class World(MasterWorld):
         self.confirm()
 
 
+
+
+def names(planned: AnswerBeginOperation) -> list[tuple[str, list[int]]]:
+    """Return the names of the steps, and the nodes of each."""
+    return [(name, list(nids)) for name, nids, *_ in planned.step_list]
+
+
+def with_arguments(operation: Operation, arguments: dict[str, Any]) -> Operation:
+    return Operation(
+        operation.id, operation.kind, arguments, 1, operation.steps, ("table",), 0.0, 1.0, True
+    )

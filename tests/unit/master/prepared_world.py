@@ -50,8 +50,8 @@ class PreparedWorld(MasterWorld):
         self.find(storages, [NOTHING] * len(storages), ltid=ltid)
         self.make_ready(*storages)
 
+    @staticmethod
     def find(
-        self,
         storages: Iterable[Remote],
         answers: Answers,
         locked: Sequence[dict[bytes, bytes | None]] = (),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from neo.master.backup.sync import TICK_SECONDS, Synchronous
+from neo.protocol.enums import NodeType
 from neo.protocol.packets import (
     FEATURE_SYNC,
     AnswerInformationLocked,
@@ -26,6 +27,7 @@ from neo.protocol.packets import (
 )
 from tests.support.remote import Remote
 from tests.unit.master.backup_world import UP, BackupWorld, durable
+from tests.unit.master.backup_world import complete as complete
 from tests.unit.master.cluster import tid
 
 
@@ -36,6 +38,11 @@ class SyncWorld(BackupWorld):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(sync=True, **settings)
+
+    def join(self, node_type: NodeType, *arguments: Any, **more: Any) -> Remote:
+        remote = super().join(node_type, *arguments, **more)
+        remote.lively = node_type is NodeType.STORAGE
+        return remote
 
     def greet(self, upstream: Remote) -> None:
         upstream.send(NotifyFeatures([FEATURE_SYNC] if self.knows else ["pack"]))
@@ -74,6 +81,13 @@ class SyncWorld(BackupWorld):
             AskLockBackup(tid(number - 4), tid(number), [tid(oid) for oid in oids])
         )
 
+    def locked(self, upstream: Remote, number: int, *storages: Remote) -> Any:
+        """Ask to lock a transaction that changes object 1; let these nodes get its rows and lock it."""
+        answer = self.lock(upstream, number, 1)
+        vote(*storages)
+        locks(*storages)
+        return answer
+
 
 class Growing:
     """S2 was lost while the backup was in sync, is back, and has replicated all until then."""
@@ -88,9 +102,7 @@ class Growing:
 
     def commit(self, number: int) -> None:
         """Commit a transaction, which only S1 takes part in."""
-        answer = self.world.lock(self.upstream, number, 1)
-        vote(self.one)
-        locks(self.one)
+        answer = self.world.locked(self.upstream, number, self.one)
         complete(number, self.one, ptid=2)
         assert answer.done
 
@@ -110,25 +122,22 @@ class Growing:
         assert self.world.sync.in_sync
 
 
-def vote(*storages: Remote) -> None:
-    """Get the rows that were asked for."""
+def vote(*storages: Remote) -> list[AskVoted]:
+    """Get the rows that were asked for. Return the questions."""
+    questions = []
     for storage in storages:
-        question = storage.take(AskVoted)
+        questions.append(question := storage.take(AskVoted))
         storage.answer(question, AnswerVoted(question.ttid))
+    return questions
 
 
-def locks(*storages: Remote) -> None:
-    """Lock what was asked for."""
+def locks(*storages: Remote) -> list[AskLockInformation]:
+    """Lock what was asked for. Return the questions."""
+    questions = []
     for storage in storages:
-        question = storage.take(AskLockInformation)
+        questions.append(question := storage.take(AskLockInformation))
         storage.answer(question, AnswerInformationLocked(question.ttid))
-
-
-def complete(last: int, *storages: Remote, ptid: int = 1) -> None:
-    """Answer each AskRecovery."""
-    for storage in storages:
-        while storage.has(AskRecovery):
-            durable(storage, last, ptid)
+    return questions
 
 
 def confirm(storage: Remote, ptid: int) -> None:

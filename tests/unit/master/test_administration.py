@@ -1,116 +1,46 @@
-"""Commands of operators, and refusals (specification 17)."""
+"""Commands and questions of operators (specification 17). Refusals are in ``test_bad_commands``."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
-from neo.protocol.ids import parse_nid
+from neo.protocol.enums import ClusterState, NodeState, NodeType
+from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import (
     AbortTransaction,
     AddPendingNodes,
     AnswerLastIDs,
     AnswerTweakPartitionTable,
     AskClusterState,
+    AskFinishTransaction,
     AskLastIDs,
     AskLastTransaction,
+    AskNewOIDs,
     AskRecovery,
-    CheckReplicas,
+    Error,
     FlushLog,
+    InvalidateObjects,
     NotifyClusterInformation,
     NotifyNodeInformation,
     NotifyPartitionChanges,
-    NotifyReady,
     NotifyRepair,
+    NotifyUpstreamAdmin,
     Repair,
     Request,
     SetClusterState,
     SetNodeState,
-    SetNumReplicas,
     StartOperation,
-    Truncate,
     TweakPartitionTable,
 )
-from tests.support.remote import error_of
-from tests.unit.master.cluster import MasterWorld, tid
-from tests.unit.master.committing import begin
+from tests.unit.master.backup_world import BackupWorld, complete, fetched
+from tests.unit.master.cluster import FEEDING, OUT, UP, MasterWorld, tid
+from tests.unit.master.committing import begin, lock
 
 DOWN, UNKNOWN, PENDING = NodeState.DOWN, NodeState.UNKNOWN, NodeState.PENDING
 
 
 def ack(world: MasterWorld, message: Request[Any]) -> Any:
     return world.admin().ask(message).result()
-
-
-def _state(world: MasterWorld) -> object:
-    rows = [node.row() for node in world.master.nodes]
-    return world.master.cluster.state, world.master.partitions.ptid, rows
-
-
-def refusal(world: MasterWorld, message: Request[Any]) -> str:
-    """Return the text of a refusal, which must have changed nothing and kept the connection."""
-    admin = world.admin()
-    before = _state(world)
-    error = error_of(admin.ask(message))
-    assert before == _state(world)
-    assert error.code is ErrorCode.DENIED
-    assert not world.admin().closed
-    return error.message
-
-
-@pytest.mark.parametrize(
-    ("message", "text"),
-    [
-        (SetClusterState(ClusterState.RECOVERING), "Invalid state requested"),
-        (SetClusterState(ClusterState.VERIFYING), "Can not switch to this state"),
-        (SetClusterState(ClusterState.STARTING_BACKUP), "not configured to be a backup"),
-        (SetNodeState(9, DOWN), "unknown node"),
-        (SetNodeState(1, DOWN), "only readable copy"),
-        (SetNodeState(1, UNKNOWN), "must be stopped before removal"),
-        (SetNodeState(1, PENDING), "cannot be made PENDING"),
-        (SetNodeState(parse_nid("M1"), DOWN), "can not kill primary master node"),
-        (AddPendingNodes([7]), "unknown node"),
-        (SetNumReplicas(-1), "invalid number"),
-        (SetNumReplicas(10**6), "invalid number"),
-        (TweakPartitionTable(False, [7]), "unknown node"),
-        (TweakPartitionTable(False, [1, 2]), "no node would be left"),
-        (CheckReplicas({99: None}, tid(0), None), "no partition 99"),
-        (Repair([7], True), "unknown node"),
-        (Truncate(tid(2**40)), "nothing to delete"),
-    ],
-)
-def test_refused_while_running(message: Request[Any], text: str) -> None:
-    """Specification 1.11, 9.5, 9.19."""
-    world = MasterWorld()
-    world.running(2)
-    assert text in refusal(world, message)
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        AddPendingNodes([1]),
-        SetNumReplicas(1),
-        TweakPartitionTable(True, []),
-        CheckReplicas({}, tid(0), None),
-        Truncate(tid(0)),
-    ],
-)
-def test_refused_while_recovering(message: Request[Any]) -> None:
-    """Specification 17.11."""
-    world = MasterWorld()
-    world.storage(1)
-    assert "must be RUNNING" in refusal(world, message)
-
-
-def test_questions_about_the_cluster(world: MasterWorld) -> None:
-    world.running(1)
-    assert ack(world, AskClusterState()).state is ClusterState.RUNNING
-    assert ack(world, AskLastIDs()) == AnswerLastIDs(bytes(8), bytes(8))
-    assert ack(world, AskLastTransaction()).tid == bytes(8)
-    assert ack(world, AskRecovery()).ptid == 1
 
 
 def test_add_starts_the_node_first_and_then_tells_all(world: MasterWorld) -> None:
@@ -121,23 +51,6 @@ def test_add_starts_the_node_first_and_then_tells_all(world: MasterWorld) -> Non
     assert ack(world, AddPendingNodes([2])).message == "Nodes added: S2"
     assert spare.names() == ["StartOperation", "NotifyNodeInformation"]
     assert ack(world, AddPendingNodes([2])).message == "No node added"
-
-
-def test_added_node_must_be_ready_before_transactions_begin(world: MasterWorld) -> None:
-    world.running(1)
-    spare = world.join(NodeType.STORAGE, port=9102)
-    ack(world, AddPendingNodes([2]))
-    assert world.master.cluster.starting == {2}
-    spare.take(StartOperation)
-    spare.send(NotifyReady())
-    assert world.master.cluster.ready == {1, 2}
-
-
-def test_number_of_replicas_is_an_empty_change_of_the_table(world: MasterWorld) -> None:
-    """Specification 9.4, 9.5."""
-    (storage,) = world.running(1)
-    ack(world, SetNumReplicas(1))
-    assert storage.take(NotifyPartitionChanges) == NotifyPartitionChanges(2, 1, [])
 
 
 def test_tweak_of_a_balanced_table_changes_nothing(world: MasterWorld) -> None:
@@ -169,35 +82,16 @@ def test_drop_of_a_spare_node_tells_it_to_erase(world: MasterWorld) -> None:
     assert world.master.nodes.get(2) is None
 
 
-def test_drop_of_a_dead_replica_discards_its_cells() -> None:
-    """Specification 9.12."""
-    world = MasterWorld(replicas=1)
-    first, _ = world.running(2)
-    first.lose()
-    ack(world, SetNodeState(1, UNKNOWN))
-    assert world.master.partitions.nodes() == {2}
-    assert world.master.nodes.get(1) is None
-
-
 def test_the_only_copy_is_kept_when_the_node_that_it_feeds_is_dropped() -> None:
     """Otherwise it would be discarded, as if the move were over, and all data with it."""
     world = MasterWorld(replicas=1)
     first, second = world.running(2)
     second.lose()
-    world.master.cluster.change_partitions([(p, 1, CellState.FEEDING) for p in range(4)], 0)
-    assert world.master.partitions.rows[0] == {1: CellState.FEEDING, 2: CellState.OUT_OF_DATE}
+    world.master.cluster.change_partitions([(p, 1, FEEDING) for p in range(4)], 0)
+    assert world.master.partitions.rows[0] == {1: FEEDING, 2: OUT}
     ack(world, SetNodeState(2, UNKNOWN))
-    assert world.master.partitions.rows == [{1: CellState.UP_TO_DATE}] * 4
+    assert world.master.partitions.rows == [{1: UP}] * 4
     assert not first.closed
-
-
-def test_no_node_is_dropped_while_nobody_knows_what_it_has(world: MasterWorld) -> None:
-    """It would erase its database, which may be the only one."""
-    storage = world.storage(1)
-    assert world.master.cluster.state is ClusterState.RECOVERING
-    assert "must be RUNNING to drop a node" in refusal(world, SetNodeState(1, UNKNOWN))
-    assert world.master.nodes.get(1) is not None
-    assert not storage.closed
 
 
 def test_repair_is_passed_to_the_named_storages(world: MasterWorld) -> None:
@@ -218,7 +112,7 @@ def test_a_node_without_cells_that_was_added_is_running_when_it_comes_back(
     ack(world, AddPendingNodes([2]))
     storage.lose()
     assert world.master.nodes.get(2).state is DOWN  # type: ignore[union-attr]
-    storage = world.join(NodeType.STORAGE, 2, port=9102)
+    storage = world.join_storage(2)
     assert storage.take(NotifyNodeInformation).node_list[0][2:4] == (2, NodeState.RUNNING)
     world.make_ready(storage)
     storage.lose()
@@ -263,3 +157,67 @@ def test_stopping_is_possible_during_recovery(world: MasterWorld) -> None:
     world.storage(1)
     ack(world, SetClusterState(ClusterState.STOPPING))
     assert world.host.exit_code == 0
+
+
+# -- questions ------------------------------------------------------------------------------------
+
+
+def test_a_node_that_is_dropped_is_told_between_its_cells_and_the_others() -> None:
+    """Specification 9.12, 17.14."""
+    world = MasterWorld(replicas=1)
+    first, second = world.running(2)
+    first.lose()
+    admin = world.admin()
+    second.received.clear()
+    admin.ask(SetNodeState(1, NodeState.UNKNOWN)).result()
+    told = [m for m in admin.received if not isinstance(m, Error)]
+    assert [type(m) for m in told] == [NotifyPartitionChanges, NotifyNodeInformation]
+    at = [type(m) for m in admin.received].index(Error)
+    assert at == 1, "the answer stands between"
+    assert told[1].node_list[0][2:4] == (1, NodeState.UNKNOWN)
+    assert second.names() == ["NotifyPartitionChanges", "NotifyNodeInformation"]
+    assert world.master.partitions.nodes() == {2} and world.master.nodes.get(1) is None
+
+
+def test_last_ids_are_those_that_the_master_gave() -> None:
+    """Not those that are committed (specification 17.15, 17.16)."""
+    world = MasterWorld()
+    (storage,) = world.running(1)
+    client, admin = world.client(), world.admin()
+    assert admin.ask(AskClusterState()).result().state is ClusterState.RUNNING
+    assert admin.ask(AskLastIDs()).result() == AnswerLastIDs(ZERO_TID, ZERO_TID)
+    assert admin.ask(AskLastTransaction()).result().tid == ZERO_TID
+    oids = client.ask(AskNewOIDs(3)).result().oid_list
+    done = begin(client)
+    client.ask(AskFinishTransaction(done, [], []))
+    final = lock(storage).tid
+    running = begin(client)
+    answer = admin.ask(AskLastIDs()).result()
+    assert (answer.loid, answer.ltid) == (oids[-1], running)
+    assert admin.ask(AskLastTransaction()).result().tid == final < running
+    recovery = admin.ask(AskRecovery()).result()
+    assert (recovery.ptid, recovery.backup_tid, recovery.truncate_tid) == (1, None, None)
+
+
+def test_in_a_backup_the_last_transaction_is_that_of_the_upstream_cluster() -> None:
+    """Readers see less (specification 17.16)."""
+    world = BackupWorld()
+    upstream, (storage,) = world.backingup()
+    upstream.send(InvalidateObjects(tid(21), [tid(1)]))
+    admin = world.admin()
+    assert admin.ask(AskLastTransaction()).result().tid == tid(21)
+    assert admin.ask(AskRecovery()).result().backup_tid == ZERO_TID
+    fetched(storage, 21, 1)
+    complete(21, storage)
+    assert admin.ask(AskRecovery()).result().backup_tid == tid(21)
+
+
+def test_an_admin_node_that_joins_hears_where_the_one_of_the_upstream_is() -> None:
+    """Specification 17.22."""
+    world = BackupWorld()
+    upstream, _ = world.backingup()
+    address = ("127.0.0.1", 7200)
+    row = (NodeType.ADMIN, address, -0x2FFFFFFF, NodeState.RUNNING, 7.0)
+    upstream.send(NotifyNodeInformation(2.0, [row]))
+    late = world.join(NodeType.ADMIN, port=9001)
+    assert late.take(NotifyUpstreamAdmin) == NotifyUpstreamAdmin(address)

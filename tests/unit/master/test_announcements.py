@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neo.protocol.enums import CellState, ClusterState, NodeType
+from neo.protocol.enums import NodeType
 from neo.protocol.packets import (
     AddPendingNodes,
     AnswerPartitionTable,
@@ -19,29 +19,29 @@ from neo.protocol.packets import (
     TweakPartitionTable,
 )
 from tests.support.remote import error_of
-from tests.unit.master.cluster import MasterWorld, Rows
-
-UP, OUT, FEEDING, CORRUPTED, DISCARDED = (
-    CellState.UP_TO_DATE,
-    CellState.OUT_OF_DATE,
-    CellState.FEEDING,
-    CellState.CORRUPTED,
-    CellState.DISCARDED,
-)
-RECOVERING, VERIFYING, RUNNING, STOPPING = (
-    ClusterState.RECOVERING,
-    ClusterState.VERIFYING,
-    ClusterState.RUNNING,
-    ClusterState.STOPPING,
+from tests.unit.master.cluster import (
+    CORRUPTED,
+    DISCARDED,
+    FEEDING,
+    OUT,
+    RECOVERING,
+    RUNNING,
+    STOPPING,
+    UP,
+    VERIFYING,
+    MasterWorld,
+    Rows,
 )
 
 
 def test_later_news_of_nodes_have_a_later_time_whatever_the_clock_does(world: MasterWorld) -> None:
-    """Specification 4.3."""
+    """Specification 3.18, 4.3."""
     (storage,) = world.running(1)
+    identified: list[float] = []
     for step in (0.0, -3600.0, 7200.0):
         world.host.now += step
-        world.client()
+        identified.append(world.client().take(NotifyNodeInformation).node_list[0][4] or 0.0)
+    assert identified[0] < identified[1] < identified[2]
     times = [m.timestamp for m in storage.received if type(m) is NotifyNodeInformation]
     assert len(times) == 3
     assert times[0] < times[1] < times[2]
@@ -49,7 +49,7 @@ def test_later_news_of_nodes_have_a_later_time_whatever_the_clock_does(world: Ma
 
 
 def test_changes_of_the_partition_table_are_told_to_all_who_have_it(world: MasterWorld) -> None:
-    """Specification 9.4."""
+    """Specification 9.4, 9.5: the number of replicas is an empty change."""
     (storage,) = world.running(1)
     client, admin = world.client(), world.admin()
     admin.ask(SetNumReplicas(1)).result()
@@ -58,12 +58,13 @@ def test_changes_of_the_partition_table_are_told_to_all_who_have_it(world: Maste
 
 
 def test_a_state_is_acknowledged_before_it_is_announced(world: MasterWorld) -> None:
-    """Specification 4.26, 4.32."""
+    """Specification 4.10, 4.26, 4.32."""
     world.storage(1)
     admin = world.admin()
     admin.ask(SetClusterState(VERIFYING))
-    names = admin.names()
-    assert names.index("Error") < names.index("NotifyClusterInformation")
+    assert admin.received[0] == Error(0, admin.received[0].message)
+    assert admin.take(NotifyClusterInformation).state is VERIFYING
+    admin.received.clear()
     admin.ask(SetClusterState(STOPPING))
     names = admin.names()
     assert names.index("Error") < names.index("NotifyClusterInformation")

@@ -9,11 +9,13 @@ import pytest
 from neo.master.backup.following import UNFIT_SECONDS
 from neo.master.backup.orders import ORDER_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
-from neo.protocol.ids import ZERO_TID
+from neo.protocol.ids import MAX_TID, ZERO_TID
 from neo.protocol.packets import (
     AcceptIdentification,
     AnswerRecovery,
     AskBeginTransaction,
+    AskFinalTID,
+    AskFinishTransaction,
     AskLastIDs,
     AskLastTransaction,
     AskNewOIDs,
@@ -21,10 +23,9 @@ from neo.protocol.packets import (
     AskRecovery,
     AskTransactionInformation,
     Error,
+    FailedVote,
     InvalidateObjects,
-    NotifyNodeInformation,
     NotifyPartitionChanges,
-    NotifyReplicationDone,
     NotifyUpstreamAdmin,
     Replicate,
     Request,
@@ -36,9 +37,19 @@ from neo.protocol.packets import (
     Truncate,
 )
 from neo.topology.masters import RETRY_SECONDS
-from tests.support.remote import Remote, error_of
-from tests.unit.master.backup_world import OTHER, OUT, SOURCE, UP, UP_C1, BackupWorld, durable
-from tests.unit.master.cluster import MasterWorld, spread, tid
+from tests.support.remote import error_of
+from tests.unit.master.backup_world import (
+    OTHER,
+    OUT,
+    SOURCE,
+    UP,
+    UP_C1,
+    BackupWorld,
+    complete,
+    durable,
+    fetched,
+)
+from tests.unit.master.cluster import spread, tid
 
 
 @pytest.fixture
@@ -51,9 +62,7 @@ def world() -> BackupWorld:
 
 def test_becomes_a_backup_when_all_storages_know_it_durably(world: BackupWorld) -> None:
     """Specification 13.2, 13.4, 13.5."""
-    storages = world.running(2)
-    world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
-    assert world.master.cluster.state is ClusterState.STARTING_BACKUP
+    storages = world.starting(2)
     world.upstream(0)
     for storage in storages:
         assert storage.take(StartOperation) == StartOperation(True)
@@ -68,8 +77,7 @@ def test_becomes_a_backup_when_all_storages_know_it_durably(world: BackupWorld) 
 def test_nodes_of_other_implementations_are_believed(world: BackupWorld) -> None:
     """Specification 13.19."""
     world.extra = {}
-    (storage,) = world.running(1)
-    world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
+    (storage,) = world.starting()
     world.upstream(0)
     assert world.master.cluster.state is ClusterState.BACKINGUP and not storage.has(AskRecovery)
 
@@ -78,31 +86,14 @@ def test_clients_must_be_stopped_before(world: BackupWorld) -> None:
     """Specification 13.1."""
     world.running(1)
     client = world.client()
-    error = error_of(world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)))
-    assert error.code is ErrorCode.DENIED and "clients are connected" in error.message
+    assert "clients are connected" in world.denied(SetClusterState(ClusterState.STARTING_BACKUP))
     client.lose()
     world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
 
 
-def test_must_be_configured() -> None:
-    """Specification 13.1."""
-    world = MasterWorld()
-    world.running(1)
-    error = error_of(world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)))
-    assert "upstream_cluster" in error.message
-
-
-@pytest.mark.parametrize("state", ["STARTING_BACKUP", "VERIFYING"])
-def test_a_backup_refuses_to_begin_again(world: BackupWorld, state: str) -> None:
-    world.backingup()
-    error = error_of(world.admin().ask(SetClusterState(ClusterState[state])))
-    assert error.code is ErrorCode.DENIED and world.master.cluster.state is ClusterState.BACKINGUP
-
-
 def test_another_number_of_partitions_is_refused(world: BackupWorld) -> None:
     """Specification 13.6, 13.7."""
-    world.running(1)
-    world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
+    world.starting()
     upstream = world.upstream(0, rows=spread(1, partitions=3))
     assert upstream.closed and world.master.cluster.state is ClusterState.STARTING_BACKUP
     world.host.advance(UNFIT_SECONDS)
@@ -113,14 +104,12 @@ def test_another_number_of_partitions_is_refused(world: BackupWorld) -> None:
 
 
 def test_fetches_everything_after_it_joined(world: BackupWorld) -> None:
-    storages = world.running(1)
-    world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
+    (storage,) = world.starting()
     world.upstream(20)
-    storages[0].take(Replicate)
-    durable(storages[0], 0)
-    assert storages[0].take(Replicate) == Replicate(
-        tid(20), "up", {0: SOURCE, 1: OTHER, 2: SOURCE, 3: OTHER}
-    )
+    storage.take(Replicate)
+    durable(storage, 0)
+    order = storage.take(Replicate)
+    assert order == Replicate(tid(20), "up", {0: SOURCE, 1: OTHER, 2: SOURCE, 3: OTHER})
 
 
 def test_fetches_what_a_transaction_touched_and_tells_the_rest(world: BackupWorld) -> None:
@@ -139,8 +128,7 @@ def test_readers_hear_of_a_transaction_when_all_of_it_is_durable(world: BackupWo
     upstream, (storage,) = world.backingup()
     reader = world.client()
     upstream.send(InvalidateObjects(tid(21), [tid(2)]))
-    storage.send(NotifyReplicationDone(1, tid(21)))
-    storage.send(NotifyReplicationDone(2, tid(21)))
+    fetched(storage, 21, 1, 2)
     assert not reader.has(InvalidateObjects)
     assert reader.ask(AskLastTransaction()).result().tid == ZERO_TID
     durable(storage, 0)  # asked before it was done
@@ -156,18 +144,14 @@ def test_a_node_that_was_held_back_by_a_cell_that_it_loses_is_asked_again() -> N
     upstream, (first, second) = world.backingup(2)
     reader = world.client()
     upstream.send(InvalidateObjects(tid(21), [tid(2)]))  # partitions 1 and 2
-    first.send(NotifyReplicationDone(1, tid(21)))
-    while first.has(AskRecovery):
-        durable(first, 0)
-    for partition in (1, 2):
-        second.send(NotifyReplicationDone(partition, tid(21)))
-    while second.has(AskRecovery):
-        durable(second, 21)
+    fetched(first, 21, 1)
+    complete(0, first)
+    fetched(second, 21, 1, 2)
+    complete(21, second)
     assert not reader.has(InvalidateObjects)
     world.master.cluster.change_partitions([(2, 1, CellState.DISCARDED)])
     world.master.flush()
-    while first.has(AskRecovery):
-        durable(first, 21, ptid=2)
+    complete(21, first, ptid=2)
     assert reader.take(InvalidateObjects) == InvalidateObjects(tid(21), [tid(2)])
 
 
@@ -189,10 +173,8 @@ def test_readers_see_nothing_by_a_table_that_no_storage_node_could_prove() -> No
     world.master.cluster._log = Logged()
     reader = world.client()
     upstream.send(InvalidateObjects(tid(21), [tid(2)]))  # partitions 1 and 2
-    for partition in (1, 2):
-        first.send(NotifyReplicationDone(partition, tid(21)))
-    while first.has(AskRecovery):
-        durable(first, 21)
+    fetched(first, 21, 1, 2)
+    complete(21, first)
     second.lose()
     assert world.master.partitions.ptid == 2
     assert not reader.has(InvalidateObjects)
@@ -211,18 +193,27 @@ def test_readers_join_again_when_it_is_not_known_what_changed(world: BackupWorld
     upstream.lose()
     world.host.advance(RETRY_SECONDS)
     world.upstream(30)
-    for partition in range(4):
-        assert not reader.closed
-        storage.send(NotifyReplicationDone(partition, tid(30)))
+    fetched(storage, 30, 0, 1, 2)
+    assert not reader.closed
+    fetched(storage, 30, 3)
     assert reader.closed
 
 
 def test_readers_cannot_write(world: BackupWorld) -> None:
-    """Specification 13.27."""
+    """Nor go on with a transaction of before: its client asks storage nodes for the outcome
+    (specification 13.27)."""
     world.backingup()
     reader = world.client()
-    for question in (AskBeginTransaction(None), AskNewOIDs(1), AskPack(tid(1))):
+    questions: list[Request[Any]] = [
+        AskBeginTransaction(None),
+        AskNewOIDs(1),
+        AskPack(tid(1)),
+        FailedVote(tid(1), [1]),
+        AskFinishTransaction(tid(1), [tid(2)], []),
+    ]
+    for question in questions:
         assert error_of(reader.ask(question)).code is ErrorCode.READ_ONLY_ACCESS
+    assert reader.ask(AskFinalTID(tid(1))).result().tid == MAX_TID
 
 
 def test_the_loss_of_upstream_ends_no_service(world: BackupWorld) -> None:
@@ -235,11 +226,8 @@ def test_the_loss_of_upstream_ends_no_service(world: BackupWorld) -> None:
 
 
 def test_a_source_that_is_out_of_date_is_replaced(world: BackupWorld) -> None:
-    storages = world.running(1)
-    world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
-    rows = [[(1, UP), (2, UP)] for _ in range(4)]
-    upstream = world.upstream(20, rows=rows)
-    (storage,) = storages
+    (storage,) = world.starting()
+    upstream = world.upstream(20, rows=[[(1, UP), (2, UP)]] * 4)
     storage.take(Replicate)
     durable(storage, 0)
     order = storage.take(Replicate)
@@ -288,31 +276,12 @@ def test_an_upstream_that_is_behind_is_not_followed(world: BackupWorld) -> None:
 
 def test_admins_hear_where_the_one_of_the_upstream_is(world: BackupWorld) -> None:
     """Specification 17.22."""
-    storages = world.running(1)
     admin = world.admin()
-    admin.ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
+    (storage,) = world.starting()
     world.upstream(0, admin=("127.0.0.1", 7200))
     assert admin.take(NotifyUpstreamAdmin) == NotifyUpstreamAdmin(("127.0.0.1", 7200))
-    durable(storages[0], 0)
+    durable(storage, 0)
     assert admin.ask(AskRecovery()).result().backup_tid == ZERO_TID
-
-
-def test_an_upstream_introduces_its_admin_only_to_the_backup_that_it_watches() -> None:
-    """Specification 3.23, 4.4."""
-    world = MasterWorld()
-    world.running(1)
-    admin = Remote.connect(world.master)
-    admin.ask(
-        RequestIdentification(
-            NodeType.ADMIN, None, ("127.0.0.1", 9001), "test", None, {"backup": ["bak"]}
-        )
-    ).result()
-    for name, hears in ((b"bak", True), (b"other", False), (None, False)):
-        client = Remote.connect(world.master)
-        extra = {} if name is None else {"backup": name}
-        client.ask(RequestIdentification(NodeType.CLIENT, None, None, "test", None, extra))
-        rows = client.take(NotifyNodeInformation).node_list
-        assert any(row[0] is NodeType.ADMIN for row in rows) is hears
 
 
 # -- leave backup mode ---------------------------------------------------------------------------
@@ -324,12 +293,10 @@ def test_is_truncated_to_whole_transactions_and_runs(
     """Specification 13.28."""
     upstream, (storage,) = world.backingup()
     upstream.send(InvalidateObjects(tid(21), [tid(2)]))
-    storage.send(NotifyReplicationDone(1, tid(21)))
-    storage.send(NotifyReplicationDone(2, tid(21)))
-    durable(storage, 0)
-    durable(storage, 21)
+    fetched(storage, 21, 1, 2)
+    complete(21, storage)
     upstream.send(InvalidateObjects(tid(25), [tid(2)]))
-    storage.send(NotifyReplicationDone(1, tid(25)))  # the object of it is missing
+    fetched(storage, 25, 1)  # the object of it is missing
     storage.received.clear()
     world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP)).result()
     assert upstream.closed and world.master.cluster.state is ClusterState.RECOVERING
@@ -344,18 +311,6 @@ def test_is_truncated_to_whole_transactions_and_runs(
     assert all(record.levelname != "ERROR" for record in caplog.records)
 
 
-def test_a_cluster_that_is_none_cannot_stop_to_be_a_backup(world: BackupWorld) -> None:
-    world.running(1)
-    error = error_of(world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP)))
-    assert error.code is ErrorCode.DENIED and "not a backup" in error.message
-
-
-def refusal(world: BackupWorld, message: Request[Any]) -> str:
-    error = error_of(world.admin().ask(message))
-    assert error.code is ErrorCode.DENIED
-    return error.message
-
-
 def test_does_not_take_over_while_a_node_with_cells_is_away() -> None:
     """The others would delete what it comes back with (specification 13.28)."""
     world = BackupWorld(replicas=1)
@@ -363,7 +318,7 @@ def test_does_not_take_over_while_a_node_with_cells_is_away() -> None:
     storages[1].lose()
     stopping = SetClusterState(ClusterState.STOPPING_BACKUP)
     text = "S2 must run, or be dropped: what is deleted would come back with it"
-    assert refusal(world, stopping) == text
+    assert world.denied(stopping) == text
     assert world.master.cluster.state is ClusterState.BACKINGUP
     assert world.master.cluster.truncate_tid is None
     assert not storages[0].has(StopOperation)
@@ -375,6 +330,6 @@ def test_does_not_take_over_while_a_node_with_cells_is_away() -> None:
 def test_a_backup_that_recovers_is_not_said_to_be_none(world: BackupWorld) -> None:
     _, (storage,) = world.backingup()
     storage.lose()
-    assert refusal(world, SetClusterState(ClusterState.STOPPING_BACKUP)) == (
+    assert world.denied(SetClusterState(ClusterState.STOPPING_BACKUP)) == (
         "the cluster must be STARTING_BACKUP or BACKINGUP to leave backup mode, it is RECOVERING"
     )

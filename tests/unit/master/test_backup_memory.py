@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.enums import CellState, ClusterState, NodeState
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import AskPartitionTable, AskRecovery, Error, SetClusterState
-from tests.support.remote import Remote, error_of
+from tests.support.remote import Remote
 from tests.unit.master.backup_world import BackupWorld
 from tests.unit.master.cluster import tid
 
@@ -23,8 +23,8 @@ class Restart:
     def __init__(self, newest: Any, own: Any, claim: int | None, first: int | None = 15) -> None:
         self.world = BackupWorld()
         self.own = own
-        self.one = self.world.join(NodeType.STORAGE, 1, port=9101)
-        self.two = self.world.join(NodeType.STORAGE, 2, port=9102)
+        self.one = self.world.join_storage(1)
+        self.two = self.world.join_storage(2)
         # The table of the second one is the newest until the first one answers.
         self.world.remember(self.two, 7, own, None if claim is None else tid(claim))
         self.world.remember(self.one, 8, newest, None if first is None else tid(first))
@@ -50,9 +50,9 @@ def test_a_node_without_readable_cells_does_not_end_the_backup() -> None:
     """The node has the newest table and remembers nothing: it was just added, or is a clone
     (specification 13.3)."""
     world = BackupWorld()
-    new = world.join(NodeType.STORAGE, 2, port=9102)
+    new = world.join_storage(2)
     world.remember(new, 8, [[(1, UP), (2, OUT)], [(1, UP), (2, OUT)]])
-    old = world.join(NodeType.STORAGE, 1, port=9101)
+    old = world.join_storage(1)
     world.remember(old, 7, [[(1, UP)], [(1, UP)]], tid(15))
     world.verify(new, old, ltid=tid(18))
     assert world.master.cluster.state is ClusterState.STARTING_BACKUP
@@ -103,7 +103,7 @@ def test_nothing_is_known_of_such_a_cell_that_no_other_can_replace(said: int) ->
     assert restart.rows == [{2: UP}, *[{1: UP}] * 3]
     assert restart.backup_tid == ZERO_TID
     stop = SetClusterState(ClusterState.STOPPING_BACKUP)
-    assert "S2 did not say yet" in error_of(restart.world.admin().ask(stop)).message
+    assert "S2 did not say yet" in restart.world.denied(stop)
     ptid = restart.world.master.partitions.ptid
     for _ in ("that it has the table", "what its cells are complete up to"):
         restart.world.remember(restart.two, ptid, None, tid(said))
@@ -127,7 +127,7 @@ def test_a_node_that_is_lost_while_it_is_asked_is_asked_anew_when_it_is_back() -
     assert world.master.cluster.state is ClusterState.RECOVERING, "S2 has not told its table"
     restart.two.lose()
     assert world.master.cluster.state is ClusterState.RECOVERING, "all that can be read are waited for"
-    two = world.join(NodeType.STORAGE, 2, port=9102)
+    two = world.join_storage(2)
     world.remember(two, 8, both, tid(12))
     restart.start(restart.one, two)
     assert restart.backup_tid == tid(12)
@@ -137,7 +137,7 @@ def test_the_operator_can_start_without_a_node_that_was_lost_while_it_was_asked(
     both = [[(1, UP), (2, UP)]] * 2
     restart = Restart(both, both, 12)
     start = SetClusterState(ClusterState.VERIFYING)
-    assert "S2 must tell" in error_of(restart.world.admin().ask(start)).message
+    assert "S2 must tell" in restart.world.denied(start)
     restart.two.lose()
     restart.world.admin().ask(start).result()
     restart.start(restart.one)

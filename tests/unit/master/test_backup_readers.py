@@ -6,46 +6,29 @@ import pytest
 
 from neo.master.backup.pack import RETRY_SECONDS
 from neo.master.settings import SyncPolicy
-from neo.protocol.enums import ClusterState, ErrorCode, NodeType
-from neo.protocol.ids import MAX_TID
+from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.packets import (
     FEATURE_SYNC,
-    FEATURES,
     AnswerPack,
-    AskFinalTID,
-    AskFinishTransaction,
     AskJoinSync,
     AskPack,
-    AskRecovery,
     AskSync,
     AskSyncLease,
     Error,
-    FailedVote,
     InvalidateObjects,
     NotifyPack,
-    NotifyReplicationDone,
     NotifySynced,
     Replicate,
-    RequestIdentification,
     SetClusterState,
 )
-from tests.support.remote import Remote, error_of
-from tests.unit.master.backup_world import BackupWorld, durable
+from tests.support.remote import error_of
+from tests.unit.master.backup_world import BackupWorld, complete, fetched
 from tests.unit.master.cluster import tid
 
 
 @pytest.fixture
 def world() -> BackupWorld:
     return BackupWorld()
-
-
-def test_a_transaction_of_before_cannot_go_on_in_a_backup(world: BackupWorld) -> None:
-    """Its client asks storage nodes for the outcome (specification 13.27)."""
-    world.backingup()
-    reader = world.client()
-    for question in (FailedVote(tid(1), [1]), AskFinishTransaction(tid(1), [tid(2)], [])):
-        assert error_of(reader.ask(question)).code is ErrorCode.READ_ONLY_ACCESS
-    assert reader.ask(AskFinalTID(tid(1))).result().tid == MAX_TID
 
 
 def test_readers_join_again_when_too_many_changes_wait(
@@ -56,11 +39,10 @@ def test_readers_join_again_when_too_many_changes_wait(
     upstream, (storage,) = world.backingup()
     reader = world.client()
     upstream.send(InvalidateObjects(tid(21), [tid(2), tid(6), tid(10)]))
-    for partition in (1, 2):
-        assert not reader.closed
-        storage.send(NotifyReplicationDone(partition, tid(21)))
-    while storage.has(AskRecovery):
-        durable(storage, 21)
+    fetched(storage, 21, 1)
+    assert not reader.closed
+    fetched(storage, 21, 2)
+    complete(21, storage)
     assert reader.closed and not reader.has(InvalidateObjects)
 
 
@@ -72,9 +54,8 @@ def test_invalidations_of_transactions_that_become_complete_together_come_in_the
     reader = world.client()
     upstream.send(InvalidateObjects(tid(21), [tid(1)]))
     upstream.send(InvalidateObjects(tid(25), [tid(5)]))
-    storage.send(NotifyReplicationDone(1, tid(25)))
-    while storage.has(AskRecovery):
-        durable(storage, 25)
+    fetched(storage, 25, 1)
+    complete(25, storage)
     assert reader.take(InvalidateObjects) == InvalidateObjects(tid(21), [tid(1)])
     assert reader.take(InvalidateObjects) == InvalidateObjects(tid(25), [tid(5)])
 
@@ -96,9 +77,7 @@ def test_the_master_of_a_backup_does_not_keep_its_upstream_from_being_one(
 ) -> None:
     """The master only reads (specification 13.1)."""
     world.running(1)
-    follower = Remote.connect(world.master)
-    extra = {"backup": b"bak"}
-    follower.ask(RequestIdentification(NodeType.CLIENT, None, None, "test", None, extra))
+    world.client(backup=b"bak")
     world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
     assert world.master.cluster.state is ClusterState.STARTING_BACKUP
 
@@ -107,9 +86,7 @@ def test_a_backup_has_no_synchronous_backups() -> None:
     """Specification 25.12, 25.28: it may have any other ones, which follow it, and none is missed."""
     world = BackupWorld(sync_backups=("far",), sync_policy=SyncPolicy.STOP)
     world.backingup()
-    far = Remote.connect(world.master)
-    extra = {"backup": "far", FEATURES: [FEATURE_SYNC]}
-    far.ask(RequestIdentification(NodeType.CLIENT, None, None, "test", None, extra)).result()
+    far = world.client(backup="far", features=[FEATURE_SYNC])
     far.send(NotifySynced(tid(0)))
     for question in (AskJoinSync(), AskSyncLease()):
         error = error_of(far.ask(question))

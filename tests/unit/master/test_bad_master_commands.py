@@ -26,7 +26,7 @@ A1, M9 = parse_nid("A1"), parse_nid("M9")
 
 
 class Names:
-    """Four masters: P is the primary, R runs, D is down, N was not added."""
+    """Four masters: P is the primary, R runs, D is down, N was not added. There is no fifth one."""
 
     def __init__(self) -> None:
         self.masters = Masters(4, configured=3)
@@ -37,6 +37,7 @@ class Names:
         self.masters.run(5)
         numbers = [primary, (primary + 1) % 3, (primary + 2) % 3, 3]
         self.p, self.d, self.r, self.n = (parse_nid(f"M{number + 1}") for number in numbers)
+        self.unknown = M9
 
     def snapshot(self) -> object:
         election = admin(self.masters).ask(AskElection()).result()
@@ -76,6 +77,7 @@ def test_there_is_one_of_each_kind(names: Names) -> None:
     ],
 )
 def test_stopping_and_dropping(names: Names, name: str, state: NodeState, text: str) -> None:
+    """Specification 19.28."""
     assert text in names.refused(SetNodeState(getattr(names, name), state))
 
 
@@ -85,9 +87,11 @@ def test_stopping_and_dropping(names: Names, name: str, state: NodeState, text: 
         ("p", "is the primary master already"),
         ("d", "is DOWN: only a running master can take over"),
         ("n", "is PENDING: only a running master can take over"),
+        ("unknown", "unknown node"),
     ],
 )
 def test_handing_over(names: Names, name: str, text: str) -> None:
+    """Specification 19.27."""
     assert text in names.refused(SetPrimary(getattr(names, name)))
 
 
@@ -103,7 +107,7 @@ def test_adding(names: Names, name: str) -> None:
         *(SetNodeState(M9, state) for state in (DOWN, UNKNOWN)),
         AddPendingNodes([M9]),
         AddPendingNodes([M9, 1]),
-        *(SetPrimary(nid) for nid in (M9, A1, 1, 0)),
+        *(SetPrimary(nid) for nid in (A1, 1, 0)),
         ForgetTable(1),
         SetClusterState(ClusterState.VERIFYING),
     ],

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
+from neo.master.maintenance.check import Finding
 from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import (
     AskCheckReport,
-    AskPack,
     CheckPartition,
     CheckReplicas,
     NotifyCellsBehind,
@@ -155,37 +151,6 @@ def test_checks_end_with_the_operation() -> None:
     assert set(world.findings().values()) == {"failed"}
 
 
-@pytest.mark.parametrize(
-    ("message", "text"),
-    [
-        (CheckReplicas({}, ZERO_TID, None), "no partition is named"),
-        (CheckReplicas({4: None}, ZERO_TID, None), "there is no partition 4: 0 to 3 exist"),
-        (CheckReplicas({0: None, -1: None}, ZERO_TID, None), "there is no partition -1"),
-        (CheckReplicas({0: 9}, ZERO_TID, None), "unknown node"),
-        (CheckReplicas({0: None}, tid(101), None), "no transaction from"),
-        (CheckReplicas({0: None}, tid(9), tid(8)), "no transaction from"),
-        (RepairCells([(4, 1)]), "there is no partition 4"),
-        (RepairCells([(0, 9)]), "unknown node"),
-        (RepairCells([(0, 1)]), "S1 is UP_TO_DATE: only CORRUPTED ones are repaired"),
-    ],
-)
-def test_refused(message: Any, text: str) -> None:
-    """Specification 11.1."""
-    world = Served()
-    ptid = world.master.partitions.ptid
-    assert text in world.refusal(message)
-    assert not world.asked() and world.findings() == {}
-    assert world.master.partitions.ptid == ptid
-
-
-def test_no_check_during_a_pack() -> None:
-    """Specification 11.1."""
-    world = Served()
-    client = world.client()
-    client.ask(AskPack(tid(50)))
-    assert "a pack is running" in world.refusal(CheckReplicas({0: None}, ZERO_TID, None))
-
-
 def corrupted() -> Served:
     world = Served()
     world.master.cluster.change_partitions([(0, 2, BAD), (1, 2, BAD)])
@@ -200,20 +165,13 @@ def test_repair_makes_cells_outdated() -> None:
     assert world.master.partitions.rows[1] == {1: UP, 2: BAD}
 
 
-def test_repair_of_one_wrong_cell_repairs_none() -> None:
-    """Specification 11.17."""
-    world = corrupted()
-    assert "only CORRUPTED" in world.refusal(RepairCells([(0, 2), (2, 2)]))
-    assert world.master.partitions.rows[0] == {1: UP, 2: BAD}
-
-
-def test_repair_needs_the_node() -> None:
-    world = corrupted()
-    world.storages[1].lose()
-    assert "S2 does not run" in world.refusal(RepairCells([(0, 2)]))
-
-
 def test_a_corrupted_cell_cannot_be_the_reference() -> None:
     world = corrupted()
-    text = world.refusal(CheckReplicas({0: 2}, ZERO_TID, None))
+    text = world.denied(CheckReplicas({0: 2}, ZERO_TID, None))
     assert text == ("S2 has no readable cell of partition 0, so that it cannot be the reference")
+
+
+def test_findings_have_their_words() -> None:
+    """Clients of the protocol read them (specification 11.16)."""
+    words = "running unknown alone equal behind corrupted undecided failed"
+    assert {finding.value for finding in Finding} == set(words.split())

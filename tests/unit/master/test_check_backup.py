@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeType
+from neo.protocol.enums import CellState, ClusterState, NodeType
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     FEATURES,
     AcceptIdentification,
-    AnswerRecovery,
     AskCheckReport,
-    AskRecovery,
     CheckPartition,
     CheckReplicas,
     InvalidateObjects,
@@ -22,15 +20,10 @@ from neo.protocol.packets import (
     NotifyPartitionChanges,
     NotifyPartitionChecked,
     NotifyPartitionCorrupted,
-    NotifyReplicationDone,
     RepairCells,
     Replicate,
-    RequestIdentification,
-    SetClusterState,
-    StartOperation,
 )
-from tests.support.remote import Remote, error_of
-from tests.unit.master.backup_world import OTHER, SOURCE, BackupWorld, durable
+from tests.unit.master.backup_world import OTHER, SOURCE, BackupWorld, complete, fetched
 from tests.unit.master.cluster import tid
 
 OUT, UP, BAD = CellState.OUT_OF_DATE, CellState.UP_TO_DATE, CellState.CORRUPTED
@@ -40,17 +33,11 @@ SOURCES = [("up", SOURCE), ("up", OTHER)]
 class Followed(BackupWorld):
     """A backup with all partitions on all of its nodes, whose watermark is 10."""
 
+    extra = {FEATURES: [FEATURE_MAINTENANCE]}
+
     def __init__(self, count: int = 1) -> None:
         super().__init__(replicas=count - 1)
-        self.storages = [self._join(number) for number in range(1, count + 1)]
-        self.admin().ask(SetClusterState(ClusterState.VERIFYING)).result()
-        self.verify(*self.storages)
-        self.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
-        self.following = self.upstream(0)
-        for storage in self.storages:
-            storage.take(StartOperation)
-            storage.take(Replicate)
-            durable(storage, 0)
+        self.following, self.storages = self.backingup(count)
         self.following.send(InvalidateObjects(tid(10), []))
         partition = self.master.partitions.partition(tid(10))
         for _ in range(count):
@@ -58,28 +45,14 @@ class Followed(BackupWorld):
                 while storage.has(Replicate):
                     order = storage.take(Replicate)
                     if partition in order.source_dict and order.source_dict[partition]:
-                        storage.send(NotifyReplicationDone(partition, tid(10)))
-                while storage.has(AskRecovery):
-                    durable(storage, 10)
+                        fetched(storage, 10, partition)
+                complete(10, storage)
         assert self.master.cluster.last_tid == tid(10)
         for storage in self.storages:
             storage.received.clear()
 
-    def _join(self, number: int) -> Remote:
-        remote = Remote.connect(self.master)
-        extra = {FEATURES: [FEATURE_MAINTENANCE]}
-        address = ("127.0.0.1", 9100 + number)
-        remote.ask(RequestIdentification(NodeType.STORAGE, None, address, "test", None, extra))
-        remote.answer(remote.take(AskRecovery), AnswerRecovery(None, None, None))
-        return remote
-
     def do(self, message: Any) -> str:
         return str(self.admin().ask(message).result().message)
-
-    def refusal(self, message: Any) -> str:
-        error = error_of(self.admin().ask(message))
-        assert error.code is ErrorCode.DENIED
-        return error.message
 
     def rows(self) -> list[Any]:
         return list(self.admin().ask(AskCheckReport()).result().row_list)
@@ -174,20 +147,17 @@ def test_what_cannot_be_taken_over_is_told() -> None:
 
 def test_nothing_is_taken_over_without_the_upstream_cluster_or_without_a_finding() -> None:
     world = Followed()
-    assert "only CORRUPTED" in world.refusal(RepairCells([(0, 1)]))
+    assert "only CORRUPTED" in world.denied(RepairCells([(0, 1)]))
     world.undecided()
     world.following.lose()
-    assert "cannot be read in the upstream" in world.refusal(RepairCells([(0, 1)]))
+    assert "cannot be read in the upstream" in world.denied(RepairCells([(0, 1)]))
     assert not world.storages[0].has(MendCell)
 
 
 def test_a_copy_of_a_backup_becomes_a_node_of_it() -> None:
     world = Followed()
-    remote = Remote.connect(world.master)
-    request = RequestIdentification(NodeType.STORAGE, None, None, "test", None, {"new_nid": [2]})
-    answer = remote.ask(request)
-    while world.storages[0].has(AskRecovery):
-        durable(world.storages[0], 10, ptid=2)
+    answer = world.join(NodeType.STORAGE, new_nid=[2]).identified  # type: ignore[attr-defined]
+    complete(10, world.storages[0], ptid=2)
     assert answer.result() == AcceptIdentification(NodeType.MASTER, world.master.cluster.node.nid, 2)
     assert world.master.partitions.rows[2] == {1: UP, 2: OUT}
     assert world.master.cluster.state is ClusterState.BACKINGUP

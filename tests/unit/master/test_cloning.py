@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from neo.node.task import Future
-from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     AcceptIdentification,
@@ -22,9 +22,7 @@ from neo.protocol.packets import (
     SetNodeState,
 )
 from tests.support.remote import Remote, error_of
-from tests.unit.master.cluster import MasterWorld
-
-UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
+from tests.unit.master.cluster import OUT, MasterWorld
 
 
 def ask(

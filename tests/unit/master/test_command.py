@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from neo.master.__main__ import load_settings, make_core
+from neo.master.__main__ import load_settings, make_core, master_settings
 from neo.master.election.node import MasterNode
 from neo.master.primary import PrimaryMaster
+from neo.master.settings import MasterSettings, SyncPolicy
 from neo.node.config import ConfigError
 from neo.node.process import StartFailure
 from neo.protocol.enums import NodeType
@@ -38,26 +39,20 @@ def test_several_masters_have_a_log() -> None:
             ["-m", "127.0.0.1:1 127.0.0.1:2", "--nid=M2"],
             "setting 'nid': several masters number themselves, leave it out",
         ),
+        (["--replicas=100"], "setting 'replicas': at most 99 are possible"),
+        (["--partitions=32769"], "setting 'partitions': at most 32768 are possible"),
+        (["--sync"], "setting 'sync' needs 'upstream_cluster' and 'upstream_masters'"),
+        (["--sync-backups", "lab"], "a cluster is no backup of itself"),
+        (["--sync-timeout", "1.9"], "at least 2 seconds are needed"),
+        (["--sync-timeout", "inf"], "at least 2 seconds are needed"),
+        (["--sync-policy", "wait"], "'wait' is none of continue, stop"),
     ],
 )
-def test_wrong_settings_of_several_masters(arguments: list[str], message: str) -> None:
+def test_settings_that_cannot_work_are_refused(arguments: list[str], message: str) -> None:
+    """Specification 22.10, 25.29."""
     with pytest.raises(ConfigError) as raised:
         load_settings([*ARGUMENTS, *arguments])
-    assert str(raised.value).startswith(message)
-
-
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("--replicas=100", "setting 'replicas': at most 99 are possible"),
-        ("--partitions=32769", "setting 'partitions': at most 32768 are possible"),
-    ],
-)
-def test_too_much_is_refused(argument: str, message: str) -> None:
-    """Specification 22.10."""
-    with pytest.raises(ConfigError) as raised:
-        load_settings([*ARGUMENTS, argument])
-    assert str(raised.value) == message
+    assert message in str(raised.value)
 
 
 def make(*arguments: str) -> PrimaryMaster | MasterNode:
@@ -124,9 +119,33 @@ def test_a_master_with_a_log_of_several_does_not_run_alone(tmp_path: Path) -> No
 
 
 def test_the_period_of_the_scrub_is_in_days() -> None:
-    assert load_settings([*ARGUMENTS, "-m", "127.0.0.1:1"]).scrub_days == 7.0
+    assert load_settings(ARGUMENTS).scrub_days == 7.0
     for text, days in (("0", 0.0), ("0.5", 0.5)):
-        assert load_settings([*ARGUMENTS, "-m", "127.0.0.1:1", "--scrub-days", text]).scrub_days == days
+        assert load_settings([*ARGUMENTS, "--scrub-days", text]).scrub_days == days
     for text in ("-1", "nan", "inf", "week"):
         with pytest.raises(ConfigError, match=f"'?{text}'? is not a number of days"):
-            load_settings([*ARGUMENTS, "-m", "127.0.0.1:1", f"--scrub-days={text}"])
+            load_settings([*ARGUMENTS, f"--scrub-days={text}"])
+
+
+# -- synchronous backups (specification 25.29) ----------------------------------------------------
+
+
+def read(*argv: str) -> MasterSettings:
+    return master_settings(load_settings([*ARGUMENTS, *argv]))
+
+
+def test_a_cluster_has_no_synchronous_backups_by_itself() -> None:
+    settings = read()
+    assert settings.sync_backups == () and not settings.sync
+    assert settings.sync_timeout == 3.0 and settings.sync_policy is SyncPolicy.CONTINUE
+
+
+def test_the_settings_of_the_upstream_cluster() -> None:
+    options = ["--sync-backups", "far, farther", "--sync-timeout", "5", "--sync-policy", "stop"]
+    settings = read(*options)
+    assert settings.sync_backups == ("far", "farther")
+    assert settings.sync_timeout == 5.0 and settings.sync_policy is SyncPolicy.STOP
+
+
+def test_the_setting_of_the_backup() -> None:
+    assert read("-C", "far", "-M", "127.0.0.1:2", "--sync").sync

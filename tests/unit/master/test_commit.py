@@ -5,18 +5,16 @@ from __future__ import annotations
 import pytest
 
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType
-from neo.protocol.ids import u64
+from neo.protocol.ids import MAX_TID, u64
 from neo.protocol.packets import (
     AbortTransaction,
     AddPendingNodes,
-    AnswerPack,
     AnswerTransactionFinished,
     AskBeginTransaction,
     AskFinishTransaction,
     AskLastTransaction,
     AskLockInformation,
     AskNewOIDs,
-    AskPack,
     InvalidateObjects,
     NotifyDeadlock,
     NotifyReady,
@@ -190,6 +188,34 @@ def test_abort_is_forwarded_to_the_involved_storages(world: MasterWorld) -> None
     assert not first.has(AbortTransaction)
 
 
+def test_a_tid_is_not_imposed_twice_at_the_same_time(world: MasterWorld) -> None:
+    """Specification 7.5."""
+    world.running(1)
+    client, other = world.client(), world.client()
+    imposed = begin(client, tid(12345))
+    error = error_of(other.ask(AskBeginTransaction(imposed)))
+    assert error.code is ErrorCode.PROTOCOL_ERROR and "already running" in error.message
+    assert not client.closed and not other.closed
+    assert world.master.coordinator.transactions.ttids() == [imposed]
+
+
+@pytest.mark.parametrize(
+    "again", [AbortTransaction(tid(12345), []), AskFinishTransaction(tid(12345), [], [])]
+)
+def test_what_is_being_finished_is_no_business_of_the_client_any_more(
+    world: MasterWorld, again: AbortTransaction | AskFinishTransaction
+) -> None:
+    """Specification 7.42, 7.45."""
+    (storage,) = world.running(1)
+    client = world.client()
+    client.ask(AskFinishTransaction(begin(client, tid(12345)), [], []))
+    client.send(again)
+    assert client.closed and "finish" in client.complaint
+    assert not storage.has(AbortTransaction)
+    assert lock(storage).tid == tid(12345)
+    assert world.master.cluster.last_tid == tid(12345)
+
+
 def test_abort_of_an_unknown_transaction_disconnects(world: MasterWorld) -> None:
     """Specification 7.42."""
     world.running(1)
@@ -210,6 +236,11 @@ def test_deadlock_gives_a_new_locking_tid_once(world: MasterWorld) -> None:
     assert not client.has(NotifyDeadlock)
     storage.send(NotifyDeadlock(ttid, new.locking_tid))
     assert client.take(NotifyDeadlock).locking_tid > new.locking_tid
+    storage.send(NotifyDeadlock(tid(7), tid(7)))  # unknown: aborted meanwhile
+    client.ask(AskFinishTransaction(ttid, [], []))  # it waits for nothing any more
+    storage.send(NotifyDeadlock(ttid, MAX_TID))
+    assert not client.has(NotifyDeadlock)
+    assert not storage.closed and not client.closed
 
 
 def test_oids_continue_after_a_foreign_one(world: MasterWorld) -> None:
@@ -227,30 +258,6 @@ def test_unreasonable_number_of_oids_is_refused(world: MasterWorld) -> None:
     world.running(1)
     error = error_of(world.client().ask(AskNewOIDs(10**9)))
     assert error.code is ErrorCode.PROTOCOL_ERROR
-
-
-def test_pack_is_done_when_all_storages_are(world: MasterWorld) -> None:
-    """Specification 12.4."""
-    first, second = world.running(2)
-    client = world.client()
-    answer = client.ask(AskPack(tid(7)))
-    first.answer(first.take(AskPack), AnswerPack(True))
-    assert not answer.done
-    assert client.ask(AskPack(tid(8))).result().status is False
-    second.answer(second.take(AskPack), AnswerPack(True))
-    assert answer.result().status is True
-
-
-def test_a_storage_that_is_lost_during_a_pack_is_packed_later() -> None:
-    """Specification 12.4."""
-    world = MasterWorld(replicas=1)
-    first, second = world.running(2)
-    client = world.client()
-    answer = client.ask(AskPack(tid(7)))
-    first.answer(first.take(AskPack), AnswerPack(True))
-    second.lose()
-    assert answer.result() == AnswerPack(True)
-    assert not world.master.packs.running
 
 
 def test_stopping_waits_for_transactions_and_begins_no_other(world: MasterWorld) -> None:

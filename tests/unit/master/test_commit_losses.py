@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import pytest
 
 from neo.node.core import WATCH_SECONDS
 from neo.protocol.enums import ClusterState, ErrorCode
@@ -15,13 +15,11 @@ from neo.protocol.packets import (
     Error,
     FailedVote,
     InvalidateObjects,
-    NotifyReady,
     NotifyUnlockInformation,
-    StartOperation,
 )
-from tests.support.remote import Remote, error_of
+from tests.support.remote import error_of
 from tests.unit.master.cluster import MasterWorld
-from tests.unit.master.committing import begin, lock, oid_of
+from tests.unit.master.committing import Replicated, begin, lock, oid_of
 
 
 def test_client_lost_before_finish_is_forgotten(world: MasterWorld) -> None:
@@ -97,72 +95,63 @@ def test_failed_vote_without_replica_is_incomplete(world: MasterWorld) -> None:
 
 def test_failed_vote_with_replica_disconnects_at_finish() -> None:
     """Specification 7.23, 7.28."""
-    world = MasterWorld(replicas=1)
-    first, second = world.running(2)
-    client = world.client()
-    ttid = begin(client)
-    client.ask(FailedVote(ttid, [1])).result()
-    assert not first.closed
-    answer = client.ask(AskFinishTransaction(ttid, [oid_of(world, 0)], []))
-    assert first.closed and not first.has(AskLockInformation)
-    lock(second)
+    commit = Replicated()
+    commit.client.ask(FailedVote(commit.ttid, [1])).result()
+    assert not commit.first.closed
+    answer = commit.finish()
+    assert commit.first.closed and not commit.first.has(AskLockInformation)
+    lock(commit.second)
     assert answer.done
-    assert world.master.cluster.state is ClusterState.RUNNING
+    assert commit.world.master.cluster.state is ClusterState.RUNNING
 
 
-def excluding_votes() -> tuple[MasterWorld, list[Remote], Remote, list[bytes], Any]:
+class Votes:
     """S1 may fail for the first transaction; the second one wants to fail S2."""
-    world = MasterWorld(replicas=1)
-    storages = world.running(2)
-    client = world.client()
-    ttids = [begin(client), begin(client)]
-    client.ask(FailedVote(ttids[0], [1])).result()
-    second = client.ask(FailedVote(ttids[1], [2]))
-    assert not second.done
-    return world, storages, client, ttids, second
+
+    def __init__(self) -> None:
+        self.world = MasterWorld(replicas=1)
+        self.storages = self.world.running(2)
+        self.first, self.other = self.world.client(), self.world.client()
+        self.ttids = begin(self.first), begin(self.other)
+        self.first.ask(FailedVote(self.ttids[0], [1])).result()
+        self.waiting = self.other.ask(FailedVote(self.ttids[1], [2]))
+        assert not self.waiting.done
 
 
-def test_a_failed_vote_waits_for_one_that_excludes_it_and_is_refused_when_that_finishes() -> None:
-    """Specification 7.23, 7.24."""
-    world, storages, client, ttids, second = excluding_votes()
-    client.ask(AskFinishTransaction(ttids[0], [oid_of(world, 0)], []))
-    lock(storages[1])
-    assert error_of(second).code is ErrorCode.INCOMPLETE_TRANSACTION
-    assert world.master.cluster.state is ClusterState.RUNNING
-
-
-def test_a_failed_vote_that_waited_is_accepted_when_the_other_one_aborts() -> None:
+@pytest.mark.parametrize("how", ["it aborts", "its client is lost"])
+def test_a_failed_vote_waits_for_one_that_excludes_it_and_is_accepted_without_that(
+    how: str,
+) -> None:
     """Specification 7.24."""
-    world, storages, client, ttids, second = excluding_votes()
-    client.send(AbortTransaction(ttids[0], []))
-    assert second.done and second.result().code == ErrorCode.ACK.value
-    answer = client.ask(AskFinishTransaction(ttids[1], [oid_of(world, 0)], []))
-    assert storages[1].closed
-    lock(storages[0])
+    votes = Votes()
+    if how == "it aborts":
+        votes.first.send(AbortTransaction(votes.ttids[0], []))
+    else:
+        votes.first.lose()
+    assert votes.waiting.result().code == ErrorCode.ACK.value
+    oids = [oid_of(votes.world, 0)]
+    answer = votes.other.ask(AskFinishTransaction(votes.ttids[1], oids, []))
+    assert votes.storages[1].closed
+    lock(votes.storages[0])
     assert answer.done
 
 
-def test_a_failed_vote_that_waits_is_accepted_when_the_client_of_the_other_one_is_lost() -> None:
-    world = MasterWorld(replicas=1)
-    world.running(2)
-    first, other = world.client(), world.client()
-    first.ask(FailedVote(begin(first), [1])).result()
-    waiting = other.ask(FailedVote(begin(other), [2]))
-    assert not waiting.done
-    first.lose()
-    assert waiting.result().code == ErrorCode.ACK.value
-
-
-def test_a_failed_vote_that_waits_is_refused_when_the_node_left_is_lost() -> None:
-    _, storages, _, _, second = excluding_votes()
-    storages[0].lose()
-    assert error_of(second).code is ErrorCode.INCOMPLETE_TRANSACTION
-
-
-def test_a_failed_vote_that_waits_is_over_with_its_transaction() -> None:
-    _, _, client, ttids, second = excluding_votes()
-    client.send(AbortTransaction(ttids[1], []))
-    assert error_of(second).code is ErrorCode.INCOMPLETE_TRANSACTION
+@pytest.mark.parametrize(
+    "how", ["the first one finishes", "the node left is lost", "its own transaction ends"]
+)
+def test_a_failed_vote_that_waits_is_refused_when_it_cannot_be_accepted_any_more(how: str) -> None:
+    """Specification 7.23, 7.24."""
+    votes = Votes()
+    if how == "the first one finishes":
+        oids = [oid_of(votes.world, 0)]
+        votes.first.ask(AskFinishTransaction(votes.ttids[0], oids, []))
+        lock(votes.storages[1])
+    elif how == "the node left is lost":
+        votes.storages[0].lose()
+    else:
+        votes.other.send(AbortTransaction(votes.ttids[1], []))
+    assert error_of(votes.waiting).code is ErrorCode.INCOMPLETE_TRANSACTION
+    assert votes.world.master.cluster.state is ClusterState.RUNNING
 
 
 def test_a_failed_vote_is_looked_at_again_at_the_end() -> None:
@@ -188,10 +177,8 @@ def test_a_node_that_came_after_the_beginning_is_not_disconnected() -> None:
     second.lose()
     ttid = begin(client)
     rows = world.master.partitions.row_list()
-    second = world.join_storage(2)
+    second = world.back(2)
     assert rows == world.master.partitions.row_list()
-    second.take(StartOperation)
-    second.send(NotifyReady())
     client.ask(FailedVote(ttid, [2])).result()
     answer = client.ask(AskFinishTransaction(ttid, [oid_of(world, 0)], []))
     assert not second.closed and not second.has(AskLockInformation)
@@ -218,40 +205,32 @@ def test_a_check_must_have_been_kept_by_a_node_that_is_still_there() -> None:
 
 def test_loss_of_a_replica_during_finish_goes_on_with_the_other() -> None:
     """Specification 7.32, 7.36, 7.47."""
-    world = MasterWorld(replicas=1)
-    first, second = world.running(2)
-    client = world.client()
-    ttid = begin(client)
-    answer = client.ask(AskFinishTransaction(ttid, [oid_of(world, 0)], []))
-    lock(second)
+    commit = Replicated()
+    answer = commit.finish()
+    lock(commit.second)
     assert not answer.done
-    first.lose()
+    commit.first.lose()
     assert answer.done
-    assert second.has(NotifyUnlockInformation)
+    assert commit.second.has(NotifyUnlockInformation)
 
 
 def test_a_replica_that_hangs_during_finish_is_given_up() -> None:
-    world = MasterWorld(replicas=1)
-    _, second = world.running(2)
-    client = world.client()
-    ttid = begin(client)
-    answer = client.ask(AskFinishTransaction(ttid, [oid_of(world, 0)], []))
-    lock(second)
-    world.host.advance(6 * WATCH_SECONDS)
+    commit = Replicated()
+    answer = commit.finish()
+    lock(commit.second)
+    commit.world.host.advance(6 * WATCH_SECONDS)
     assert not answer.done
-    world.host.advance(2 * WATCH_SECONDS)
+    commit.world.host.advance(2 * WATCH_SECONDS)
     assert answer.done
-    assert world.master.cluster.running_storages() == {2}
-    assert second.has(NotifyUnlockInformation)
+    assert commit.world.master.cluster.running_storages() == {2}
+    assert commit.second.has(NotifyUnlockInformation)
 
 
 def test_storage_that_cannot_lock_is_disconnected() -> None:
     """Specification 7.31."""
-    world = MasterWorld(replicas=1)
-    first, second = world.running(2)
-    client = world.client()
-    answer = client.ask(AskFinishTransaction(begin(client), [oid_of(world, 0)], []))
+    commit = Replicated()
+    first, answer = commit.first, commit.finish()
     first.answer(first.take(AskLockInformation), Error(ErrorCode.NOT_READY.value, "disk"))
     assert first.closed and not answer.done
-    lock(second)
+    lock(commit.second)
     assert answer.done

@@ -7,17 +7,19 @@ from collections.abc import Iterable
 
 import pytest
 
-from neo.protocol.enums import CellState, ClusterState, NodeState
+from neo.protocol.enums import CellState, NodeState
 from neo.protocol.packets import (
     FEATURE_TAILS,
     FEATURES,
     AnswerCheckReport,
     AnswerLastIDs,
     AnswerLockedTransactions,
+    AnswerObstacle,
     AnswerTails,
     AskCheckReport,
     AskLastIDs,
     AskLockedTransactions,
+    AskObstacle,
     AskRecovery,
     AskTails,
     NotifyPartitionChanges,
@@ -26,14 +28,18 @@ from neo.protocol.packets import (
     TailRow,
 )
 from tests.support.remote import Remote, error_of
-from tests.unit.master.cluster import MasterWorld, Rows, tid
-
-RECOVERING, VERIFYING, RUNNING = (
-    ClusterState.RECOVERING,
-    ClusterState.VERIFYING,
-    ClusterState.RUNNING,
+from tests.unit.master.cluster import (
+    FEEDING,
+    OUT,
+    RECOVERING,
+    RUNNING,
+    UP,
+    VERIFYING,
+    MasterWorld,
+    Rows,
+    tid,
 )
-UP, OUT, FEEDING = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.FEEDING
+
 TWO: Rows = [[(1, UP), (2, UP)]]
 #: Tids of transactions in the one partition.
 ALL = range(1, 7)
@@ -88,6 +94,11 @@ class Compared(MasterWorld):
         answer = self.admin().ask(AskCheckReport()).result()
         assert isinstance(answer, AnswerCheckReport)
         return answer.row_list
+
+    def obstacle(self) -> AnswerObstacle:
+        answer = self.admin().ask(AskObstacle()).result()
+        assert isinstance(answer, AnswerObstacle)
+        return answer
 
     def states(self, partition: int = 0) -> dict[int, CellState]:
         return self.master.partitions.rows[partition]
@@ -225,10 +236,9 @@ def test_a_master_that_served_does_not_go_on_with_one_of_them(world: Compared) -
     world.recover()
     world.leave(1)
     assert world.master.cluster.state is RECOVERING
-    refused = world.master.recovery.obstacle_to_force()
-    assert refused is None
-    obstacle = world.master.recovery._obstacle(strict=False)
-    assert obstacle is not None and obstacle.endswith("of the others. S1 may also come back")
+    told = world.obstacle()
+    assert told.forced == ""
+    assert told.reason.endswith("of the others. S1 may also come back")
 
 
 def test_an_old_copy_may_have_what_the_others_never_had(world: Compared) -> None:
@@ -303,8 +313,7 @@ def test_a_node_that_had_more_and_is_lost_meanwhile_is_not_forgotten(world: Comp
     world.rows, world.ptid = [[(1, UP), (2, OUT)]], 1006
     world.nodes[1].take(AskRecovery)  # whether it knows that the other one is lost
     world.recover()
-    refused = world.master.recovery._obstacle(strict=False)
-    assert refused == (
+    assert world.obstacle().reason == (
         "S2 was lost while copies were compared, and has transactions from 0000000000000004 on that S1"
         " lacks in partitions 0. To keep them: stop S1 and the master, start the master and S2, then"
         " neoctl start. To give them up: neoctl start"

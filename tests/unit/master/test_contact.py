@@ -15,7 +15,6 @@ from neo.protocol.packets import (
     Ping,
     Pong,
     RequestIdentification,
-    SetClusterState,
 )
 from neo.topology.masters import RETRY_SECONDS
 from tests.support.remote import Remote, error_of
@@ -32,11 +31,6 @@ def told(world: MasterWorld) -> Any:
     answer = world.admin().ask(AskUpstream()).result()
     assert answer.cluster == "up"
     return answer
-
-
-def starting(world: BackupWorld) -> None:
-    world.running(1)
-    world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
 
 
 def pass_by(world: BackupWorld, seconds: float, *alive: Remote) -> None:
@@ -109,7 +103,7 @@ def test_a_connection_on_which_nothing_comes_is_given_up_and_made_anew(world: Ba
 @pytest.mark.parametrize("reached", [False, True])
 def test_an_upstream_that_was_never_reached(world: BackupWorld, reached: bool) -> None:
     """Specification 17.18."""
-    starting(world)
+    world.starting()
     remote = world.host.dialed[-1]
     if reached:
         remote.take(RequestIdentification)  # TCP is open, but nothing comes
@@ -123,14 +117,14 @@ def test_an_upstream_that_was_never_reached(world: BackupWorld, reached: bool) -
 
 
 def test_an_upstream_that_does_not_fit(world: BackupWorld) -> None:
-    starting(world)
+    world.starting()
     world.upstream(0, rows=spread(1, partitions=3))
     answer = told(world)
     assert not answer.ever and "has 3 partitions and this one 4" in answer.reason
 
 
 def test_a_backup_that_is_not_configured_follows_nobody(world: BackupWorld) -> None:
-    starting(world)
+    world.starting()
     backup = world.master.backup.current
     assert backup is not None
     backup.stop()

@@ -14,10 +14,7 @@ PATHS = {1: ["room", "machine a", "1"], 2: ["room", "machine a", "2"], 3: ["room
 
 
 def join(world: MasterWorld, nid: int) -> Remote:
-    world.extra = {"devpath": PATHS[nid]}
-    storage = world.join(NodeType.STORAGE, port=9100 + nid)
-    world.extra = {}
-    return storage
+    return world.join(NodeType.STORAGE, port=9100 + nid, devpath=PATHS[nid])
 
 
 @pytest.fixture

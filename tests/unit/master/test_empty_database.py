@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.enums import ClusterState, NodeState, NodeType
 from neo.protocol.packets import (
     BLANK,
     FEATURE_OPERATIONS,
@@ -18,17 +18,13 @@ from neo.protocol.packets import (
     AskPartitionTable,
     AskRecovery,
     NotifyNodeInformation,
-    RequestIdentification,
 )
 from tests.support.remote import Remote
-from tests.unit.master.cluster import MasterWorld, spread
+from tests.unit.master.cluster import OUT, UP, MasterWorld, spread
 
 
 def join(world: MasterWorld, port: int, nid: int | None = None, **extra: Any) -> Remote:
-    remote = Remote.connect(world.master)
-    address = "127.0.0.1", port
-    remote.ask(RequestIdentification(NodeType.STORAGE, nid, address, "test", None, extra))
-    return remote
+    return world.join(NodeType.STORAGE, nid, port, **extra)
 
 
 def nid_of(storage: Remote) -> int | None:
@@ -100,26 +96,16 @@ def test_an_empty_database_at_the_address_of_a_node_with_data_is_another_node() 
     assert nid_of(join(world, 9111, nid=1)) == 1
 
 
-def out_of_date() -> MasterWorld:
-    """S1 is lost, and the other node has all of it."""
+def test_an_empty_database_at_the_address_of_a_node_that_is_behind_is_another_node() -> None:
+    """Filled on the wrong disk, its cells would be read from the right one when that is mounted. Nor does
+    it help that the empty one was given the id when no table was known (specification 18.10)."""
     world = MasterWorld(replicas=1)
     first, _ = world.running(2)
     first.lose()
-    assert world.master.partitions.state(0, 1) is CellState.OUT_OF_DATE
-    return world
-
-
-def test_an_empty_database_at_the_address_of_a_node_that_is_behind_is_another_node() -> None:
-    """Filled on the wrong disk, its cells would be read from the right one when that is mounted."""
-    world = out_of_date()
+    assert world.master.partitions.state(0, 1) is OUT
     assert nid_of(join(world, 9101)) == 3
+    assert nid_of(join(world, 9109, nid=1, blank=True)) == 4
     assert nid_of(join(world, 9111, nid=1)) == 1
-
-
-def test_an_empty_database_that_knows_the_id_of_a_node_that_is_behind_is_another_node() -> None:
-    """It was given the id when no table was known (specification 18.10)."""
-    world = out_of_date()
-    assert nid_of(join(world, 9109, nid=1, blank=True)) == 3
 
 
 def test_a_new_node_that_comes_first_does_not_keep_the_id_of_one_that_is_behind() -> None:
@@ -127,8 +113,7 @@ def test_a_new_node_that_comes_first_does_not_keep_the_id_of_one_that_is_behind(
     world = MasterWorld()
     new = world.storage(9)
     assert nid_of(new) == 1
-    rows = [[(1, CellState.OUT_OF_DATE), (2, CellState.UP_TO_DATE)]] * 4
-    world.storage(2, 7, rows, nid=2)
+    world.storage(2, 7, [[(1, OUT), (2, UP)]] * 4, nid=2)
     assert new.closed and world.master.cluster.state is ClusterState.VERIFYING
     assert nid_of(join(world, 9109, nid=1, blank=True)) == 3
 

@@ -109,15 +109,6 @@ def test_loss_of_a_client_is_told_as_unknown(world: MasterWorld) -> None:
     assert row[0] is NodeType.CLIENT and row[3] is NodeState.UNKNOWN
 
 
-def test_identification_times_increase_when_the_clock_jumps_back(world: MasterWorld) -> None:
-    """Specification 3.18."""
-    world.running(1)
-    before = world.client().take(NotifyNodeInformation).node_list[0][4]
-    world.host.now -= 3600
-    after = world.client().take(NotifyNodeInformation).node_list[0][4]
-    assert before is not None and after is not None and after > before
-
-
 def test_admin_gets_an_empty_table_during_recovery(world: MasterWorld) -> None:
     """Specification 3.21."""
     table = world.join(NodeType.ADMIN, port=9000).take(SendPartitionTable)
@@ -136,6 +127,17 @@ def test_other_messages_before_identification_are_unexpected(world: MasterWorld)
     error = error_of(remote.ask(AskPrimary()))
     assert error.code is ErrorCode.PROTOCOL_ERROR and "unexpected AskPrimary" in error.message
     assert remote.closed
+
+
+def test_an_upstream_introduces_its_admin_only_to_the_backup_that_it_watches(
+    world: MasterWorld,
+) -> None:
+    """Specification 3.23, 4.4."""
+    world.running(1)
+    world.join(NodeType.ADMIN, port=9001, backup=["bak"]).identified.result()  # type: ignore[attr-defined]
+    for extra, hears in (({"backup": b"bak"}, True), ({"backup": b"other"}, False), ({}, False)):
+        rows = world.client(**extra).take(NotifyNodeInformation).node_list
+        assert any(row[0] is NodeType.ADMIN for row in rows) is hears
 
 
 def test_strangers_are_disconnected_after_a_while(world: MasterWorld) -> None:
@@ -177,10 +179,12 @@ def test_a_newcomer_does_not_get_the_id_of_a_storage_node_that_was_dropped() -> 
 def test_a_storage_is_vouched_for_when_it_is_a_node_of_the_cluster(world: MasterWorld) -> None:
     """Before that, any process that knows the name of the cluster could be the peer
     (specification 2.35)."""
-    world.running(1)
+    assert not world.storage(1).peer.trusted, "the cluster has not started"
+    world = MasterWorld()
+    (storage,) = world.running(1)
     newcomer = world.join(NodeType.STORAGE, port=9300)
     client = world.client()
-    assert client.peer.trusted
+    assert storage.peer.trusted and client.peer.trusted
     assert not newcomer.peer.trusted
     assert newcomer.peer in world.master.strangers
     nid = newcomer.take(AcceptIdentification).your_nid
@@ -188,11 +192,3 @@ def test_a_storage_is_vouched_for_when_it_is_a_node_of_the_cluster(world: Master
     world.admin().ask(AddPendingNodes([nid])).result()
     assert newcomer.peer.trusted
     assert newcomer.peer not in world.master.strangers
-
-
-def test_storages_of_a_cluster_that_starts_are_vouched_for(world: MasterWorld) -> None:
-    storage = world.storage(1)
-    assert not storage.peer.trusted
-    other = MasterWorld()
-    (storage, *_) = other.running(1)
-    assert storage.peer.trusted

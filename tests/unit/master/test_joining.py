@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
+from neo.master.serving.identification import ANNOUNCED
+from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import nid_namespace
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     FEATURES,
     AcceptIdentification,
     Error,
+    NotifyFeatures,
     NotifyNodeInformation,
     SetClusterState,
 )
-from tests.unit.master.cluster import MasterWorld
+from tests.unit.master.cluster import OUT, UP, MasterWorld
 from tests.unit.master.committing import begin
 
-UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
 C1 = nid_namespace(NodeType.CLIENT) + 1
 
 
@@ -48,6 +49,21 @@ def test_a_client_is_told_the_tables_and_no_state(world: MasterWorld) -> None:
         "NotifyNodeInformation",
         "SendPartitionTable",
     ]
+
+
+@pytest.mark.parametrize("feature", [FEATURE_MAINTENANCE, "oids", None])
+def test_an_admin_node_that_announced_maintenance_is_told_features_after_the_tables(
+    world: MasterWorld, feature: str | None
+) -> None:
+    """Specification 21.2, 21.6."""
+    world.running(1)
+    world.extra = {} if feature is None else {FEATURES: [feature]}
+    admin = world.join(NodeType.ADMIN, port=9005)
+    told = [m.features for m in admin.received if type(m) is NotifyFeatures]
+    assert told == [ANNOUNCED] * (feature == FEATURE_MAINTENANCE)
+    names = [name for name in admin.names() if name != "NotifyClusterInformation"]
+    tables = ["AcceptIdentification", "NotifyNodeInformation", "SendPartitionTable"]
+    assert names == [*tables, *["NotifyFeatures"] * len(told)]
 
 
 def test_what_a_node_says_besides_is_ignored(world: MasterWorld) -> None:

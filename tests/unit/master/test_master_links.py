@@ -169,11 +169,7 @@ def test_the_first_members_are_in_the_order_of_their_addresses_as_text() -> None
 
 @pytest.fixture(scope="module")
 def three() -> Masters:
-    masters = Masters(3)
-    masters.start()
-    masters.until_serving()
-    masters.run(1)
-    return masters
+    return Masters.elected()
 
 
 def dial(masters: Masters, port: int, *features: str) -> tuple[Remote, Future[Any]]:

@@ -1,5 +1,5 @@
-"""``replace``, ``add`` and ``remove`` on the master: what is moved, and that each part of it may happen
-twice, or half (specification 27.70 to 27.78)."""
+"""``replace``, ``add``, ``remove`` and ``upgrade`` on the master: what is moved, and that each part of it
+may happen twice, or half (specification 27.70 to 27.83)."""
 
 from __future__ import annotations
 
@@ -11,23 +11,18 @@ import pytest
 from neo.master.maintenance.membership import Membership
 from neo.master.operations.moves import GIVE
 from neo.operations.initiator import Refused
-from neo.operations.model import Operation, Step
+from neo.operations.model import Operation
 from neo.protocol.enums import ClusterState, NodeState
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
-    AnswerBeginOperation,
     SetNumReplicas,
     TweakPartitionTable,
 )
-from tests.unit.master.moves_world import OUT, UP, World
+from tests.unit.master.moves_world import OUT, UP, World, names, with_arguments
 
 
 def step_of(operation: Operation, name: str) -> int:
     return [step.name for step in operation.steps].index(name)
-
-
-def names(answer: AnswerBeginOperation) -> list[tuple[str, list[int]]]:
-    return [(name, list(nids)) for name, nids, *_ in answer.step_list]
 
 
 # -- what is moved -------------------------------------------------------------------------------
@@ -172,11 +167,6 @@ def test_the_undo_may_happen_twice_and_at_any_point_27_74(copied: bool) -> None:
     assert world.table.rows == before
 
 
-def with_arguments(operation: Operation, arguments: dict[str, Any]) -> Operation:
-    steps: tuple[Step, ...] = operation.steps
-    return Operation(7, operation.kind, arguments, 1, steps, ("table",), 0.0, 1.0, True)
-
-
 def test_the_last_copy_is_not_taken_away_by_an_undo_27_77() -> None:
     """The old node is lost when the new one has all cells."""
     world = World()
@@ -226,3 +216,53 @@ def test_a_gain_on_a_dropped_node_is_not_waited_for_27_78() -> None:
         world.confirm()
     assert world.table.rows[0][1].readable  # the last copy
 
+
+# -- upgrade -------------------------------------------------------------------------------------
+
+
+def test_one_node_after_the_other_27_81_27_82() -> None:
+    planned = World(replicas=1, pending=0).plan("upgrade", nodes=[])
+    assert names(planned) == [
+        ("begin anew", [1]),
+        ("wait until it is up to date", [0]),
+        ("begin anew", [2]),
+        ("wait until it is up to date", [0]),
+    ]
+    assert all(synchronised and not undo for *_, synchronised, undo in planned.step_list)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "nodes", "text"),
+    [
+        (
+            0,
+            [],
+            "without S1 some partitions cannot be read, and applications would wait: stop the cluster,"
+            " and start all nodes anew",
+        ),
+        (1, [3], "S3 does not operate: neoctl status"),
+        (1, [9], "S9 is not a storage node: neoctl print node"),
+        (1, list(range(1, 34)), "name at most 32 nodes at once"),
+    ],
+)
+def test_what_an_upgrade_refuses_27_80(replicas: int, nodes: list[int], text: str) -> None:
+    assert World(replicas=replicas).refusal("upgrade", nodes=nodes) == text
+
+
+def test_a_node_that_is_not_up_to_date_is_waited_for_27_82() -> None:
+    world = World(replicas=1, pending=0)
+    operation = world.operation("upgrade", nodes=[1])
+    own = world.master.operations
+    assert own.run(operation, 1)
+    world.storages[0].lose()
+    assert not own.run(operation, 1)
+    world.master.flush()
+    assert not own.run(operation, 1)
+
+
+def test_nothing_is_undone_27_83() -> None:
+    world = World(replicas=1, pending=0)
+    operation = world.operation("upgrade", nodes=[1])
+    own = world.master.operations
+    assert own.undo(operation, 1) and own.finish(operation)
+    assert not any(step.undo for step in operation.steps)

@@ -33,14 +33,6 @@ C1, C2 = -0x1FFFFFFF, -0x1FFFFFFE
 HERE = ("127.0.0.1", 9999)
 
 
-def knowing(world: MasterWorld) -> Remote:
-    """Join a client that announces FEATURE_LOCKS."""
-    world.extra = {FEATURES: [FEATURE_LOCKS]}
-    client = world.client()
-    world.extra = {}
-    return client
-
-
 def knows(storage: Remote) -> None:
     """Announce FEATURE_LOCKS for a storage node."""
     assert storage.peer.node is not None
@@ -166,7 +158,7 @@ def test_the_operator_ends_a_transaction_everywhere(
     world: MasterWorld, storages: list[Remote]
 ) -> None:
     """Specification 7.49, 7.50."""
-    client, other = knowing(world), knowing(world)
+    client, other = (world.client(features=[FEATURE_LOCKS]) for _ in range(2))
     ttid = begin(client)
     answer = world.admin().ask(EndTransaction(ttid)).result()
     assert answer.message == f"transaction 0x{ttid.hex()} is ended: its locks are released"
@@ -185,40 +177,39 @@ def test_a_client_without_the_feature_is_not_told_but_refused_cleanly(
     ttid = begin(client)
     world.admin().ask(EndTransaction(ttid)).result()
     assert not client.has(NotifyTransactionEnded)
-    error = error_of(client.ask(FailedVote(ttid, [1])))
-    assert (
-        error.code is ErrorCode.INCOMPLETE_TRANSACTION and "ended by the operator" in error.message
-    )
-    error = error_of(client.ask(AskFinishTransaction(ttid, [], [])))
-    assert (
-        error.code is ErrorCode.INCOMPLETE_TRANSACTION and "ended by the operator" in error.message
-    )
+    for question in (FailedVote(ttid, [1]), AskFinishTransaction(ttid, [], [])):
+        error = error_of(client.ask(question))
+        assert error.code is ErrorCode.INCOMPLETE_TRANSACTION
+        assert "ended by the operator" in error.message
     assert not client.closed
     assert begin(client) > ttid
 
 
-def test_what_was_stored_after_the_end_is_released_at_the_finish(
-    world: MasterWorld, storages: list[Remote]
-) -> None:
-    """A node that did not know the transaction when it was ended still accepts its stores."""
+@pytest.fixture
+def ended(world: MasterWorld, storages: list[Remote]) -> tuple[Remote, bytes]:
+    """Return a client, and its transaction that the operator has ended."""
     client = world.client()
     ttid = begin(client)
     world.admin().ask(EndTransaction(ttid)).result()
     for storage in storages:
         storage.received.clear()
+    return client, ttid
+
+
+def test_what_was_stored_after_the_end_is_released_at_the_finish(
+    ended: tuple[Remote, bytes], storages: list[Remote]
+) -> None:
+    """A node that did not know the transaction when it was ended still accepts its stores."""
+    client, ttid = ended
     error_of(client.ask(AskFinishTransaction(ttid, [], [])))
     assert all(storage.take(AbortTransaction).ttid == ttid for storage in storages)
 
 
 def test_the_client_aborts_what_was_ended_and_goes_on(
-    world: MasterWorld, storages: list[Remote]
+    ended: tuple[Remote, bytes], storages: list[Remote]
 ) -> None:
     """Specification 7.50."""
-    client = world.client()
-    ttid = begin(client)
-    world.admin().ask(EndTransaction(ttid)).result()
-    for storage in storages:
-        storage.received.clear()
+    client, ttid = ended
     client.send(AbortTransaction(ttid, [1]))
     assert storages[0].take(AbortTransaction).ttid == ttid
     assert not storages[1].has(AbortTransaction) and not client.closed
@@ -245,19 +236,14 @@ def test_what_is_being_finished_cannot_be_ended(world: MasterWorld, storages: li
 
 def test_an_unknown_transaction_cannot_be_ended(world: MasterWorld, storages: list[Remote]) -> None:
     """Specification 7.49."""
-    error = error_of(world.admin().ask(EndTransaction(p64(7))))
-    assert error.code is ErrorCode.DENIED and "neoctl print transactions" in error.message
+    assert "neoctl print transactions" in world.denied(EndTransaction(p64(7)))
 
 
 def test_ending_twice_releases_what_came_in_between(
-    world: MasterWorld, storages: list[Remote]
+    world: MasterWorld, ended: tuple[Remote, bytes], storages: list[Remote]
 ) -> None:
     """Specification 7.49, 8.27, 8.30."""
-    client = knowing(world)
-    ttid = begin(client)
-    world.admin().ask(EndTransaction(ttid)).result()
-    for storage in storages:
-        storage.received.clear()
+    _, ttid = ended
     (row,) = tell(world, storages, [(ttid, C1, "storing", [p64(9)], 6.0)], [])
     assert row[:3] == (ttid, C1, HERE) and row[4:] == ("ended", 1, 6.0)
     world.admin().ask(EndTransaction(ttid)).result()
@@ -291,13 +277,11 @@ def test_a_tid_that_was_ended_can_be_imposed_again(
 
 
 def test_what_was_ended_is_forgotten_with_its_client(
-    world: MasterWorld, storages: list[Remote]
+    world: MasterWorld, ended: tuple[Remote, bytes]
 ) -> None:
-    client = world.client()
-    ttid = begin(client)
-    world.admin().ask(EndTransaction(ttid)).result()
+    client, ttid = ended
     client.lose()
-    assert error_of(world.admin().ask(EndTransaction(ttid))).code is ErrorCode.DENIED
+    assert world.denied(EndTransaction(ttid))
 
 
 def test_what_was_ended_is_remembered_within_a_bound(

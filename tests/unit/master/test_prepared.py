@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from neo.master.commit import outcomes
 from neo.master.commit import prepared as registry
-from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeType
+from neo.protocol.enums import CellState, ClusterState, ErrorCode
 from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import (
     FEATURE_PREPARED,
     AbortTransaction,
     AnswerFinishPrepared,
     AnswerPrepareTransaction,
-    AskBeginTransaction,
     AskFinalTID,
     AskFinishTransaction,
     AskLockInformation,
@@ -348,16 +345,20 @@ def test_several_may_ask_for_the_same_at_once(world: PreparedWorld, client: Remo
     assert {answer.result().tid for answer in answers} == {None}
 
 
-def test_a_commit_goes_on_without_a_node_that_is_lost(world: PreparedWorld, client: Remote) -> None:
-    """Specification 24.11."""
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_decision_goes_on_without_a_node_that_is_lost_when_the_table_says_so(
+    world: PreparedWorld, client: Remote, commits: bool
+) -> None:
+    """Specification 24.11, 24.12: under the condition of rule 24.5."""
     prepared(world, client)
     first, second = world.storages
-    answer = decide(client, True)
-    lock(second)
-    first.lose()
+    answer = decide(client, commits)
+    lock(first) if commits else remember(first)
+    second.lose()
     assert not answer.done
-    world.confirm(second)
-    assert answer.done and second.has(NotifyUnlockInformation)
+    world.confirm(first)
+    assert answer.done
+    assert first.has(NotifyUnlockInformation if commits else AbortTransaction)
 
 
 def test_a_commit_asks_the_nodes_that_have_the_rows(world: PreparedWorld, client: Remote) -> None:
@@ -365,8 +366,7 @@ def test_a_commit_asks_the_nodes_that_have_the_rows(world: PreparedWorld, client
     prepared(world, client)
     first, second = world.storages
     second.lose()
-    second = world.join(NodeType.STORAGE, 2, port=9102)
-    world.make_ready(second)
+    second = world.back(2)
     world.confirm(first)
     answer = decide(client, True)
     assert not second.has(AskLockInformation)
@@ -397,20 +397,6 @@ def test_a_rollback_is_remembered_before_anything_is_dropped(
     assert len(world.master.coordinator.transactions) == 0
 
 
-def test_a_rollback_goes_on_without_a_node_when_the_table_says_so(
-    world: PreparedWorld, client: Remote
-) -> None:
-    """Specification 24.12: under the condition of rule 24.5."""
-    prepared(world, client)
-    first, second = world.storages
-    answer = decide(client, False)
-    remember(first)
-    second.lose()
-    assert not answer.done
-    world.confirm(first)
-    assert answer.done and first.has(AbortTransaction)
-
-
 def test_a_node_that_gets_a_cell_meanwhile_remembers_the_rollback_too(
     world: PreparedWorld, client: Remote
 ) -> None:
@@ -420,8 +406,7 @@ def test_a_node_that_gets_a_cell_meanwhile_remembers_the_rollback_too(
     second.lose()
     world.confirm(first)
     answer = decide(client, False)
-    back = world.join(NodeType.STORAGE, 2, port=9102)
-    world.make_ready(back)
+    back = world.back(2)
     remember(first)
     world.confirm(first)
     assert not answer.done
@@ -575,7 +560,7 @@ def test_the_operator_cannot_end_a_prepared_transaction(
 
 
 def test_begin_store_and_finish_of_others_go_on(world: PreparedWorld, client: Remote) -> None:
-    """Specification 24.8: only its objects are locked."""
+    """Specification 24.8: only its objects are locked, and they do not wait for it."""
     prepared(world, client)
     other = world.client()
     ttid = begin(other)
@@ -601,9 +586,3 @@ def test_a_decision_that_the_end_of_operation_interrupts(
     for question in (AskPrepared(1, None), ForgetPrepared(XID)):
         assert error_of(world.admin().ask(question)).code is ErrorCode.DENIED
     assert "must be RUNNING" in refusal(decide(world.admin(), False))
-
-
-def test_begin_waits_for_no_prepared_transaction(world: PreparedWorld, client: Remote) -> None:
-    prepared(world, client)
-    answer: Any = client.ask(AskBeginTransaction(None))
-    assert answer.done

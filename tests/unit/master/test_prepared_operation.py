@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from neo.master.commit import prepared as registry
-from neo.protocol.enums import CellState, ClusterState, NodeType
+from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.packets import (
     FEATURE_LOCKS,
     FEATURE_PREPARED,
@@ -32,7 +32,7 @@ from neo.protocol.packets import (
 )
 from tests.support.remote import Remote, error_of
 from tests.unit.master.backup_world import BackupWorld
-from tests.unit.master.cluster import MasterWorld, tid
+from tests.unit.master.cluster import UP, MasterWorld, tid
 from tests.unit.master.committing import begin, lock, oid_of
 from tests.unit.master.prepared_world import (
     XID,
@@ -46,8 +46,6 @@ from tests.unit.master.prepared_world import (
     states,
 )
 
-UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
-
 
 @pytest.fixture
 def world() -> PreparedWorld:
@@ -59,9 +57,7 @@ def back(world: PreparedWorld, features: tuple[str, ...] = (FEATURE_PREPARED,)) 
     world.storages[1].lose()
     world.confirm(world.storages[0])
     world.extra = {FEATURES: list(features)}
-    second = world.join(NodeType.STORAGE, 2, port=9102)
-    world.make_ready(second)
-    return second
+    return world.back(2)
 
 
 def unfinished(storage: Remote) -> list[bytes]:

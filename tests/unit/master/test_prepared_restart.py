@@ -71,32 +71,25 @@ def survivors(storages: list[Remote]) -> list[list[bytes]]:
     return told
 
 
-def test_what_all_nodes_have_stays_prepared(world: PreparedWorld, ttid: bytes) -> None:
-    """Specification 24.19, 24.20, requirement 5 of issue 23: a restart of the whole cluster."""
-    oid = oid_of(world, 0)
-    known = marks(mark_of(ttid, [oid], [0, 1]))
+@pytest.mark.parametrize("commits", [True, False])
+def test_what_all_nodes_have_stays_prepared(
+    world: PreparedWorld, ttid: bytes, commits: bool
+) -> None:
+    """Specification 24.12, 24.19, 24.20, requirement 5 of issue 23: a restart of the whole cluster."""
+    known = marks(mark_of(ttid, [oid_of(world, 0)], [0, 1]))
     again, storages = world.restart([known, known])
     assert survivors(storages) == [[ttid], [ttid]]
     again.make_ready(*storages)
     assert states(again) == [(XID, "prepared")]
     again.master.coordinator.transactions.validate()
-    client = again.client()
-    answer = decide(client, True)
+    answer = decide(again.client(), commits)
     for storage in storages:
-        lock(storage)
-    assert answer.result().tid > ttid
-    assert not any(storage.has(AbortTransaction) for storage in storages)
-
-
-def test_what_was_restored_can_be_rolled_back(world: PreparedWorld, ttid: bytes) -> None:
-    """Specification 24.12."""
-    known = marks(mark_of(ttid, [oid_of(world, 0)], [0, 1]))
-    again, storages = world.restart([known, known])
-    again.make_ready(*storages)
-    answer = decide(again.admin(), False)
-    assert {remember(storage).ttid for storage in storages} == {ttid}
-    assert answer.done
-    assert all(storage.take(AbortTransaction).ttid == ttid for storage in storages)
+        assert (lock(storage) if commits else remember(storage)).ttid == ttid
+    final = answer.result().tid
+    assert final > ttid if commits else final is None
+    for storage in storages:
+        aborted = [m.ttid for m in storage.received if type(m) is AbortTransaction]
+        assert aborted == ([] if commits else [ttid])
 
 
 def test_new_ids_are_not_those_of_what_is_prepared(world: PreparedWorld) -> None:
@@ -379,8 +372,8 @@ def test_a_node_without_the_feature_is_not_asked_and_has_no_mark(
     second = again.join_storage(2)
     for storage in (first, second):
         again.remember(storage, ptid, rows)
-    PreparedWorld.confirm(world, first)
-    PreparedWorld.find(world, [first, second], [known, NOTHING])
+    world.confirm(first)
+    world.find([first, second], [known, NOTHING])
     assert again.master.cluster.state is ClusterState.RUNNING
     assert survivors([first]) == [[ttid]]
     assert [again.master.partitions.state(p, 2) for p in ALL] == [OUT] * 4
@@ -393,7 +386,7 @@ def test_a_node_that_joins_later_is_not_told_to_keep_its_marks(
     """Specification 24.21: its cells are out of date."""
     world.storages[1].lose()
     world.confirm(world.storages[0])
-    back = world.join(NodeType.STORAGE, 2, port=9102)
+    back = world.join_storage(2)
     assert back.has(StartOperation) and not back.has(NotifyPrepared)
 
 

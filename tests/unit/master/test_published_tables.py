@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from neo.master.published_tables import PublishedTables
-from neo.protocol.enums import CellState, ClusterState, NodeType
+from neo.protocol.enums import NodeType
 from neo.protocol.packets import (
     AddPendingNodes,
     AskFinishTransaction,
@@ -20,16 +20,18 @@ from neo.protocol.packets import (
     TweakPartitionTable,
 )
 from tests.support.remote import Remote
-from tests.unit.master.cluster import MasterWorld, Rows, tid
-from tests.unit.master.committing import begin, lock
-
-RECOVERING, VERIFYING, RUNNING = (
-    ClusterState.RECOVERING,
-    ClusterState.VERIFYING,
-    ClusterState.RUNNING,
+from tests.unit.master.cluster import (
+    FEEDING,
+    OUT,
+    RECOVERING,
+    RUNNING,
+    UP,
+    VERIFYING,
+    MasterWorld,
+    Rows,
+    tid,
 )
-OUT, UP, FEEDING = CellState.OUT_OF_DATE, CellState.UP_TO_DATE, CellState.FEEDING
-
+from tests.unit.master.committing import begin, lock
 
 # -- the rule ------------------------------------------------------------------------------------
 

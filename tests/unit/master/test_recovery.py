@@ -1,4 +1,4 @@
-"""RECOVERING and VERIFYING (specification 4, 5)."""
+"""RECOVERING (specification 4): the tables and nodes that a start needs, and what it makes of them."""
 
 from __future__ import annotations
 
@@ -7,49 +7,39 @@ import pytest
 from neo.master.clock import CHECK_SECONDS
 from neo.master.ids import UNKNOWN_TIDS
 from neo.master.phases.recovery import GIVEN_UP_TABLES, UNKNOWN_TABLES
-from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.enums import CellState, ErrorCode, NodeState, NodeType
+from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import add64, tid_from_time
 from neo.protocol.packets import (
     AcceptIdentification,
-    AnswerFinalTID,
-    AnswerLastIDs,
-    AnswerLockedTransactions,
+    AnswerObstacle,
     AnswerRecovery,
-    AskBeginTransaction,
-    AskFinalTID,
     AskFinishTransaction,
-    AskLastIDs,
-    AskLockedTransactions,
+    AskObstacle,
     AskPartitionTable,
     AskRecovery,
-    Error,
-    NotifyClusterInformation,
     NotifyNodeInformation,
     SendPartitionTable,
     SetClusterState,
     StartOperation,
     StopOperation,
     Truncate,
-    ValidateTransaction,
 )
-from tests.support.remote import error_of
-from tests.unit.master.cluster import MasterWorld, spread, tid
+from tests.unit.master.cluster import (
+    OUT,
+    RECOVERING,
+    RUNNING,
+    UP,
+    VERIFYING,
+    MasterWorld,
+    Rows,
+    spread,
+    tid,
+)
 from tests.unit.master.committing import begin, lock
 
-RECOVERING, VERIFYING, RUNNING = (
-    ClusterState.RECOVERING,
-    ClusterState.VERIFYING,
-    ClusterState.RUNNING,
-)
-
-
-def test_a_new_database_waits_for_the_operator(world: MasterWorld) -> None:
-    """Specification 4.17."""
-    world.storage(1)
-    assert world.master.cluster.state is RECOVERING
-    world.admin().ask(SetClusterState(VERIFYING)).result()
-    assert world.master.cluster.state is VERIFYING
-    assert world.master.partitions.ptid == 1
+#: Two copies of all partitions.
+BOTH: Rows = [[(1, UP), (2, UP)]] * 4
 
 
 def test_autostart_creates_the_database_when_enough_storages_are_there() -> None:
@@ -60,13 +50,6 @@ def test_autostart_creates_the_database_when_enough_storages_are_there() -> None
     world.storage(2)
     assert world.master.cluster.state is VERIFYING
     assert world.master.partitions.nodes() == {1, 2}
-
-
-def test_start_is_denied_without_storage(world: MasterWorld) -> None:
-    """Specification 4.26."""
-    error = error_of(world.admin().ask(SetClusterState(VERIFYING)))
-    assert error.code is ErrorCode.DENIED
-    assert "no storage node" in error.message
 
 
 def test_newcomer_gets_its_identity_first_and_storages_are_asked_what_they_know(
@@ -114,7 +97,8 @@ def test_existing_database_starts_when_all_its_readable_nodes_are_back(world: Ma
 
 
 def test_table_is_asked_from_a_node_that_has_the_newest(world: MasterWorld) -> None:
-    """Specification 4.15."""
+    """With two tables of one version, the next master could take the wrong one for the last. So numbers
+    are left out, of tables that unconnected nodes may have (specification 4.15, 9.18)."""
     old = world.storage(1, 5, spread(1, 3), nid=1)
     new = world.storage(2, 6, spread(2), nid=2)
     assert world.master.partitions.ptid == 6 + UNKNOWN_TABLES
@@ -132,16 +116,6 @@ def test_another_node_is_asked_when_the_one_with_the_table_is_lost(world: Master
     assert second.has(AskPartitionTable)
 
 
-def test_forced_start_without_a_replica_outdates_its_cells(world: MasterWorld) -> None:
-    """Specification 4.19, 4.25."""
-    rows = [[(1, CellState.UP_TO_DATE), (2, CellState.UP_TO_DATE)] for _ in range(4)]
-    world.storage(1, 5, rows, nid=1)
-    assert world.master.cluster.state is RECOVERING
-    world.admin().ask(SetClusterState(VERIFYING)).result()
-    assert world.master.cluster.state is VERIFYING
-    assert world.master.partitions.state(0, 2) is CellState.OUT_OF_DATE
-
-
 @pytest.mark.parametrize(("clock", "ptid"), [(0.0, 6 + GIVEN_UP_TABLES), (1.8e9, 1_800_000_000_001)])
 def test_what_was_given_up_has_older_tables_whatever_its_masters_did(
     world: MasterWorld, clock: float, ptid: int
@@ -149,33 +123,22 @@ def test_what_was_given_up_has_older_tables_whatever_its_masters_did(
     """S2 went on alone, and its master was restarted again and again; then the operator starts with S1
     alone. Else S2 could not come back: its table would be newer, or another one of that number. And if
     S2 was started so, too, the start that was later counts (specification 9.18)."""
-    rows = [[(1, CellState.UP_TO_DATE), (2, CellState.UP_TO_DATE)] for _ in range(4)]
     world.host.now = clock
-    world.storage(1, 5, rows, nid=1)
+    world.storage(1, 5, BOTH, nid=1)
     world.admin().ask(SetClusterState(VERIFYING)).result()
     assert world.master.partitions.ptid == ptid
     assert 5 + 100 * (UNKNOWN_TABLES + 1) < GIVEN_UP_TABLES
-
-
-def test_a_restarted_master_leaves_out_numbers_of_tables_that_others_may_have(
-    world: MasterWorld,
-) -> None:
-    """With two tables of one version, the next master could take the wrong one for the last. The
-    connected nodes may not know the nodes that have one (specification 9.18)."""
-    world.storage(1, 5, spread(1), nid=1)
-    assert world.master.cluster.state is VERIFYING
-    assert world.master.partitions.ptid == 5 + UNKNOWN_TABLES
 
 
 #: Later than the clock of the world, which is therefore behind.
 AHEAD = tid(2**62)
 
 
-@pytest.mark.parametrize("state", [CellState.UP_TO_DATE, CellState.OUT_OF_DATE])
+@pytest.mark.parametrize("state", [UP, OUT])
 def test_tids_that_absent_nodes_may_have_are_left_out(world: MasterWorld, state: CellState) -> None:
     """A node that was given up must not take another transaction for its own when it comes back. Once a
     table was published, it does not show any more which nodes were given up (specification 5.12)."""
-    storage = world.storage(1, 5, [[(1, CellState.UP_TO_DATE), (2, state)]] * 4, nid=1)
+    storage = world.storage(1, 5, [[(1, UP), (2, state)]] * 4, nid=1)
     if world.master.cluster.state is RECOVERING:
         world.admin().ask(SetClusterState(VERIFYING)).result()
     world.verify(storage, ltid=AHEAD)
@@ -192,9 +155,7 @@ def test_two_masters_that_leave_out_tids_do_not_go_on_with_the_same_ones() -> No
     for nid in (1, 2):
         world = MasterWorld()
         world.host.random.seed(nid)
-        storage = world.storage(
-            nid, 5, [[(nid, CellState.UP_TO_DATE), (3 - nid, CellState.OUT_OF_DATE)]] * 4, nid=nid
-        )
+        storage = world.storage(nid, 5, [[(nid, UP), (3 - nid, OUT)]] * 4, nid=nid)
         world.verify(storage, ltid=AHEAD)
         begun.add(begin(world.client()))
     assert len(begun) == 2
@@ -232,72 +193,6 @@ def test_a_clock_that_jumps_back_is_told_once_until_it_is_right_again(
         world.host.now += jump
         world.host.advance(CHECK_SECONDS)
         assert told() == expected
-
-
-def test_forced_start_is_denied_when_a_partition_cannot_be_read(world: MasterWorld) -> None:
-    """Specification 4.18, 4.26."""
-    world.storage(1, 5, spread(1, 2), nid=1)
-    error = error_of(world.admin().ask(SetClusterState(VERIFYING)))
-    assert error.code is ErrorCode.DENIED
-    assert "S2" in error.message
-
-
-def test_verification_finishes_locked_transactions_on_all_who_voted(world: MasterWorld) -> None:
-    """Specification 5.1, 5.7."""
-    rows = spread(1, 2)
-    first, second = world.storage(1, 5, rows, nid=1), world.storage(2, 5, nid=2)
-    ttid, final = tid(100), tid(108)
-    first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({ttid: final}))
-    second.answer(second.take(AskLockedTransactions), AnswerLockedTransactions({ttid: None}))
-    for storage in (first, second):
-        assert storage.take(ValidateTransaction) == ValidateTransaction(ttid, final)
-        assert storage.has(AskLastIDs)
-
-
-def test_verification_asks_the_tid_of_those_who_already_unlocked(world: MasterWorld) -> None:
-    """Specification 5.4, 5.5."""
-    first, second = world.storage(1, 5, spread(1, 2), nid=1), world.storage(2, 5, nid=2)
-    ttid, final = tid(100), tid(108)  # partition 0 of 4, on S1
-    first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({}))
-    second.answer(second.take(AskLockedTransactions), AnswerLockedTransactions({ttid: None}))
-    first.answer(first.take(AskFinalTID), AnswerFinalTID(final))
-    assert second.take(ValidateTransaction) == ValidateTransaction(ttid, final)
-    assert not first.has(ValidateTransaction)
-
-
-def test_verification_asks_the_tid_of_those_whose_cells_are_behind_too(world: MasterWorld) -> None:
-    """Only that node had locked; the nodes with readable cells failed in the verification before
-    (specification 5.5)."""
-    rows = [[(1, CellState.OUT_OF_DATE), (2, CellState.UP_TO_DATE)], *spread(1, 2)[1:]]
-    first, second = world.storage(1, 5, rows, nid=1), world.storage(2, 5, nid=2)
-    ttid, final = tid(100), tid(108)  # partition 0 of 4
-    first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({}))
-    second.answer(second.take(AskLockedTransactions), AnswerLockedTransactions({ttid: None}))
-    second.answer(second.take(AskFinalTID), AnswerFinalTID(None))
-    first.answer(first.take(AskFinalTID), AnswerFinalTID(final))
-    assert second.take(ValidateTransaction) == ValidateTransaction(ttid, final)
-
-
-def test_verification_leaves_transactions_that_nobody_locked(world: MasterWorld) -> None:
-    """Specification 5.1, 5.5."""
-    first, second = world.storage(1, 5, spread(1, 2), nid=1), world.storage(2, 5, nid=2)
-    first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({}))
-    second.answer(second.take(AskLockedTransactions), AnswerLockedTransactions({tid(100): None}))
-    first.answer(first.take(AskFinalTID), AnswerFinalTID(None))
-    assert not second.has(ValidateTransaction) and second.has(AskLastIDs)
-
-
-def test_ttids_that_an_earlier_master_gave_are_not_given_again(world: MasterWorld) -> None:
-    """The clock of the earlier master may have been ahead. A client may still ask for an outcome
-    (specification 5.11)."""
-    ahead = tid(2**62)
-    first = world.storage(1, 5, spread(1), nid=1)
-    first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({ahead: None}))
-    first.answer(first.take(AskFinalTID), AnswerFinalTID(None))
-    first.answer(first.take(AskLastIDs), AnswerLastIDs(None, tid(77)))
-    world.make_ready(first)
-    assert world.master.cluster.last_tid == tid(77)
-    assert world.client().ask(AskBeginTransaction(None)).result().ttid > ahead
 
 
 def test_loss_of_a_needed_storage_stops_the_operation(world: MasterWorld) -> None:
@@ -341,8 +236,7 @@ def test_a_table_older_than_the_one_in_use_is_refused() -> None:
     assert world.master.cluster.state is RECOVERING
     world.storage(1, 1, rows, nid=1)
     assert world.master.cluster.state is RECOVERING
-    error = error_of(world.admin().ask(SetClusterState(VERIFYING)))
-    assert "2 was in use" in error.message
+    assert "2 was in use" in world.denied(SetClusterState(VERIFYING))
 
 
 def test_a_table_that_nobody_committed_with_is_not_missed() -> None:
@@ -357,43 +251,6 @@ def test_a_table_that_nobody_committed_with_is_not_missed() -> None:
     assert world.master.cluster.state is VERIFYING
 
 
-def test_loss_during_verification_starts_recovery_again(world: MasterWorld) -> None:
-    """Specification 5.8."""
-    world.storage(1, 5, spread(1, 2), nid=1)
-    second = world.storage(2, 5, nid=2)
-    assert world.master.cluster.state is VERIFYING
-    second.lose()
-    assert world.master.cluster.state is RECOVERING
-
-
-def test_a_storage_that_refuses_verification_starts_recovery_again(world: MasterWorld) -> None:
-    """Specification 5.8."""
-    first, second = world.storage(1, 5, spread(1, 2), nid=1), world.storage(2, 5, nid=2)
-    first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({}))
-    question = second.take(AskLockedTransactions)
-    second.answer(question, Error(ErrorCode.NOT_READY.value, "disk"))
-    assert world.master.cluster.state is RECOVERING
-    assert second.closed
-
-
-def test_truncation_is_remembered_by_all_before_any_is_truncated(world: MasterWorld) -> None:
-    """Specification 4.21."""
-    first, second = world.running()
-    rows = world.master.partitions.row_list()
-    world.master.cluster.last_tid = tid(90)
-    world.admin().ask(Truncate(tid(50))).result()
-    assert world.master.cluster.state is RECOVERING
-    for storage in (first, second):
-        world.remember(storage, 1, rows)
-    for storage in (first, second):
-        assert storage.take(Truncate).tid == tid(50)
-        assert not storage.has(AskLockedTransactions)
-        storage.answer(storage.take(AskRecovery), AnswerRecovery(1, None, tid(50)))
-    assert world.master.cluster.state is VERIFYING
-    world.verify(first, second, ltid=tid(50))
-    assert world.master.cluster.truncate_tid is None
-
-
 def test_storage_without_cells_stays_pending_and_others_are_told(world: MasterWorld) -> None:
     """Specification 3.17, 3.21."""
     (first,) = world.running(1)
@@ -403,20 +260,123 @@ def test_storage_without_cells_stays_pending_and_others_are_told(world: MasterWo
     assert first.has(NotifyNodeInformation)
 
 
-def test_state_changes_are_told_to_everybody(world: MasterWorld) -> None:
-    """Specification 4.10."""
-    admin = world.admin()
+# -- storage nodes that a start waits for ---------------------------------------------------------
+
+
+def test_a_node_that_is_back_is_pending_until_the_cluster_starts(world: MasterWorld) -> None:
+    """Specification 3.17, 4.25."""
+    first = world.storage(1, 5, spread(1, 2), nid=1)
+    second = world.join_storage(2)
+    assert second.take(NotifyNodeInformation).node_list[0][2:4] == (2, NodeState.PENDING)
+    first.received.clear()
+    world.remember(second, 5)
+    assert world.master.cluster.state is VERIFYING
+    states = {row[2]: row[3] for row in first.take(NotifyNodeInformation).node_list}
+    assert states == {1: NodeState.RUNNING, 2: NodeState.RUNNING}
+
+
+def test_storage_nodes_are_pending_when_the_operation_stops(world: MasterWorld) -> None:
+    """Specification 4.12."""
+    first, second = world.running()
+    first.received.clear()
+    second.lose()
+    rows = [row for m in first.received if type(m) is NotifyNodeInformation for row in m.node_list]
+    assert [row[2:4] for row in rows] == [(2, NodeState.DOWN), (1, NodeState.PENDING)]
+    assert not first.closed
+
+
+def test_a_truncation_waits_for_nodes_that_are_out_of_date_too() -> None:
+    """Specification 4.18: such a node would come back with what the others delete."""
+    world = MasterWorld(replicas=1)
+    first = world.join_storage(1)
+    first.answer(first.take(AskRecovery), AnswerRecovery(5, None, tid(50)))
+    world.tell_table(first, 5, [[(1, UP), (2, OUT)]] * 4)
+    assert world.master.cluster.state is RECOVERING
+    second = world.storage(2, 5, nid=2)
+    assert second.take(Truncate).tid == tid(50)
+    second.answer(second.take(AskRecovery), AnswerRecovery(5, None, tid(50)))
+    assert world.master.cluster.state is VERIFYING
+
+
+# -- what a start waits for, as the operator is told ----------------------------------------------
+
+
+def obstacle(world: MasterWorld) -> AnswerObstacle:
+    answer = world.admin().ask(AskObstacle()).result()
+    assert isinstance(answer, AnswerObstacle)
+    return answer
+
+
+def starts(world: MasterWorld) -> bool:
+    """Return whether the operator can start the cluster."""
+    try:
+        world.admin().ask(SetClusterState(VERIFYING)).result()
+    except ErrorAnswer as e:
+        assert e.code is ErrorCode.DENIED
+        return False
+    return True
+
+
+def test_nobody_is_here(world: MasterWorld) -> None:
+    """Specification 4.26."""
+    text = "no storage node is connected"
+    assert obstacle(world) == AnswerObstacle(text, text)
+    assert not starts(world)
+
+
+def test_a_new_database_waits_for_the_operator(world: MasterWorld) -> None:
+    """Specification 4.17."""
     world.storage(1)
-    admin.ask(SetClusterState(VERIFYING))
-    assert admin.take(NotifyClusterInformation).state is VERIFYING
+    assert obstacle(world).reason.startswith("a new database is created when")
+    assert obstacle(world).forced == ""
+    assert starts(world)
+    assert world.master.cluster.state is VERIFYING and world.master.partitions.ptid == 1
 
 
-def test_last_ids_continue_after_the_greatest_of_all_storages(world: MasterWorld) -> None:
-    """Specification 5.11."""
-    first, second = world.storage(1, 5, spread(1, 2), nid=1), world.storage(2, 5, nid=2)
-    for storage in (first, second):
-        storage.answer(storage.take(AskLockedTransactions), AnswerLockedTransactions({}))
-    first.answer(first.take(AskLastIDs), AnswerLastIDs(tid(12), tid(1000)))
-    second.answer(second.take(AskLastIDs), AnswerLastIDs(tid(15), tid(900)))
-    assert world.master.cluster.oids.take(1) == [tid(16)]
-    assert world.master.cluster.last_tid == tid(1000)
+def test_the_only_copy_is_away(world: MasterWorld) -> None:
+    """Specification 4.18, 4.26."""
+    world.storage(1, 5, spread(1, 2), nid=1)
+    told = obstacle(world)
+    assert told.reason == "S2 must be connected first"
+    assert told.forced == "some partitions cannot be read without S2"
+    assert not starts(world)
+
+
+def test_a_copy_that_is_away_is_out_of_date_when_the_operator_starts_without_it(
+    world: MasterWorld,
+) -> None:
+    """Specification 4.19, 4.25, 17.17."""
+    world.storage(1, 5, BOTH, nid=1)
+    assert obstacle(world) == AnswerObstacle("S2 must be connected first", "")
+    assert starts(world)
+    assert world.master.partitions.rows == [{1: UP, 2: OUT}] * 4
+
+
+def test_a_cluster_that_serves_waits_for_nothing(world: MasterWorld) -> None:
+    """Specification 17.17."""
+    world.running(1)
+    assert world.denied(AskObstacle())
+
+
+def test_nodes_that_go_one_after_the_other_are_all_missed(world: MasterWorld) -> None:
+    """The table is dropped when the first node is lost (specification 4.6)."""
+    first, second = world.running(2)
+    third = world.join_storage(3)
+    for storage in (first, second, third):
+        storage.lose()
+    rows = {row[2]: row[3] for row in (node.row() for node in world.master.nodes)}
+    assert rows[1] is rows[2] is NodeState.DOWN and 3 not in rows
+
+
+def test_to_ask_makes_nobody_truncate(world: MasterWorld) -> None:
+    """A truncation waits for S2. Only an order to start may go on without it."""
+    first = world.join_storage(1)
+    first.answer(first.take(AskRecovery), AnswerRecovery(1, None, None))
+    world.tell_table(first, 1, BOTH)
+    world.master.cluster.truncate_tid = tid(50)
+    first.received.clear()
+    text = "S2 must be connected first"
+    assert obstacle(world) == AnswerObstacle(text, text)
+    assert not first.received
+    assert not starts(world), "it must remember the truncation first"
+    assert first.take(Truncate).tid == tid(50)

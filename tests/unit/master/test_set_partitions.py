@@ -22,7 +22,7 @@ from neo.protocol.packets import (
 )
 from tests.support.remote import Remote
 from tests.unit.master.cluster import Rows
-from tests.unit.master.moves_world import UP, World
+from tests.unit.master.moves_world import UP, World, names, with_arguments
 
 
 class Switching:
@@ -32,9 +32,7 @@ class Switching:
         self.world = World(**{"pending": 0} | world)
         self.master = self.world.master
         self.operation: Operation = self.world.operation("partitions", partitions=partitions)
-        own = self.master.operations._kinds["partitions"].own
-        assert own is not None
-        self.own = own
+        self.own = self.master.operations
         self.step = [step.name for step in self.operation.steps].index(SWITCH)
 
     def run(self) -> bool:
@@ -81,12 +79,9 @@ def begun(world: World, asked: Any) -> bool:
 
 
 def test_the_steps_27_92_27_93() -> None:
-    steps = World(count=3).plan("partitions", partitions=8).step_list
-    assert [(name, list(nids)) for name, nids, *_ in steps] == [
-        ("regroup the rows", [1, 2, 3]),
-        ("switch", [0]),
-    ]
-    assert all(synchronised and undo for *_, synchronised, undo in steps)
+    planned = World(count=3).plan("partitions", partitions=8)
+    assert names(planned) == [("regroup the rows", [1, 2, 3]), ("switch", [0])]
+    assert all(synchronised and undo for *_, synchronised, undo in planned.step_list)
     arguments = World().operation("partitions", partitions=8).arguments
     assert arguments == {"partitions": 8, "before": 4}
 
@@ -233,9 +228,7 @@ def test_prepared_transactions_delay_the_switch_27_93(monkeypatch: pytest.Monkey
 def test_an_order_of_another_release_does_not_end_the_master() -> None:
     switching = Switching()
     operation = switching.operation
-    strange = Operation(
-        7, "partitions", {"partitions": "x"}, 1, operation.steps, ("table",), 0.0, 1.0, True
-    )
+    strange = with_arguments(operation, {"partitions": "x"})
     with pytest.raises(Refused, match="install the same release everywhere"):
         switching.master.operations.run(strange, switching.step)
     assert not switching.master.operations.undo(strange, switching.step)

@@ -9,10 +9,9 @@ import pytest
 from neo.master.commit.sync_backups import JOIN_SECONDS, LEASE_OVER_SECONDS, LEASE_SECONDS
 from neo.master.settings import SyncPolicy
 from neo.node.task import Future
-from neo.protocol.enums import ClusterState, ErrorCode, NodeType
+from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.packets import (
     FEATURE_SYNC,
-    FEATURES,
     AnswerInformationLocked,
     AnswerLastIDs,
     AnswerLockBackup,
@@ -30,7 +29,6 @@ from neo.protocol.packets import (
     NotifyFeatures,
     NotifySynced,
     NotifyUnlockInformation,
-    RequestIdentification,
     SetClusterState,
     SetSync,
     StartOperation,
@@ -55,10 +53,7 @@ class SyncWorld(MasterWorld):
 
     def backup(self, name: str = "far") -> Remote:
         """Join the master of a backup as a client."""
-        remote = Remote.connect(self.master)
-        extra = {"backup": name, FEATURES: [FEATURE_SYNC]}
-        remote.ask(RequestIdentification(NodeType.CLIENT, None, None, "test", None, extra)).result()
-        return remote
+        return self.client(backup=name, features=[FEATURE_SYNC])
 
     def in_sync(self, name: str = "far") -> Remote:
         backup = self.backup(name)
@@ -108,30 +103,25 @@ def test_a_commit_is_acknowledged_when_the_backup_has_locked_it() -> None:
 
 
 def test_transactions_wait_for_the_backup_at_the_same_time_and_end_in_order() -> None:
-    """Specification 25.19."""
-    world = SyncWorld()
-    backup = world.in_sync()
-    first, second = world.finish(), world.finish(2)
-    asked = [backup.take(AskLockBackup), backup.take(AskLockBackup)]
-    assert asked[0].tid < asked[1].tid
-    backup.answer(asked[1], AnswerLockBackup(asked[1].ttid))
-    assert not second.done
-    backup.answer(asked[0], AnswerLockBackup(asked[0].ttid))
-    assert first.result().tid < second.result().tid
-
-
-def test_the_backup_is_asked_in_the_order_of_tids_whatever_is_locked_first() -> None:
-    """Specification 25.2, 25.19."""
+    """Specification 25.2, 25.19: in the order of tids, whatever is locked or answered first."""
     world = SyncWorld()
     backup = world.in_sync()
     ttids = [begin(world.writer), begin(world.writer)]
-    for partition, ttid in enumerate(ttids):
+    finished = [
         world.writer.ask(AskFinishTransaction(ttid, [oid_of(world, partition)], []))
+        for partition, ttid in enumerate(ttids)
+    ]
     first, second = world.node.take(AskLockInformation), world.node.take(AskLockInformation)
     world.node.answer(second, AnswerInformationLocked(second.ttid))
     assert not backup.has(AskLockBackup)
     world.node.answer(first, AnswerInformationLocked(first.ttid))
-    assert [backup.take(AskLockBackup).ttid for _ in ttids] == [first.ttid, second.ttid]
+    asked = [backup.take(AskLockBackup), backup.take(AskLockBackup)]
+    assert [question.ttid for question in asked] == [first.ttid, second.ttid]
+    assert asked[0].tid < asked[1].tid
+    backup.answer(asked[1], AnswerLockBackup(asked[1].ttid))
+    assert not finished[1].done
+    backup.answer(asked[0], AnswerLockBackup(asked[0].ttid))
+    assert finished[0].result().tid < finished[1].result().tid
 
 
 def test_without_the_backup_commits_go_on_when_its_lease_is_over() -> None:

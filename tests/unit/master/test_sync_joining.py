@@ -208,13 +208,17 @@ def test_leases_are_asked_as_long_as_they_are_answered(world: SyncWorld) -> None
 
 
 def test_a_lease_that_is_over_is_no_lease_though_no_timer_came(world: SyncWorld) -> None:
-    """Specification 25.14: as after a suspension of the process."""
+    """Specification 25.14, 25.28: as after a suspension of the process."""
     world.in_sync()
     world.host.elapsed += LEASE_SECONDS
     assert not world.sync.in_sync
+    world.host.elapsed += 3.0
+    assert world.sync.row()[1] == "lost" and world.sync.row()[4] == pytest.approx(3.0)
 
 
-def test_a_refused_lease_ends_the_membership(world: SyncWorld) -> None:
+def test_a_refused_lease_ends_the_membership_until_the_backup_joins_again(
+    world: SyncWorld,
+) -> None:
     """Specification 25.15, 25.18."""
     upstream, (storage,) = world.in_sync()
     answer = world.lock(upstream, 24, 1)
@@ -222,13 +226,6 @@ def test_a_refused_lease_ends_the_membership(world: SyncWorld) -> None:
     refuse(upstream, AskSyncLease, "the backup was too slow")
     assert not world.sync.in_sync
     assert error_of(answer).message == "the backup was too slow"
-
-
-def test_a_backup_that_lost_its_lease_joins_again_later(world: SyncWorld) -> None:
-    """Specification 25.18."""
-    upstream, (storage,) = world.in_sync()
-    world.host.advance(LEASE_INTERVAL)
-    refuse(upstream, AskSyncLease, "the backup was too slow")
     world.host.advance(RETRY_SECONDS - TICK_SECONDS)
     assert not upstream.has(AskJoinSync)
     world.host.advance(TICK_SECONDS)
@@ -299,13 +296,6 @@ def test_tells_since_when_it_is_not_in_sync(world: SyncWorld) -> None:
     assert world.sync.row()[1:3] == ("async", since)
 
 
-def test_a_lease_that_is_over_counts_though_no_timer_came(world: SyncWorld) -> None:
-    """Specification 25.28."""
-    world.in_sync()
-    world.host.elapsed += LEASE_SECONDS + 3.0
-    assert world.sync.row()[1] == "lost" and world.sync.row()[4] == pytest.approx(3.0)
-
-
 def test_joining_again_is_not_the_time_since_when_it_is_not_in_sync(world: SyncWorld) -> None:
     """Specification 25.47."""
     upstream, _ = world.in_sync()
@@ -346,9 +336,7 @@ def test_a_backup_that_is_not_synchronous_tells_nothing_of_itself() -> None:
 def test_says_what_is_complete_before_it_compares_histories(world: SyncWorld) -> None:
     """Specification 25.22, 25.43: the upstream cluster counts what it waits for as locked here."""
     upstream, (storage,) = world.in_sync()
-    world.lock(upstream, 24, 1)
-    vote(storage)
-    locks(storage)
+    world.locked(upstream, 24, storage)
     complete(24, storage)
     upstream.lose()
     world.host.advance(CONNECT_SECONDS)
@@ -385,9 +373,7 @@ def test_a_cell_becomes_readable_when_it_has_all_that_was_locked() -> None:
     """Specification 25.21, 25.44: not when it has what readers see, which may be less."""
     growing = Growing()
     growing.commit(4)
-    growing.world.lock(growing.upstream, 8, 1)
-    vote(growing.one)
-    locks(growing.one)
+    growing.world.locked(growing.upstream, 8, growing.one)
     growing.replicated(4)
     assert not growing.readable
     complete(8, growing.one, ptid=2)

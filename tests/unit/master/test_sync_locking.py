@@ -35,17 +35,10 @@ def test_nodes_have_the_rows_before_one_is_asked_to_lock(world: SyncWorld) -> No
     upstream, (first, second) = world.in_sync(2)  # partitions 0 and 2; 1 and 3
     world.lock(upstream, 24, 1, 2)  # metadata in partition 0
     sources = {0: SOURCE, 2: SOURCE}
-    asked = first.take(AskVoted)
-    assert asked == AskVoted(tid(20), "up", sources, [tid(2)], None)
-    first.received.append(asked)
-    vote(first)
+    assert vote(first) == [AskVoted(tid(20), "up", sources, [tid(2)], None)]
     assert not first.has(AskLockInformation)
-    asked = second.take(AskVoted)
-    assert asked == AskVoted(tid(20), "up", {1: OTHER}, [tid(1)], None)
-    second.received.append(asked)
-    vote(second)
-    assert first.take(AskLockInformation) == AskLockInformation(tid(20), tid(24))
-    assert second.take(AskLockInformation) == AskLockInformation(tid(20), tid(24))
+    assert vote(second) == [AskVoted(tid(20), "up", {1: OTHER}, [tid(1)], None)]
+    assert locks(first, second) == [AskLockInformation(tid(20), tid(24))] * 2
 
 
 def test_it_is_unlocked_when_all_have_locked_and_answered_when_all_remember_it(
@@ -75,9 +68,7 @@ def test_readers_see_what_was_unlocked_when_the_upstream_cluster_announced_it(
     """Specification 13.24, 13.26, 25.23: readers of the upstream cluster do not see it before."""
     upstream, (storage,) = world.in_sync()
     reader = world.client()
-    world.lock(upstream, 24, 1)
-    vote(storage)
-    locks(storage)
+    world.locked(upstream, 24, storage)
     assert not reader.has(InvalidateObjects)
     complete(24, storage)
     assert not reader.has(InvalidateObjects)
@@ -94,9 +85,7 @@ def test_readers_do_not_see_what_is_announced_before_it_is_durable(world: SyncWo
     """Specification 13.24, 25.23."""
     upstream, (storage,) = world.in_sync()
     reader = world.client()
-    world.lock(upstream, 24, 1)
-    vote(storage)
-    locks(storage)
+    world.locked(upstream, 24, storage)
     upstream.send(InvalidateObjects(tid(24), [tid(1)]))
     assert not reader.has(InvalidateObjects)
     complete(24, storage)
@@ -113,11 +102,8 @@ def test_transactions_are_prepared_at_once_and_locked_in_order(world: SyncWorld)
     assert not storage.has(AskLockInformation), "the earlier one is not prepared"
     storage.received.append(first)
     vote(storage)
-    asked = storage.take(AskLockInformation)
-    assert asked.tid == tid(24) and not storage.has(AskLockInformation)
-    storage.received.append(asked)
-    locks(storage)
-    locks(storage)
+    assert sum(type(m) is AskLockInformation for m in storage.received) == 1
+    assert [question.tid for question in locks(storage, storage)] == [tid(24), tid(28)]
     assert unlocks(storage) == [tid(20), tid(24)]
     assert not any(answer.done for answer in answers)
     complete(28, storage)
@@ -145,9 +131,7 @@ def test_the_source_of_a_partition_stays_the_same_as_long_as_it_is_readable(
 def test_a_transaction_that_was_locked_before_is_not_locked_again(world: SyncWorld) -> None:
     """Specification 25.22: the answer was lost with a connection."""
     upstream, (storage,) = world.in_sync()
-    world.lock(upstream, 24, 1)
-    vote(storage)
-    locks(storage)
+    world.locked(upstream, 24, storage)
     again = world.lock(upstream, 24, 1)
     assert not storage.has(AskVoted) and not again.done
     complete(24, storage)
@@ -178,9 +162,7 @@ def test_nothing_is_answered_for_the_cells_that_remain_before_the_table_is_confi
     """Specification 25.20: another master could start with the node that is lost."""
     world = SyncWorld(replicas=1)
     upstream, (first, second) = world.in_sync(2)
-    answer = world.lock(upstream, 24, 1)
-    vote(first, second)
-    locks(first, second)
+    answer = world.locked(upstream, 24, first, second)
     complete(24, first)
     second.lose()
     world.host.advance()

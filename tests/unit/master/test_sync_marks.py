@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,21 +15,14 @@ from neo.protocol.packets import (
     FEATURE_SYNC,
     FEATURES,
     AbortTransaction,
-    AnswerFinalTID,
     AnswerJoinSync,
-    AnswerLastIDs,
-    AnswerLockedTransactions,
     AnswerPrepareBackup,
     AnswerPreparedTransactions,
     AnswerRecovery,
     AnswerSyncLease,
-    AskFinalTID,
     AskJoinSync,
-    AskLastIDs,
     AskLockBackup,
-    AskLockedTransactions,
     AskPrepareBackup,
-    AskPreparedTransactions,
     AskRecovery,
     AskSyncLease,
     AskUnfinishedTransactions,
@@ -52,7 +44,7 @@ from tests.support.remote import Remote, error_of
 from tests.unit.master.backup_world import OTHER, SOURCE, UP, BackupWorld
 from tests.unit.master.cluster import spread, tid
 from tests.unit.master.committing import lock as lock_here
-from tests.unit.master.prepared_world import NOTHING, decide, states
+from tests.unit.master.prepared_world import NOTHING, PreparedWorld, decide, states
 from tests.unit.master.sync_world import Growing, SyncWorld, complete, confirm, locks, unlocks, vote
 
 XID = b"order-7"
@@ -110,16 +102,9 @@ def test_it_is_kept_when_all_readable_cells_have_the_rows_and_the_mark(world: Sy
     """Specification 25.26: in the partitions of its metadata, stores and checks."""
     upstream, (first, second) = world.in_sync(2)  # partitions 0 and 2; 1 and 3
     answer = prepare(upstream, 20, 1)
-    asked = [first.take(AskVoted), second.take(AskVoted)]
-    assert asked == [
-        AskVoted(tid(20), "up", {0: SOURCE}, [], mark(20, 1)),
-        AskVoted(tid(20), "up", {1: OTHER}, [tid(1)], mark(20, 1)),
-    ]
-    first.received.append(asked[0])
-    vote(first)
+    assert vote(first) == [AskVoted(tid(20), "up", {0: SOURCE}, [], mark(20, 1))]
     assert not answer.done
-    second.received.append(asked[1])
-    vote(second)
+    assert vote(second) == [AskVoted(tid(20), "up", {1: OTHER}, [tid(1)], mark(20, 1))]
     assert answer.result() == AnswerPrepareBackup(tid(20))
     assert world.sync.in_sync and world.sync.keeps(tid(20))
 
@@ -445,9 +430,7 @@ def test_a_node_gets_the_mark_for_its_readable_cells_first() -> None:
     two.ask(AskUnfinishedTransactions([0, 1])).result()
     two.send(NotifyReplicationDone(0, tid(0)))
     complete(0, one, two, ptid=3)
-    world.lock(upstream, 5, 1)
-    vote(one)
-    locks(one)
+    world.locked(upstream, 5, one)
     complete(5, one, two, ptid=3)
     two.send(NotifyReplicationDone(1, tid(1)))
     answer = upstream.ask(AskPrepareBackup((tid(20), XID, 5.0, b"", [0, 1], [tid(7)], [])))
@@ -544,7 +527,7 @@ class Restart:
         self.storages = [world.join_storage(nid) for nid in (1, 2)]
         for storage in self.storages:
             world.remember(storage, 8, [[(1, UP), (2, UP)]] * 4, tid(12))
-        find(self.storages, [row, row if both else NOTHING], tid(12))
+        PreparedWorld.find(self.storages, [row, row if both else NOTHING], ltid=tid(12))
         assert world.master.cluster.state is ClusterState.STARTING_BACKUP
 
     def told(self) -> list[list[bytes]]:
@@ -567,29 +550,13 @@ class Restart:
         return upstream
 
 
-def find(
-    storages: Sequence[Remote], marks: Sequence[AnswerPreparedTransactions], last: bytes | None
-) -> None:
-    """Play VERIFYING with nodes that have these marks."""
-    for storage, answer in zip(storages, marks, strict=True):
-        voted: dict[bytes, bytes | None] = {row[0]: None for row in answer.mark_list}
-        storage.answer(storage.take(AskLockedTransactions), AnswerLockedTransactions(voted))
-    for storage, answer in zip(storages, marks, strict=True):
-        storage.answer(storage.take(AskPreparedTransactions), answer)
-    while asked := [storage for storage in storages if storage.has(AskFinalTID)]:
-        for storage in asked:
-            storage.answer(storage.take(AskFinalTID), AnswerFinalTID(None))
-    for storage in storages:
-        storage.answer(storage.take(AskLastIDs), AnswerLastIDs(None, last))
-
-
 class KeepingWorld(SyncWorld):
     """A new cluster whose storage nodes announce that they keep prepared transactions."""
 
     extra = {FEATURES: ["oids", FEATURE_SYNC, FEATURE_PREPARED]}
 
     def verify(self, *storages: Remote, ltid: bytes | None = None) -> None:
-        find(storages, [NOTHING] * len(storages), ltid)
+        PreparedWorld.find(storages, [NOTHING] * len(storages), ltid=ltid)
         self.make_ready(*storages)
 
 
@@ -648,7 +615,7 @@ def take_over(world: SyncWorld, storage: Remote, marks: AnswerPreparedTransactio
     world.remember(storage, 7, spread(1))
     cut = storage.take(Truncate).tid
     storage.answer(storage.take(AskRecovery), AnswerRecovery(7, None, cut))
-    find([storage], [marks], cut)
+    PreparedWorld.find([storage], [marks], ltid=cut)
     assert world.master.cluster.state is ClusterState.RUNNING
     return cut
 

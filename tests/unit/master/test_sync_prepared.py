@@ -7,10 +7,9 @@ from typing import Any
 from neo.master.commit.sync_backups import LEASE_OVER_SECONDS
 from neo.master.settings import SyncPolicy
 from neo.node.task import Future
-from neo.protocol.enums import ClusterState, ErrorCode, NodeType
+from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.packets import (
     FEATURE_SYNC,
-    FEATURES,
     AbortTransaction,
     AnswerLockBackup,
     AnswerPrepareBackup,
@@ -21,7 +20,6 @@ from neo.protocol.packets import (
     Error,
     NotifyAborted,
     NotifyUnlockInformation,
-    RequestIdentification,
     SetClusterState,
 )
 from tests.support.remote import Remote
@@ -43,10 +41,7 @@ class BackedWorld(PreparedWorld):
         self.writer = self.client()
 
     def backup(self) -> Remote:
-        remote = Remote.connect(self.master)
-        extra = {"backup": "far", FEATURES: [FEATURE_SYNC]}
-        remote.ask(RequestIdentification(NodeType.CLIENT, None, None, "test", None, extra)).result()
-        return remote
+        return self.client(backup="far", features=[FEATURE_SYNC])
 
     def in_sync(self) -> Remote:
         backup = self.backup()
@@ -139,7 +134,7 @@ def test_a_backup_that_joins_is_told_what_is_prepared() -> None:
     """Specification 25.26."""
     world = BackedWorld()
     ttid = prepared(world, world.writer)
-    assert [row[0] for row in world.backup().ask(AskJoinSync()).result().prepared_list] == [ttid]
+    assert join(world) == [ttid]
 
 
 def test_a_backup_that_joins_is_told_what_is_committed_and_not_finished() -> None:

@@ -58,9 +58,7 @@ def test_a_backup_whose_upstream_was_destroyed_has_what_it_locked(world: SyncWor
     """Specification 25.5, 25.25."""
     upstream, (storage,) = world.in_sync()
     world.lock(upstream, 24, 1)
-    world.lock(upstream, 28, 1)
-    vote(storage)
-    locks(storage)
+    world.locked(upstream, 28, storage)
     upstream.lose()
     complete(24, storage)
     world.admin().ask(STOP).result()

@@ -36,7 +36,7 @@ def test_nothing_is_told_of_a_table_before_it_is_in_the_log(database: Database) 
     database.create()
     remote = admin(database)
     primary = database.serving()[0]
-    others = sorted({0, 1, 2} - {primary})
+    others = database.others()
     for other in others:
         database.processes[other].pause()
     asked = remote.ask(SetNumReplicas(0))
@@ -56,7 +56,7 @@ def test_without_the_others_what_was_decided_is_never_told(database: Database) -
     database.create()
     remote = admin(database)
     primary = database.serving()[0]
-    for other in {0, 1, 2} - {primary}:
+    for other in database.others():
         database.processes[other].pause()
     asked = remote.ask(SetNumReplicas(0))
     database.run(5)
@@ -132,7 +132,7 @@ def test_a_refusal_that_waits_for_the_log_leaves_before_the_connection_is_closed
     database.create()
     remote = admin(database)
     primary = database.serving()[0]
-    others = sorted({0, 1, 2} - {primary})
+    others = database.others()
     for other in others:
         database.processes[other].pause()
     remote.ask(SetNumReplicas(0))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState
+from neo.protocol.enums import CellState, NodeState
 from neo.protocol.ids import ZERO_TID, add64, tid_from_time
 from neo.protocol.packets import (
     AnswerLastIDs,
@@ -17,22 +15,25 @@ from neo.protocol.packets import (
     AskLockedTransactions,
     AskPartitionTable,
     AskRecovery,
-    Request,
     SendPartitionTable,
     SetClusterState,
     SetNodeState,
     StopOperation,
     Truncate,
 )
-from tests.support.remote import Remote, error_of
-from tests.unit.master.cluster import MasterWorld, Rows, tid
-
-RECOVERING, VERIFYING, RUNNING = (
-    ClusterState.RECOVERING,
-    ClusterState.VERIFYING,
-    ClusterState.RUNNING,
+from tests.support.remote import Remote
+from tests.unit.master.cluster import (
+    FEEDING,
+    OUT,
+    RECOVERING,
+    RUNNING,
+    UP,
+    VERIFYING,
+    MasterWorld,
+    Rows,
+    tid,
 )
-UP, OUT, FEEDING = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.FEEDING
+
 ROWS: Rows = [[(1, UP), (2, UP)]] * 4
 
 
@@ -51,7 +52,7 @@ def test_a_time_without_dot_and_a_tid_that_is_cut_off_delete_nothing(mistyped: b
     """Specification 12.19."""
     world, _ = served()
     world.master.cluster.last_tid = tid_from_time(1795171600)
-    text = refusal(world, Truncate(mistyped))
+    text = world.denied(Truncate(mistyped))
     assert text.startswith(f"the tid {mistyped.hex()} is before 1970: everything would be deleted")
     assert world.master.cluster.state is RUNNING and world.master.cluster.truncate_tid is None
 
@@ -73,11 +74,13 @@ def remembering() -> tuple[MasterWorld, list[Remote]]:
     """Both storage nodes remember the truncation, and VERIFYING has begun."""
     world, storages = served()
     world.admin().ask(Truncate(tid(50))).result()
+    assert world.master.cluster.state is RECOVERING
     for storage in storages:
         assert storage.has(StopOperation)
         recovery(storage, None)
     for storage in storages:
         assert storage.take(Truncate).tid == tid(50)
+        assert not storage.has(AskLockedTransactions), "all remember it before any is truncated"
         recovery(storage, tid(50))
     assert world.master.cluster.state is VERIFYING
     for storage in storages:
@@ -85,17 +88,11 @@ def remembering() -> tuple[MasterWorld, list[Remote]]:
     return world, storages
 
 
-def refusal(world: MasterWorld, message: Request[Any]) -> str:
-    error = error_of(world.admin().ask(message))
-    assert error.code is ErrorCode.DENIED
-    return error.message
-
-
 def test_refused_while_a_node_with_cells_is_away() -> None:
     """Specification 12.19."""
     world, (_, second) = served()
     second.lose()
-    text = refusal(world, Truncate(tid(50)))
+    text = world.denied(Truncate(tid(50)))
     assert text == "S2 must run, or be dropped: what is deleted would come back with it"
     assert world.master.cluster.state is RUNNING and world.master.cluster.truncate_tid is None
     world.admin().ask(SetNodeState(2, NodeState.UNKNOWN)).result()
@@ -107,14 +104,14 @@ def test_refused_before_the_last_pack() -> None:
     """Specification 12.19."""
     world, _ = served()
     world.master.packs.tid = tid(60)
-    assert "packed at 000000000000003c" in refusal(world, Truncate(tid(59)))
+    assert "packed at 000000000000003c" in world.denied(Truncate(tid(59)))
     answer = world.admin().ask(Truncate(tid(60))).result()
     assert answer.message.startswith("everything after 000000000000003c is deleted on all nodes")
     assert world.master.cluster.state is RECOVERING
 
 
 def test_a_node_that_is_lost_before_it_truncated_is_waited_for() -> None:
-    """Specification 4.13, 12.20."""
+    """Specification 4.13, 4.21, 12.20."""
     world, (first, second) = remembering()
     first.answer(first.take(AskLastIDs), AnswerLastIDs(None, tid(50)))
     second.lose()
@@ -129,7 +126,7 @@ def test_a_node_that_is_lost_before_it_truncated_is_waited_for() -> None:
     recovery(second, tid(50))
     assert world.master.cluster.state is VERIFYING
     world.verify(first, second, ltid=tid(50))
-    assert world.master.cluster.state is RUNNING
+    assert world.master.cluster.state is RUNNING and world.master.cluster.truncate_tid is None
 
 
 def test_ids_are_those_of_the_database_that_is_left(caplog: pytest.LogCaptureFixture) -> None:
@@ -203,28 +200,13 @@ def test_what_a_node_with_an_older_history_remembers_is_of_no_concern() -> None:
     assert not first.has(Truncate)
 
 
-def test_a_forced_start_takes_the_cells_of_who_is_absent() -> None:
-    """The node may have data that the others delete, and must not come back with it
-    (specification 4.23)."""
+@pytest.mark.parametrize("own", [UP, FEEDING], ids=["a copy", "the only copy, which moved there"])
+def test_a_forced_start_takes_the_cells_of_who_is_absent(own: CellState) -> None:
+    """The node may have data that the others delete, and must not come back with it. No cell is copied
+    there any more, so a FEEDING one stays (specification 4.23)."""
     world = MasterWorld(replicas=1)
     first = world.join_storage(1)
-    recovery(first, tid(50))
-    world.admin().ask(SetClusterState(VERIFYING)).result()
-    assert world.master.cluster.state is VERIFYING
-    table = first.take(SendPartitionTable)
-    assert [dict(row) for row in table.row_list] == [{1: UP}] * 4
-    world.verify(first, ltid=tid(50))
-    assert world.master.cluster.state is RUNNING
-    back = world.join_storage(2)
-    assert world.master.nodes.get(2).state is NodeState.PENDING  # type: ignore[union-attr]
-    assert back.has(SendPartitionTable)
-
-
-def test_a_forced_start_keeps_the_only_copy_that_moved_to_who_is_absent() -> None:
-    """No other node is awaited, and the FEEDING cell is the last readable one."""
-    world = MasterWorld(replicas=1)
-    first = world.join_storage(1)
-    recovery(first, tid(50), [[(1, FEEDING), (2, OUT)]] * 4)
+    recovery(first, tid(50), [[(1, own), (2, UP if own is UP else OUT)]] * 4)
     world.admin().ask(SetClusterState(VERIFYING)).result()
     assert world.master.cluster.state is VERIFYING
     table = first.take(SendPartitionTable)
@@ -232,11 +214,6 @@ def test_a_forced_start_keeps_the_only_copy_that_moved_to_who_is_absent() -> Non
     world.verify(first, ltid=tid(50))
     assert world.master.cluster.state is RUNNING
     assert world.master.partitions.rows == [{1: UP}] * 4
-
-
-def test_without_truncation_absent_nodes_keep_their_cells() -> None:
-    world = MasterWorld(replicas=1)
-    first = world.join_storage(1)
-    recovery(first, None)
-    world.admin().ask(SetClusterState(VERIFYING)).result()
-    assert world.master.partitions.rows[0] == {1: UP, 2: OUT}
+    back = world.join_storage(2)
+    assert world.master.nodes.get(2).state is NodeState.PENDING  # type: ignore[union-attr]
+    assert back.has(SendPartitionTable)

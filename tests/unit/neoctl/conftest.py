@@ -18,6 +18,7 @@ from neo.protocol.packets import (
     AnswerLastIDs,
     AnswerLastTransaction,
     AnswerMonitorInformation,
+    AnswerNodeConditions,
     AnswerNodeList,
     AnswerOperations,
     AnswerPartitionList,
@@ -34,6 +35,7 @@ from neo.protocol.packets import (
     AskLastIDs,
     AskLastTransaction,
     AskMonitorInformation,
+    AskNodeConditions,
     AskNodeList,
     AskObstacle,
     AskOperations,
@@ -93,6 +95,7 @@ def healthy() -> dict[type[Message], Any]:
         AskScrub: ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command"),
         AskSync: AnswerSync([], None),
         AskContents: AnswerContents([]),
+        AskNodeConditions: AnswerNodeConditions([]),
         AskOperations: AnswerOperations([]),
         AskNodeList: lambda question: AnswerNodeList(
             [row for row in NODES if question.node_type in (None, row[0])]

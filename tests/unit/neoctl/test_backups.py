@@ -118,8 +118,8 @@ def test_a_cluster_without_synchronous_backups_says_so(make: Make) -> None:
         (row("sync", 50.0, 0.0), "in sync with 'bak' since 2026-11-25 12:00:00 UTC: nothing is missing"),
         (
             row("lost", 50.0, 8.5, "no lease"),
-            "in sync with 'bak' until 2026-11-25 12:00:51 UTC (no lease); if that cluster stopped before"
-            " that, nothing is missing",
+            "in sync with 'bak' until 2026-11-25 12:00:51.500 UTC (no lease); if that cluster stopped"
+            " before that, nothing is missing",
         ),
         (
             row("async", 50.0, None, "too far behind"),

@@ -15,7 +15,7 @@ from tests.simulator.world import Violation, World
 from tests.unit.backend.harness import NP, UP
 from tests.unit.sim.harness import Process, SimHarness
 
-SEEDS = 40
+SEEDS = 24
 
 
 def crashed(seed: int) -> SQLiteDisk:

@@ -3,21 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from hashlib import sha1
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from neo.storage.backend.api import BackendFailure
 from tests.simulator import memory_disk
 from tests.simulator.disk import DISKS, MemoryDisk, SimDisk, SQLiteDisk
-from tests.simulator.disk_check import Rows
+from tests.simulator.disk_check import Rows, check_tables
 from tests.simulator.world import Violation, World
 from tests.unit.backend.harness import NP, UP, p64
 from tests.unit.backend.model import run_machine
 from tests.unit.sim.harness import Process, SimHarness, Storm, comparable, contract_tests
 
-SEEDS = 25
+SEEDS, STEPS = 25, 200
 KINDS = pytest.mark.parametrize("kind", ["memory", "sqlite"])
+
+
+class Opened(NamedTuple):
+    """A disk with a backend that has been opened."""
+
+    disk: SimDisk
+    node: SimHarness
+    backend: Any
+
+
+def opened(kind: str, seed: int = 1) -> Opened:
+    disk = make(kind, seed)
+    node = SimHarness(disk)
+    backend = node.ready()
+    node.wait(backend.stored)
+    return Opened(disk, node, backend)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def one(request: pytest.FixtureRequest) -> Iterator[Opened]:
+    found = opened(request.param)
+    yield found
+    found.disk.close()
 
 
 def make(kind: str, seed: int, lag: float = 0.0) -> SimDisk:
@@ -59,7 +84,7 @@ def storm(kind: str, seed: int, steps: int, lag: float = 0.0) -> tuple[Storm, Ro
 
 @KINDS
 def test_what_is_acknowledged_survives_and_nothing_is_half_there(kind: str) -> None:
-    storms = [storm(kind, seed, 400)[0] for seed in range(SEEDS)]
+    storms = [storm(kind, seed, STEPS)[0] for seed in range(SEEDS)]
     assert all(s.crashes for s in storms)
     for what in "lost", "failures", "failed_opens":
         assert sum(getattr(s, what) for s in storms) > 10, f"nothing was tested: {what}"
@@ -67,14 +92,14 @@ def test_what_is_acknowledged_survives_and_nothing_is_half_there(kind: str) -> N
 
 def test_tables_stay_consistent_when_writes_are_executed_later() -> None:
     for seed in range(SEEDS):
-        assert storm("memory", seed, 400, lag=0.002)[0].crashes
+        assert storm("memory", seed, STEPS, lag=0.002)[0].crashes
 
 
 @KINDS
 def test_the_same_seed_gives_the_same_events_and_the_same_tables(kind: str) -> None:
-    for seed in range(5):
-        _, tables, digest = storm(kind, seed, 300)
-        assert (tables, digest) == storm(kind, seed, 300)[1:]
+    for seed in range(3):
+        _, tables, digest = storm(kind, seed, STEPS)
+        assert (tables, digest) == storm(kind, seed, STEPS)[1:]
 
 
 def forget_sync(disk: SQLiteDisk, log: bytes) -> None: ...
@@ -94,17 +119,14 @@ def test_these_tests_notice_a_sync_that_is_missing(
     monkeypatch.setattr(target, name, bug)
     with pytest.raises(AssertionError, match="lost, or half there"):
         for seed in range(SEEDS):
-            storm(kind, seed, 400)
+            storm(kind, seed, STEPS)
 
 
 @KINDS
 def test_a_crash_during_a_sync_keeps_the_commit_or_loses_it(kind: str) -> None:
     found = set()
     for seed in range(20):
-        disk = make(kind, seed)
-        node = SimHarness(disk)
-        backend = node.ready()
-        node.wait(backend.stored)
+        disk, node, backend = opened(kind, seed)
         node.commit(backend, 10, {4: b"x", 5: b"y"})
         backend.stored(lambda: pytest.fail("acknowledged after the crash"))
         disk.crash()
@@ -118,12 +140,8 @@ def test_a_crash_during_a_sync_keeps_the_commit_or_loses_it(kind: str) -> None:
 # -- faults ----------------------------------------------------------------------------------------
 
 
-@KINDS
-def test_a_full_disk_fails_the_backend_until_there_is_space(kind: str) -> None:
-    disk = make(kind, 1)
-    node = SimHarness(disk)
-    backend = node.ready()
-    node.wait(backend.stored)
+def test_a_full_disk_fails_the_backend_until_there_is_space(one: Opened) -> None:
+    disk, node, backend = one
     disk.full = True
     with pytest.raises(BackendFailure, match="disk: no space"):
         backend.set_config("x", "y")
@@ -133,15 +151,10 @@ def test_a_full_disk_fails_the_backend_until_there_is_space(kind: str) -> None:
         node.open()
     disk.heal()
     assert node.open().get_config("x") is None
-    disk.close()
 
 
-@KINDS
-def test_a_failed_sync_is_reported_on_the_loop_and_answers_nobody(kind: str) -> None:
-    disk = make(kind, 1)
-    node = SimHarness(disk)
-    backend = node.ready()
-    node.wait(backend.stored)
+def test_a_failed_sync_is_reported_on_the_loop_and_answers_nobody(one: Opened) -> None:
+    disk, node, backend = one
     disk.failing = True
     backend.set_config("x", "y")
     backend.stored(lambda: pytest.fail("acknowledged"))
@@ -152,15 +165,10 @@ def test_a_failed_sync_is_reported_on_the_loop_and_answers_nobody(kind: str) -> 
     backend.close()
     disk.heal()
     assert node.open().get_config("x") in (None, "y")
-    disk.close()
 
 
-@KINDS
-def test_a_read_that_fails_fails_the_backend_and_says_so(kind: str) -> None:
-    disk = make(kind, 1)
-    node = SimHarness(disk)
-    backend = node.ready()
-    node.wait(backend.stored)
+def test_a_read_that_fails_fails_the_backend_and_says_so(one: Opened) -> None:
+    disk, node, backend = one
     disk.unreadable = True
     with pytest.raises(BackendFailure, match="disk: .*(a read failed|the disk fails or is gone)"):
         for _ in range(1000):
@@ -170,15 +178,10 @@ def test_a_read_that_fails_fails_the_backend_and_says_so(kind: str) -> None:
         backend.load(p64(0), None, None)
     backend.close()
     assert node.open().load(p64(0), None, None) is None
-    disk.close()
 
 
-@KINDS
-def test_a_sync_on_a_slow_disk_ends_soon_when_the_disk_is_healed(kind: str) -> None:
-    disk = make(kind, 1)
-    node = SimHarness(disk)
-    backend = node.ready()
-    node.wait(backend.stored)
+def test_a_sync_on_a_slow_disk_ends_soon_when_the_disk_is_healed(one: Opened) -> None:
+    disk, _, backend = one
     disk.slow = 1000.0
     synced: list[float] = []
     backend.set_config("x", "y")
@@ -188,7 +191,6 @@ def test_a_sync_on_a_slow_disk_ends_soon_when_the_disk_is_healed(kind: str) -> N
     disk.heal()
     disk.world.run(10.0)
     assert len(synced) == 1
-    disk.close()
 
 
 def test_without_anybody_to_tell_a_failure_ends_the_world() -> None:
@@ -234,6 +236,7 @@ def quiet_tables() -> Rows:
     return disk.tables()
 
 
+UNUSED = (99, sha1(b"a").digest(), 0, b"a")
 EMPTY_META = (0, None, 0, b"", b"", b"", b"", 18)
 
 
@@ -244,7 +247,7 @@ def damage_value(tables: Rows) -> None:
 
 DAMAGES: dict[str, tuple[Callable[[Rows], object], str]] = {
     "data gone": (lambda t: t["data"].pop(), "is missing"),
-    "data nobody uses": (lambda t: t["data"].append((99, sha(b"a"), 0, b"a")), "nothing refers"),
+    "data nobody uses": (lambda t: t["data"].append(UNUSED), "nothing refers"),
     "damaged data": (damage_value, "checksum"),
     "half a transaction": (lambda t: remove(t, "obj", 1, 5), "listed and missing"),
     "no transaction": (lambda t: t["trans"].pop(), "not in trans"),
@@ -259,12 +262,6 @@ DAMAGES: dict[str, tuple[Callable[[Rows], object], str]] = {
 }
 
 
-def sha(data: bytes) -> bytes:
-    from hashlib import sha1
-
-    return sha1(data).digest()
-
-
 def remove(tables: Rows, table: str, column: int, value: int) -> None:
     tables[table] = [row for row in tables[table] if row[column] != value]
 
@@ -275,8 +272,6 @@ def repoint(tables: Rows, value_tid: int) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_tables_that_contradict_themselves_are_found(damage: str) -> None:
-    from tests.simulator.disk_check import check_tables
-
     tables = quiet_tables()
     check_tables("disk", tables, quiet=True)
     change, message = DAMAGES[damage]

@@ -42,7 +42,12 @@ def test_most_of_the_contract_is_tested_here() -> None:
 @LAGS
 @pytest.mark.parametrize("dedup", [False, True], ids=["plain", "dedup"])
 def test_memory_behaves_as_the_model(lag: float, dedup: bool) -> None:
-    run_machine(SimHarness(MemoryDisk(World(1), "disk", lag, dedup)), dedup, 60)
+    run_machine(SimHarness(MemoryDisk(World(1), "disk", lag, dedup)), dedup, 40)
+
+
+@pytest.fixture
+def memory() -> SimHarness:
+    return SimHarness(MemoryDisk(World(1), "disk", 0.0, dedup=False))
 
 
 # -- visibility and durability -------------------------------------------------------------------
@@ -58,36 +63,26 @@ def test_with_lag_a_write_is_not_visible_before_it_is_executed() -> None:
     assert backend.load(p64(4), None, None).data == b"x"
 
 
-def test_commits_that_come_during_a_sync_share_the_next_one() -> None:
-    world = World(1)
-    disk = MemoryDisk(world, "disk", 0.0, dedup=False)
-    node = SimHarness(disk)
-    backend = node.ready()
-    node.wait(backend.stored)
+def test_commits_that_come_during_a_sync_share_the_next_one(memory: SimHarness) -> None:
+    world, backend = memory.disk.world, memory.ready()
+    memory.wait(backend.stored)
     done: list[float] = []
     for i in range(100):
         backend.set_config("x", str(i))
         backend.stored(lambda: done.append(world.now))
-    node.run_until(lambda: len(done) == 100)
+    memory.run_until(lambda: len(done) == 100)
     assert done[0] > 0
     assert len(set(done)) == 2
 
 
-def test_a_slow_disk_takes_its_time() -> None:
-    disk = MemoryDisk(World(1), "disk", 0.0, dedup=False)
-    node = SimHarness(disk)
-    backend = node.ready()
-    disk.slow = 5.0
-    node.wait(backend.stored)
-    assert disk.world.now > 5
+def test_a_slow_disk_takes_its_time(memory: SimHarness) -> None:
+    backend = memory.ready()
+    memory.disk.slow = 5.0
+    memory.wait(backend.stored)
+    assert memory.disk.world.now > 5
 
 
 # -- misuse --------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def memory() -> SimHarness:
-    return SimHarness(MemoryDisk(World(1), "disk", 0.0, dedup=False))
 
 
 def stored_data(node: Harness, backend: Backend) -> int:

@@ -31,6 +31,7 @@ ORDER = [
     "Replicator",
     "Packer",
     "Eraser",
+    "Orphans",
     "Checker",
     "Identification",
 ]

@@ -34,6 +34,7 @@ from neo.storage.backend.api import BackendFailure
 from neo.storage.backend.factory import make_backend
 from neo.storage.blobs.contents import open_disk
 from neo.storage.blobs.folder import ContentFolder
+from neo.storage.database import Refusals
 from neo.storage.node import NodeSettings, StorageNode
 from neo.topology.masters import MasterCandidates
 from tests.support.patience import Deadline
@@ -201,6 +202,7 @@ class World:
         is_clone: bool = False,
         adapter: str = "SQLite",
         blob_dir: str | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         self.host = FakeHost()
         self.backend: Any = make_backend(
@@ -223,6 +225,7 @@ class World:
             self.backend,
             self.folder,
             self.remembered.append,
+            refusals=refusals,
         )
         self.core.start()
         self.timestamp = 1.0

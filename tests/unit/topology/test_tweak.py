@@ -34,6 +34,9 @@ from tests.unit.topology.tables import (
     tweaked,
 )
 
+Row = dict[int, CellState]
+GONE = DISCARDED
+
 
 def loads(table: PartitionTable, nodes: Iterable[int]) -> Counter[int]:
     return Counter(dict.fromkeys(nodes, 0)) + Counter(n for row in table.rows for n in cells(row))
@@ -110,23 +113,28 @@ def test_topology_is_stronger_than_balance() -> None:
 # -- examples ------------------------------------------------------------------------------------
 
 
-def test_a_node_that_joins_gets_outdated_cells() -> None:
-    """As another implementation does: one replica more, one node more (specification 9.3)."""
-    table = loaded([{1: UP}] * 4, 1)
-    assert tweak(table, {1: ("host", "1"), 2: ("host", "2")}, 1) == [
-        (partition, 2, OUT) for partition in range(4)
-    ]
-
-
-def test_cells_of_kept_nodes_stay_when_no_replica_is_wanted() -> None:
-    """As another implementation does: the operator lists the node that will be dropped."""
-    table = loaded([{1: UP, 2: UP}] * 4, 0)
-    assert tweak(table, {2: ()}, 0, keep={1}) == []
-
-
-def test_cells_of_kept_nodes_are_not_counted_as_replicas() -> None:
-    """Specification 9.19."""
-    assert tweak(loaded([{1: UP, 2: UP}], 1), {2: (), 3: ()}, 1, keep={1}) == [(0, 3, OUT)]
+@pytest.mark.parametrize(
+    ("row", "replicas", "nodes", "keep", "changes"),
+    [
+        # As another implementation does: one replica more, one node more.
+        pytest.param({1: UP}, 1, [1, 2], [], {2: OUT}, id="a node joins"),
+        # As another implementation does: the operator lists the node that will be dropped.
+        pytest.param({1: UP, 2: UP}, 0, [2], [1], {}, id="cells of kept nodes stay"),
+        pytest.param({1: UP, 2: UP}, 1, [2, 3], [1], {3: OUT}, id="and are no replicas"),
+        pytest.param({1: UP, 2: UP, 3: OUT}, 0, [1, 2, 3], [], {2: GONE, 3: GONE}, id="excess"),
+        pytest.param({1: FEEDING, 2: OUT}, 0, [1], [], {1: UP, 2: GONE}, id="needed again"),
+        pytest.param({1: UP, 2: CORRUPTED}, 1, [1, 2], [], {2: OUT}, id="a corrupted copy anew"),
+        pytest.param({1: UP, 2: UP, 3: CORRUPTED}, 1, [1, 2], [], {3: GONE}, id="or dropped"),
+        pytest.param({1: UP, 2: FEEDING, 3: OUT}, 0, [3], [], {1: GONE}, id="one feeds already"),
+    ],
+)
+def test_examples(
+    row: Row, replicas: int, nodes: list[int], keep: list[int], changes: Row
+) -> None:
+    """Specification 9.3, 9.19, 9.21."""
+    table = loaded([row], replicas)
+    tweaked_cells = tweak(table, dict.fromkeys(nodes, ()), replicas, keep)
+    assert tweaked_cells == [(0, nid, state) for nid, state in changes.items()]
 
 
 def test_a_node_to_be_emptied_feeds_until_it_is_replaced() -> None:
@@ -141,32 +149,6 @@ def test_a_node_to_be_emptied_feeds_until_it_is_replaced() -> None:
     assert table.rows == [{2: UP, 3: UP}]
 
 
-def test_cells_in_excess_are_discarded_at_once() -> None:
-    """Specification 9.21."""
-    assert tweak(loaded([{1: UP, 2: UP, 3: OUT}], 0), {1: (), 2: (), 3: ()}, 0) == [
-        (0, 2, DISCARDED),
-        (0, 3, DISCARDED),
-    ]
-
-
-def test_a_feeding_cell_that_is_needed_again_is_up_to_date() -> None:
-    """Specification 9.21."""
-    assert tweak(loaded([{1: FEEDING, 2: OUT}], 0), {1: ()}, 0) == [
-        (0, 1, UP),
-        (0, 2, DISCARDED),
-    ]
-
-
-def test_a_corrupted_cell_is_copied_anew_where_it_is_if_no_other_node_is_free() -> None:
-    """Specification 9.21."""
-    assert tweak(loaded([{1: UP, 2: CORRUPTED}], 1), {1: (), 2: ()}, 1) == [(0, 2, OUT)]
-
-
-def test_a_corrupted_cell_is_dropped_if_others_are_enough() -> None:
-    table = loaded([{1: UP, 2: UP, 3: CORRUPTED}], 1)
-    assert tweak(table, {1: (), 2: ()}, 1) == [(0, 3, DISCARDED)]
-
-
 def test_a_feeding_cell_stays_while_readable_cells_are_too_few() -> None:
     """Node 1 was away for a moment: that it is back is not the end of the move from 2 to 3."""
     table = loaded([{1: OUT, 2: FEEDING, 3: OUT}], 1)
@@ -176,28 +158,22 @@ def test_a_feeding_cell_stays_while_readable_cells_are_too_few() -> None:
     assert fed(table) == [(0, 2, DISCARDED)]
 
 
-def test_the_cell_that_feeds_already_goes_on_if_one_is_enough() -> None:
-    assert tweak(loaded([{1: UP, 2: FEEDING, 3: OUT}], 0), {3: ()}, 0) == [(0, 1, DISCARDED)]
-
-
-def test_a_feeding_cell_is_not_needed_if_there_are_as_many_others_as_wanted() -> None:
-    """Specification 9.11."""
-    assert fed(loaded([{1: FEEDING, 2: UP, 3: OUT}], 0)) == [(0, 1, DISCARDED)]
-
-
-def test_only_feeding_cells_in_excess_are_discarded_while_others_are_incomplete() -> None:
-    """Specification 9.11."""
-    table = loaded([{1: FEEDING, 2: FEEDING, 3: UP, 4: OUT}], 1)
-    assert fed(table) == [(0, 1, DISCARDED)]
-
-
-@pytest.mark.parametrize("replicas", [0, 1])
-@pytest.mark.parametrize("row", [{2: FEEDING}, {2: FEEDING, 3: CORRUPTED}])
-def test_the_last_cell_that_can_be_read_is_not_discarded(
-    row: dict[int, CellState], replicas: int
-) -> None:
-    """Whatever became of those that it fed (specification 9.11, 23.10)."""
-    assert fed(loaded([row], replicas)) == []
+@pytest.mark.parametrize(
+    ("row", "replicas", "discarded"),
+    [
+        pytest.param({1: FEEDING, 2: UP, 3: OUT}, 0, {1}, id="as many others as wanted"),
+        pytest.param({1: FEEDING, 2: FEEDING, 3: UP, 4: OUT}, 1, {1}, id="others are incomplete"),
+        # Whatever became of those that it fed.
+        *(
+            pytest.param(row, replicas, set(), id="the last one that can be read")
+            for row in ({2: FEEDING}, {2: FEEDING, 3: CORRUPTED})
+            for replicas in (0, 1)
+        ),
+    ],
+)
+def test_feeding_cells_in_excess_are_discarded(row: Row, replicas: int, discarded: set[int]) -> None:
+    """Specification 9.11, 23.10."""
+    assert fed(loaded([row], replicas)) == [(0, nid, DISCARDED) for nid in discarded]
 
 
 def test_a_feeding_cell_is_needed_again_when_the_node_that_it_waits_for_goes_for_ever() -> None:
@@ -236,13 +212,21 @@ def test_the_end_of_a_replication_that_is_not_wanted_any_more_changes_nothing(
 
 # -- speed ---------------------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize(("replicas", "before"), [(0, 30), (1, 1), (2, 30), (3, 25)])
-def test_a_big_cluster_is_balanced_in_less_than_2_seconds(replicas: int, before: int) -> None:
+def seconds(partitions: int, replicas: int, before: int) -> float:
+    """Return the time that it takes to balance a table of so many nodes over 50 nodes."""
     nodes = {nid: (f"room {nid % 3}", f"machine {nid % 7}", str(nid)) for nid in range(1, 51)}
     table = PartitionTable()
-    table.create(1000, replicas, list(range(1, before + 1)))
+    table.create(partitions, replicas, list(range(1, before + 1)))
     start = time.process_time()
     changes = tweak(table, nodes, replicas)
-    assert time.process_time() - start < 2
-    assert new_cells(changes) >= 390 * (replicas + 1)
+    took = time.process_time() - start
+    assert new_cells(changes) >= partitions * (replicas + 1) / 3
+    return took
+
+
+@pytest.mark.parametrize(("replicas", "before"), [(0, 30), (1, 1), (2, 30), (3, 25)])
+def test_the_time_of_a_tweak_grows_no_faster_than_the_table(replicas: int, before: int) -> None:
+    """A table that is four times as big takes about four times as long, whatever the machine does."""
+    small = min(seconds(60, replicas, before) for _ in range(3))
+    big = min(seconds(240, replicas, before) for _ in range(2))
+    assert big < 9 * small and big < 2

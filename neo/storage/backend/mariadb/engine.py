@@ -9,20 +9,27 @@ Values of 16 MiB and more are split into pieces of 8 MiB in table ``bigdata`` (s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from struct import Struct
 from typing import Any, NoReturn
 
 from neo.storage.backend import schema
 from neo.storage.backend.acknowledged import ROW, Acknowledged
-from neo.storage.backend.api import BackendFailure, Done, Schedule
+from neo.storage.backend.api import (
+    BackendFailure,
+    Done,
+    RecordDamaged,
+    Schedule,
+    StatementRefused,
+)
 from neo.storage.backend.mariadb.link import Error, Link, parse
 from neo.storage.backend.mariadb.mark import MariaDBMark
 from neo.storage.backend.mariadb.settings import ENGINE, check, check_engines, explain
 from neo.storage.backend.mariadb.writer import Writer
 from neo.storage.backend.regrouped import others, settle
 from neo.storage.backend.schema import Database, upgrade
-from neo.storage.backend.sql import Dialect, Row
+from neo.storage.backend.sql import Dialect, Row, free_bytes
 from neo.storage.backend.tables import VERSION_ROW
 
 #: From BIG_BYTES on, a value is split into pieces of PIECE_BYTES.
@@ -80,6 +87,7 @@ class MariaDB:
         records_together=RECORDS,
         small_bytes=SMALL_BYTES,
         drops_at_once=True,
+        big=BIG,
     )
 
     def __init__(
@@ -109,6 +117,9 @@ class MariaDB:
         #: Rows by statement, queued before any other write; ``data`` comes before rows that refer to it.
         self._rows: dict[str, list[Row]] = {}
         self._rows_size = 0
+        self._attempts = 0
+        #: What attempts ask of the writer when they are over.
+        self._after: list[Callable[[Writer], None]] = []
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -116,6 +127,7 @@ class MariaDB:
         assert self._reader is None, "already open"
         self._failure = None
         self._rows, self._rows_size = {}, 0
+        self._attempts, self._after = 0, []
         try:
             link = self._write_link = Link(self._address)
             check(link, self.name)
@@ -125,7 +137,7 @@ class MariaDB:
             self._reader = Link(self._address)
             self._reader.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
             self._reader.execute("SET autocommit=1")
-            self._next_piece = 1 + (self.read("SELECT MAX(id) FROM bigdata")[0][0] or 0)
+            self._next_piece = self._first_piece()
             self._mark.opened()
             self._writer = Writer(link, self._mark, self._schedule, self._write_failed)
         except (Error, OSError) as error:
@@ -134,6 +146,16 @@ class MariaDB:
         except BaseException:
             self._disconnect()
             raise
+
+    def _first_piece(self) -> int:
+        """Return an id for ``bigdata`` that no row has, or had: a row of ``data`` whose pieces are gone
+        would refer to those of another value. The server remembers the greatest one."""
+        last = self.read("SELECT MAX(id) FROM bigdata")[0][0] or 0
+        following = self.read(
+            "SELECT AUTO_INCREMENT FROM information_schema.TABLES"
+            " WHERE TABLE_SCHEMA=DATABASE() AND TABLE_NAME='bigdata'"
+        )[0][0]
+        return max(1 + last, following or 1)
 
     def _take_lock(self, link: Link) -> None:
         name = f"NEO.{self._address.database}"[:64]
@@ -231,6 +253,10 @@ class MariaDB:
         except Error as error:
             self._fail(error)
 
+    def room(self) -> int | None:
+        # The server is on this machine: it is reached by a Unix socket.
+        return free_bytes(self.read("SELECT @@datadir")[0][0].decode())
+
     def size(self) -> int:
         sql = (
             "SELECT SUM(data_length + index_length) FROM information_schema.tables"
@@ -257,8 +283,20 @@ class MariaDB:
             self._rows, self._rows_size = {}, 0
             assert self._write_link is not None
             for sql, rows in waiting.items():
-                writer.put(self._write_link.write_many, (sql, rows), size // len(waiting))
+                self._pass(writer, self._write_link.write_many, (sql, rows), size // len(waiting))
         return writer
+
+    def _pass(
+        self, writer: Writer, run: Callable[..., None], args: tuple[Any, ...], size: int
+    ) -> None:
+        """Queue a call on the connection; in an attempt run it here, while the writer is idle."""
+        if not self._attempts:
+            writer.put(run, args, size)
+            return
+        try:
+            run(*args)
+        except Error as error:
+            self._fail_attempt(error)
 
     def write_row(self, sql: str, *args: Any) -> None:
         size = 100 + sum(len(a) for a in args if isinstance(a, bytes))
@@ -271,8 +309,7 @@ class MariaDB:
             self._queue()
 
     def _put(self, method: str, *args: Any, size: int = 0) -> None:
-        writer = self._queue()
-        writer.put(getattr(self._write_link, method), args, size)
+        self._pass(self._queue(), getattr(self._write_link, method), args, size)
 
     def write(self, sql: str, *args: Any) -> None:
         self._put("write", sql, args, size=sum(len(a) for a in args if isinstance(a, bytes)))
@@ -286,14 +323,21 @@ class MariaDB:
             self.write_row(_INSERT_DATA, data_id, checksum, compression, data)
             return
         if size >= BIG_BYTES:
-            first, view = self._next_piece, memoryview(data)
-            for start in range(0, size, PIECE_BYTES):
-                piece = view[start : start + PIECE_BYTES]
-                self._put("write_value", "bigdata", "id", (self._next_piece,), piece, size=len(piece))
-                self._next_piece += 1
-            compression, data = compression | BIG, _BIG_VALUE.pack(first, size)
+            first = self._next_piece
+            self._next_piece += -(-size // PIECE_BYTES)
+            row = data_id, checksum, compression | BIG
+            self._pass(self._queue(), self._insert_pieces, (self._write_link, row, first, data), size)
+            return
         values = data_id, checksum, compression
         self._put("write_value", "data", "id, hash, compression", values, data, size=len(data))
+
+    @staticmethod
+    def _insert_pieces(link: Link, row: tuple[int, bytes, int], first: int, data: bytes) -> None:
+        """Insert a value in pieces; one call of the writer, because no commit may come between them."""
+        view = memoryview(data)
+        for number, start in enumerate(range(0, len(data), PIECE_BYTES), first):
+            link.write_value("bigdata", "id", (number,), view[start : start + PIECE_BYTES])
+        link.write_value("data", "id, hash, compression", row, _BIG_VALUE.pack(first, len(data)))
 
     def trigger_obstacle(self) -> str:
         table = "trigger_test"
@@ -320,7 +364,7 @@ class MariaDB:
         for piece in range(first, first - (-size // PIECE_BYTES)):
             rows = self.read("SELECT value FROM bigdata WHERE id=?", piece)
             if not rows:
-                raise BackendFailure(
+                raise RecordDamaged(
                     f"{self.name}: row {piece} of table 'bigdata', a part of row {data_id} of"
                     " 'data', is missing. Rebuild this node from a replica"
                 )
@@ -332,28 +376,85 @@ class MariaDB:
             f"d.id IN ({','.join(map(str, ids))})"
             " AND NOT EXISTS (SELECT 1 FROM obj WHERE obj.data_id=d.id)"
         )
+        statements = [f"DELETE d FROM data d WHERE {rows}"]
         if self._next_piece > 1:
             start = "CONV(HEX(SUBSTR(d.value, 1, 4)), 16, 10) + 0"
             pieces = f"CEIL(CONV(HEX(SUBSTR(d.value, 5, 4)), 16, 10) / {PIECE_BYTES})"
-            self.write(
+            statements.insert(
+                0,
                 f"DELETE b FROM data d JOIN bigdata b ON b.id >= {start}"
-                f" AND b.id < {start} + {pieces} WHERE d.compression >= {BIG} AND {rows}"
+                f" AND b.id < {start} + {pieces} WHERE d.compression >= {BIG} AND {rows}",
             )
-        self.write(f"DELETE d FROM data d WHERE {rows}")
+        # One call of the writer, because no commit may come between them.
+        self._put("write_all", statements)
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        self.drain()  # the writer is idle then, so this thread may use its connection
+        name = f"attempt_{self._attempts}"
+        self._attempts += 1
+        after = len(self._after)
+        try:
+            self._put("write", f"SAVEPOINT {name}")
+            try:
+                yield
+            finally:
+                if self._failure is None:
+                    self._flush()
+        except StatementRefused:
+            assert self._write_link is not None
+            self._rows, self._rows_size = {}, 0
+            del self._after[after:]
+            self._put("discard")
+            self._put("write", f"ROLLBACK TO SAVEPOINT {name}")
+            self._flush()
+            raise
+        finally:
+            self._attempts -= 1
+            if not self._attempts:
+                asked, self._after = self._after, []
+                if self._failure is None and self._writer is not None:
+                    for ask in asked:
+                        ask(self._writer)
+
+    def _flush(self) -> None:
+        """Run what an attempt wrote. Raise StatementRefused."""
+        self._queue()
+        assert self._write_link is not None
+        try:
+            self._write_link.flush()
+        except Error as error:
+            self._fail_attempt(error)
+
+    def _fail_attempt(self, error: Error) -> NoReturn:
+        failure = explain(error, self.name)
+        if not isinstance(failure, StatementRefused):
+            self._failure = failure
+        raise failure from error
 
     # -- durability -----------------------------------------------------------------------------
 
     def drain(self) -> None:
         writer = self._queue()
+        if self._attempts:
+            self._flush()
+            return
         writer.drain()
         if writer.error is not None:
             self._fail(writer.error)
 
     def executed(self, done: Done) -> None:
-        self._queue().executed(done)
+        self._ask(lambda writer: writer.executed(done))
 
     def stored(self, done: Done) -> None:
-        self._queue().stored(done)
+        self._ask(lambda writer: writer.stored(done))
+
+    def _ask(self, ask: Callable[[Writer], None]) -> None:
+        writer = self._queue()
+        if self._attempts:
+            self._after.append(ask)
+        else:
+            ask(writer)
 
     def _write_failed(self, writer: Writer, error: Exception) -> None:
         """Handle the end of the writer's thread, on the loop's thread."""

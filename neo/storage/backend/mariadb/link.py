@@ -111,6 +111,11 @@ class Link:
         """
         self._write(self._template(sql) % tuple(map(self._literal, args)))
 
+    def write_all(self, statements: Sequence[str]) -> None:
+        """Write statements without parameters."""
+        for sql in statements:
+            self._write(sql.encode())
+
     def _write(self, statement: bytes) -> None:
         if self._length + len(statement) > TOGETHER_BYTES:
             self.flush()
@@ -125,6 +130,10 @@ class Link:
             self._db.store_result()
             while self._db.next_result() == 0:
                 self._db.store_result()
+
+    def discard(self) -> None:
+        """Forget the statements that were not sent, after an error."""
+        self._statements, self._length = [], 0
 
     def write_many(self, sql: str, rows: Sequence[Sequence[Literal]]) -> None:
         """Write ``INSERT ... VALUES (?, ...)`` for many short rows, in few statements."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from neo.storage.backend.api import BackendFailure, DatabaseAway
+from neo.storage.backend.api import BackendFailure, DatabaseAway, StatementRefused
 from neo.storage.backend.mariadb.link import Error, Link
 
 ENGINE = "InnoDB"
@@ -16,6 +16,10 @@ PACKET_MIN = 16 << 20
 
 #: Errors of a server that does not answer or is not ready yet: retry.
 AWAY = {1040, 1053, 1077, 1203, 1927, 2002, 2003, 2006, 2012, 2013}
+
+#: Errors of one statement: the server undoes it, and nothing else. A column may not be NULL, two rows
+#: have the same key, a value does not fit.
+REFUSED = {1048, 1062, 1264, 1292, 1366, 1406, 1690, 1761}
 
 _ADVICE = {
     "the server is away. Start it, and check the path of its socket": AWAY,
@@ -62,7 +66,11 @@ def explain(error: Exception, name: str) -> BackendFailure:
         (advice for advice, codes in _ADVICE.items() if code in codes),
         "the server refused a statement",
     )
-    kind = DatabaseAway if code in AWAY else BackendFailure
+    kind = BackendFailure
+    if code in AWAY:
+        kind = DatabaseAway
+    elif code in REFUSED:
+        kind = StatementRefused
     return kind(f"{name}: {advice} ({error})")
 
 

@@ -32,10 +32,17 @@ from typing import Any, NoReturn
 
 from neo.storage.backend import schema
 from neo.storage.backend.acknowledged import ROW, Acknowledged, sync_folder
-from neo.storage.backend.api import BackendFailure, DatabaseGone, Done, Schedule
+from neo.storage.backend.api import (
+    BackendFailure,
+    DatabaseGone,
+    Done,
+    RecordDamaged,
+    Schedule,
+    StatementRefused,
+)
 from neo.storage.backend.regrouped import others, settle
 from neo.storage.backend.schema import Database, upgrade
-from neo.storage.backend.sql import Dialect, Row
+from neo.storage.backend.sql import Dialect, Row, free_bytes
 from neo.storage.backend.sqlite.files import Files
 from neo.storage.backend.sqlite.mark import SQLiteMark
 from neo.storage.backend.sqlite.wal_sync import Report, Syncer
@@ -70,6 +77,9 @@ _ADVICE = {
     "SQLITE_LOCKED": "another program is writing to the database. Only this node may write to it",
     "SQLITE_IOERR": "the disk fails or is gone. Check the disk and the system log",
 }
+
+#: Errors of one statement, by the beginning of their names: SQLite undoes it, and nothing else.
+_REFUSED = "SQLITE_CONSTRAINT", "SQLITE_MISMATCH", "SQLITE_RANGE", "SQLITE_TOOBIG"
 
 OnFailure = Callable[[BackendFailure], None]
 
@@ -141,6 +151,7 @@ class SQLite:
         self._syncer: Syncer | None = None
         self._failure: BackendFailure | None = None
         self._waiting: list[Done] = []
+        self._attempts = 0
         self._page_size = 4096
         self._changes = 0  # total_changes at the last commit
         self._checkpointed_changes = 0
@@ -153,6 +164,7 @@ class SQLite:
         assert self._db is None, "already open"
         self._failure = None
         self._waiting = []
+        self._attempts = 0
         try:
             self._take_lock()
             self._examine(reset)
@@ -327,6 +339,9 @@ class SQLite:
 
     read = write = write_row = _execute
 
+    def room(self) -> int | None:
+        return free_bytes(os.path.dirname(self._path))
+
     def size(self) -> int:
         pages = self.read("PRAGMA page_count")[0][0] - self.read("PRAGMA freelist_count")[0][0]
         return int(pages) * self._page_size
@@ -338,9 +353,21 @@ class SQLite:
             self._fail(error)
 
     def _fail(self, error: sqlite3.Error) -> NoReturn:
-        """Fail for good, because SQLite may have rolled back the open transaction."""
-        self._failure = self._explained(error)
-        raise self._failure from error
+        """Fail for good, because SQLite may have rolled back the open transaction; but not if it refused
+        a statement of an attempt."""
+        failure = self._explained(error)
+        if self._undid_only(error):
+            failure = StatementRefused(str(failure))
+            if self._attempts:
+                raise failure from error
+        self._failure = failure
+        raise failure from error
+
+    def _undid_only(self, error: sqlite3.Error) -> bool:
+        """Return whether only the statement with this error was undone."""
+        name = getattr(error, "sqlite_errorname", None) or ""
+        is_refused = name.startswith(_REFUSED) or isinstance(error, sqlite3.DataError)
+        return is_refused and self._db is not None and self._db.in_transaction
 
     def _explained(self, error: Exception) -> BackendFailure:
         """Return the failure for an error of SQLite, the operating system, or the thread that syncs."""
@@ -391,7 +418,7 @@ class SQLite:
 
     def big_value(self, data_id: int, compression: int, value: bytes | None) -> tuple[int, bytes]:
         if compression > 0x7F:
-            raise BackendFailure(
+            raise RecordDamaged(
                 f"{self.name}: row {data_id} of table 'data' has compression {compression}, which"
                 " only databases in MariaDB may have. Rebuild this node from a replica"
             )
@@ -400,6 +427,28 @@ class SQLite:
                 return compression, blob.read()
         except sqlite3.Error as error:
             self._fail(error)
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        name = f"attempt_{self._attempts}"
+        self._execute(f"SAVEPOINT {name}")
+        self._attempts += 1
+        try:
+            yield
+        except StatementRefused:
+            self._attempts -= 1
+            self._execute(f"ROLLBACK TO {name}")
+            self._execute(f"RELEASE {name}")
+            raise
+        except BaseException:
+            self._attempts -= 1
+            if self._failure is None:
+                self._execute(f"RELEASE {name}")
+            raise
+        self._attempts -= 1
+        self._execute(f"RELEASE {name}")
+        if not self._attempts and self._waiting and self._syncer is not None and not self._syncer.busy:
+            self._commit()
 
     # -- durability -----------------------------------------------------------------------------
 
@@ -416,7 +465,7 @@ class SQLite:
         if self._failure is not None or self._db is None:
             self._connection()
         self._waiting.append(done)
-        if syncer is not None and not syncer.busy:
+        if syncer is not None and not syncer.busy and not self._attempts:
             self._commit()
 
     def _begin(self) -> None:

@@ -1,0 +1,31 @@
+"""The master asks storage nodes what is wrong with them (specification 17.32)."""
+
+from __future__ import annotations
+
+from neo.master.maintenance.reports import ANSWER_SECONDS
+from neo.protocol.packets import (
+    FEATURE_CONDITIONS,
+    AnswerConditions,
+    AskConditions,
+    AskNodeConditions,
+)
+from tests.unit.master.cluster import MasterWorld
+
+FULL = ("room", "problem", "3.0 MB are free", "free space")
+STUCK = ("copy", "problem", "2 partitions cannot be copied", "mend it")
+
+
+def test_those_that_announced_it_are_asked_and_those_that_answer_are_told(
+    world: MasterWorld,
+) -> None:
+    storages = world.running(4)
+    for storage in storages[:3]:
+        assert storage.peer.node is not None
+        storage.peer.node.features = frozenset({FEATURE_CONDITIONS})
+    asked = world.admin().ask(AskNodeConditions())
+    storages[0].answer(storages[0].take(AskConditions), AnswerConditions([FULL, STUCK]))
+    storages[1].answer(storages[1].take(AskConditions), AnswerConditions([]))
+    storages[2].take(AskConditions)
+    assert not asked.done
+    world.host.advance(ANSWER_SECONDS)
+    assert asked.result().row_list == [(1, FULL), (1, STUCK)]

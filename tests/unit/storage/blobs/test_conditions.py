@@ -1,0 +1,130 @@
+"""A storage node tells what makes requests fail on it (specification 17.32)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from neo.protocol.packets import AskConditions, Condition
+from neo.storage import conditions
+from neo.storage.replication.replicator import RETRY_SECONDS, STUCK_ROUNDS
+from tests.unit.storage.blobs.contents import content_of
+from tests.unit.storage.blobs.transfers import commit_blob, piece, read
+from tests.unit.storage.replicas import Destination
+from tests.unit.storage.world import End, World, refused
+
+DATA = b"the content"
+
+
+def _told(world: World, master: End) -> list[Condition]:
+    answer = master.ask(AskConditions())
+    found: list[Condition] = answer.condition_list
+    return found
+
+
+@pytest.fixture(autouse=True)
+def room(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Free bytes by disk, whatever the machine of the test has."""
+    free = {"database": 10 << 30, "folder": 10 << 30}
+    monkeypatch.setattr(
+        "neo.storage.backend.sqlite.engine.free_bytes", lambda path: free["database"]
+    )
+    monkeypatch.setattr(
+        "neo.storage.blobs.folder.ContentFolder.free", lambda folder: free["folder"]
+    )
+    return free
+
+
+def test_a_node_in_order_says_nothing(world: World, master: End) -> None:
+    assert _told(world, master) == []
+
+
+@pytest.mark.parametrize(("disk", "name"), [("database", "database"), ("folder", "contents of blobs")])
+def test_little_room(
+    world: World, master: End, room: dict[str, int], disk: str, name: str
+) -> None:
+    room[disk] = 3_000_000
+    ((kind, severity, text, _),) = _told(world, master)
+    assert (kind, severity) == ("room", "problem")
+    assert text == f"3.0 MB are free on the disk of its {name}"
+    room[disk] = conditions.FULL_BYTES
+    assert _told(world, master)[0][1] == "warning"
+    room[disk] = conditions.LOW_BYTES
+    assert _told(world, master) == []
+
+
+def test_a_disk_that_is_gone_has_no_room_that_could_be_told(
+    world: World, master: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(folder: object) -> int:
+        raise FileNotFoundError
+
+    monkeypatch.setattr("neo.storage.blobs.folder.ContentFolder.free", gone)
+    assert _told(world, master) == []
+
+
+def test_an_upload_without_room(
+    world: World, master: End, client: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(part: str, offset: int, data: bytes, done: Any) -> None:
+        done(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.folder, "append", full)
+        refused(client.ask(piece(DATA)))
+    ((kind, severity, text, _),) = _told(world, master)
+    assert (kind, severity) == ("upload", "problem") and "want of room" in text
+    world.host.now += conditions.RECENT_SECONDS
+    assert _told(world, master) == []
+
+
+def test_another_failure_of_an_upload_is_the_business_of_the_client(
+    world: World, master: End, client: End
+) -> None:
+    refused(client.ask(replace(piece(DATA), checksum=bytes(32))))
+    assert _told(world, master) == []
+
+
+def test_a_content_that_no_node_has(
+    world: World, master: End, client: End, folder: Path
+) -> None:
+    commit_blob(master, client, DATA, 12)
+    (file,) = folder.glob("[0-9a-f][0-9a-f]/*")
+    file.unlink()
+    refused(read(client, DATA))
+    world.wait(lambda: bool(world.core.blobs.contents.nowhere), "nobody is asked")
+    ((kind, severity, text, _),) = _told(world, master)
+    assert (kind, severity) == ("content", "problem")
+    assert content_of(DATA).checksum.hex() in text and "1 contents of blobs are on no node" in text
+    world.core.blobs.contents.intact(content_of(DATA).checksum)
+    assert _told(world, master) == []
+
+
+def test_a_cell_that_cannot_be_copied(world: World) -> None:
+    node = Destination(world)
+    node.unfinished(12)
+    replicator = world.core.replicator
+    cell = next(iter(replicator._outdated.values()))
+    for number in range(STUCK_ROUNDS):
+        assert _told(world, node.master) == []
+        world.wait(lambda: bool(world.host.dialed), "no source is dialed")
+        world.host.dialed.pop(0).lost("refused")
+        wanted = number + 1
+        world.wait(lambda wanted=wanted: cell.failures == wanted, "the round does not fail")  # type: ignore[misc]
+        world.host.advance(RETRY_SECONDS)
+    ((kind, severity, text, _),) = _told(world, node.master)
+    assert (kind, severity) == ("copy", "problem")
+    assert text.startswith("1 partitions cannot be copied to it: ") and cell.failure in text
+    cell.failures = 0
+    assert _told(world, node.master) == []
+
+
+def test_a_refused_statement(world: World, master: End) -> None:
+    world.core.database.refusals.last = "two rows with one key"
+    ((kind, severity, text, _),) = _told(world, master)
+    assert (kind, severity) == ("statement", "problem") and "two rows with one key" in text
