@@ -22,7 +22,7 @@ from neo.spark.reading import Connection, Query, read_task
 from neo.spark.tables import columns_of
 from tests.pipelines.reader import Reader
 from tests.pipelines.sample import Sample, fill
-from tests.support.mariadb import UNSYNCED, running_server, schema
+from tests.support.mariadb import running_server, schema
 from tests.zodb.fleet import NAME, Fleet
 
 Row = tuple[Any, ...]
@@ -38,9 +38,7 @@ def load(spark: SparkSession, fleet: Fleet, sample: Sample) -> Reader:
 def nodes(request: pytest.FixtureRequest) -> Iterator[tuple[Fleet, Select]]:
     """A cluster, and what asks the databases of its nodes, of which each row is in one."""
     with ExitStack() as stack:
-        server = (
-            stack.enter_context(running_server(*UNSYNCED)) if request.param == "mariadb" else None
-        )
+        server = stack.enter_context(running_server()) if request.param == "mariadb" else None
         fleet = stack.enter_context(Fleet(3, request.param, server))
 
         def ask(database: str, statement: str) -> list[Row]:

@@ -213,8 +213,8 @@ def _machines() -> list[Search]:
 
 
 def _fuzzed() -> list[Search]:
-    roles = _seeded("FUZZ", "tests/fuzz/test_fuzz_roles.py", SECONDS="5")
-    damage = _seeded("DAMAGE", "tests/tools/test_migrate_damage.py")
+    roles = _seeded("FUZZ", "tests/fuzz/test_fuzz_roles.py", MESSAGES="1500")
+    damage = _seeded("DAMAGE", "tests/tools/test_migrate_damage.py", ROUNDS="400")
     rows: list[_Row] = [
         ("fuzz-roles", "extreme messages for each role", 2, roles),
         ("fuzz-wire", "garbage for codec and connections", 2, _wire),

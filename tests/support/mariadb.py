@@ -40,9 +40,6 @@ _OPTIONS = (
     "--skip-log-bin",
     "--skip-name-resolve",
 )
-#: Options of a server whose files need not outlive the machine; it may be killed. It makes and drops
-#: tables several times as fast.
-UNSYNCED = ("--innodb-flush-method=nosync", "--skip-innodb-doublewrite", "--sync-frm=OFF")
 
 
 def _program(*names: str) -> str:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from neo.client import NEOStorage
-from tests.support.mariadb import UNSYNCED, Server, running_server
+from tests.support.mariadb import Server, running_server
 from tests.zodb.fleet import Fleet
 
 GetFleet = Callable[..., Fleet]
@@ -29,7 +29,7 @@ def fleets() -> Iterator[GetFleet]:
             key = storages, backend, number, replicas, sync
             if key not in running:
                 if backend == "mariadb" and not servers:
-                    servers.append(stack.enter_context(running_server(*UNSYNCED)))
+                    servers.append(stack.enter_context(running_server()))
                 server = servers[0] if backend == "mariadb" else None
                 fleet = Fleet(storages, backend, server, replicas, sync=sync)
                 running[key] = stack.enter_context(fleet)
