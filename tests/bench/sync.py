@@ -76,7 +76,7 @@ class Sizes:
 
 
 USUAL = Sizes()
-QUICK = Sizes(seconds=0.5, rounds=1, crowds=(4,), pair=2)
+QUICK = Sizes(seconds=0.2, rounds=1, crowds=(4,), pair=2)
 ONLY_COMMIT, THINK = "only commit", "think"
 
 

@@ -226,4 +226,5 @@ def test_the_fuzzer_notices_a_mistake_in_a_job(
 
     monkeypatch.setattr("neo.storage.maintenance.digests.Digests._tid_digest", digest)
     with pytest.raises(AssertionError, match="too large to convert"):
-        fuzz(a_storage, tmp_path, 10_000, 1, AskCheckTIDRange)
+        # Seed 18 finds it. If messages are drawn in another way, a later seed does.
+        fuzz(a_storage, tmp_path, 10_000, 17, AskCheckTIDRange)

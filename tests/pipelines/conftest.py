@@ -38,7 +38,7 @@ def sample(storage: NEOStorage) -> Sample:
     return fill(storage)
 
 
-def session() -> SparkSession:
+def session(register: bool = True) -> SparkSession:
     """A small one, which fails tasks three times before it fails a job."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -55,7 +55,8 @@ def session() -> SparkSession:
         .config("spark.python.authenticate.socketTimeout", "120s")
         .getOrCreate()
     )
-    neo.spark.register(found)
+    if register:
+        neo.spark.register(found)
     return found
 
 

@@ -52,7 +52,8 @@ def main(masters: str, cluster: str, *folders: str) -> None:
     from tests.pipelines.conftest import session
 
     where = {"masters": masters, "cluster": cluster, "maxTasks": 2}
-    spark = session()
+    # The format is known without registration.
+    spark = session(register=False)
     between, inside = map(Path, folders)
     start(spark, where, between, processingTime="0 seconds").processAllAvailable()
     start(spark, where, inside, processingTime="0 seconds")

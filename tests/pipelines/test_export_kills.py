@@ -20,6 +20,7 @@ from tests.pipelines.conftest import ROOT
 from tests.pipelines.exporting import Capture, change, export, exported, killed_at, refused
 from tests.pipelines.sample import Document
 from tests.support.patience import wait_until
+from tests.support.whole import few
 
 # -- what readers see ----------------------------------------------------------------------------
 
@@ -73,6 +74,7 @@ def test_an_export_killed_at_any_moment_goes_on_and_readers_see_all_or_nothing(
         change(storage, 0)
     export(copied, whole)
     after = {table: exported(whole, table) for table in TABLES}
+    (stride,) = few(5, whole=[1])
     moment = 0
     while True:
         out = tmp_path / f"out {moment}"
@@ -85,7 +87,7 @@ def test_an_export_killed_at_any_moment_goes_on_and_readers_see_all_or_nothing(
         left = {path.name for path in out.iterdir()} - {".lock", "current", "snapshots"}
         assert left == set(TABLES)
         shutil.rmtree(out)
-        moment += 2
+        moment += stride
     assert moment > 40
 
 

@@ -10,8 +10,10 @@ from tests.soak.search import ROOT, Command, Draw, Search, python
 
 #: Seeds of a round of the simulator, and planted bugs of a round of hunts.
 SEEDS, BUGS = 16, 8
-#: Parts of ZODB's suites; modules of unit tests that are run in one order.
-WHOLE_SLICES, SYNC_SLICES, MODULES = 24, 40, 12
+#: Parts of ZODB's suites with a synchronous backup; modules of unit tests that are run in one order.
+SYNC_SLICES, MODULES = 40, 12
+#: Folders whose suites have more combinations than the gate runs, and the parts of each.
+WHOLE_SLICES = {"zodb": 24, "faults": 24, "pipelines": 8, "xa": 4}
 #: Workloads that may run beside prepared transactions.
 BESIDE = ("bank", "counters", "deadlocks", "increments", "pack", "phases", "skew", "undo")
 MINUTE = 60.0
@@ -93,10 +95,15 @@ def _sites(draw: Draw) -> Command:
     return _seeded("SYNC", "tests/faults/test_sync_sites.py", **settings)(draw)
 
 
-def _zodb_whole(draw: Draw) -> Command:
-    part = f"{draw.slice(WHOLE_SLICES)}/{WHOLE_SLICES}"
-    options = ("-p", "tests.soak.slices", "--slice", part)
-    return _tests(draw, *options, "tests/zodb", NEO_ZODB_WHOLE="1")
+def _whole(folder: str) -> Callable[[Draw], Command]:
+    """Return the maker of commands that run a part of all combinations of a folder's tests."""
+    parts = WHOLE_SLICES[folder]
+
+    def command(draw: Draw) -> Command:
+        options = ("-p", "tests.soak.slices", "--slice", f"{draw.slice(parts)}/{parts}")
+        return _tests(draw, *options, f"tests/{folder}", NEO_WHOLE="1")
+
+    return command
 
 
 def _zodb_sync(draw: Draw) -> Command:
@@ -206,8 +213,8 @@ def _machines() -> list[Search]:
 
 
 def _fuzzed() -> list[Search]:
-    roles = _seeded("FUZZ", "tests/fuzz/test_fuzz_roles.py", SECONDS="5")
-    damage = _seeded("DAMAGE", "tests/tools/test_migrate_damage.py")
+    roles = _seeded("FUZZ", "tests/fuzz/test_fuzz_roles.py", MESSAGES="1500")
+    damage = _seeded("DAMAGE", "tests/tools/test_migrate_damage.py", ROUNDS="400")
     rows: list[_Row] = [
         ("fuzz-roles", "extreme messages for each role", 2, roles),
         ("fuzz-wire", "garbage for codec and connections", 2, _wire),
@@ -219,7 +226,10 @@ def _fuzzed() -> list[Search]:
 def _suites() -> list[Search]:
     rows: list[_Row] = [
         ("order", "some unit tests in another order, with other examples", 5, _order),
-        ("zodb-whole", "ZODB's suites on every shape of a cluster", 5, _zodb_whole),
+        ("zodb-whole", "ZODB's suites on every shape of a cluster", 4, _whole("zodb")),
+        ("faults-whole", "all combinations of the tests of faults", 4, _whole("faults")),
+        ("pipelines-whole", "all combinations of the tests of pipelines", 2, _whole("pipelines")),
+        ("xa-whole", "a crash at every step of each pair of databases", 1, _whole("xa")),
         ("zodb-sync", "ZODB's suites with a synchronous backup", 5, _zodb_sync),
     ]
     return [Search(*row, 1.5 * MINUTE, 15 * MINUTE) for row in rows]

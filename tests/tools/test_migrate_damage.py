@@ -29,7 +29,7 @@ from tests.tools import damage
 from tests.tools.damage import Damaged, Whole
 
 Capture = pytest.CaptureFixture[str]
-ROUNDS = int(os.environ.get("NEO_DAMAGE_ROUNDS", "400"))
+ROUNDS = int(os.environ.get("NEO_DAMAGE_ROUNDS", "160"))
 PLACE = re.compile(r"bytes \d+ to \d+|Data\.fs\.index|Ignoring index")
 
 

@@ -22,6 +22,7 @@ from tests.support.certificates import Authority
 from tests.support.cluster import simple_cluster
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.ports import free_range
+from tests.support.whole import few
 
 
 def alive(pid: int) -> bool:
@@ -39,9 +40,11 @@ def node_ids(cluster: Cluster) -> dict[tuple[str, int], int]:
     return {row[1]: row[2] for row in rows}
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with simple_cluster(tmp_path / "data", storages=2, partitions=6, name="spam") as cluster:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster that tests hurt, and leave running."""
+    folder = tmp_path_factory.mktemp("data")
+    with simple_cluster(folder, storages=2, partitions=6, name="spam") as cluster:
         yield cluster
 
 
@@ -55,11 +58,11 @@ def test_cluster_is_running_inside_the_block_and_gone_after_it(tmp_path: Path) -
     assert cluster.processes == {}
 
 
-def test_what_applications_and_operators_are_told(cluster: Cluster, tmp_path: Path) -> None:
+def test_what_applications_and_operators_are_told(cluster: Cluster) -> None:
     assert cluster.uri == f"neo://spam@{cluster.masters}"
     assert f"master_nodes {cluster.masters}" in cluster.zconfig
     assert "name spam" in cluster.zconfig
-    command = [sys.executable, "-m", "neoctl", "-f", str(tmp_path / "data" / "neo.conf")]
+    command = [sys.executable, "-m", "neoctl", "-f", str(cluster.conf.path)]
     for where in (command, [*command[:3], "-a", cluster.admin_address]):
         answer = subprocess.run(
             [*where, "print", "cluster"], capture_output=True, text=True, timeout=PATIENCE_SECONDS
@@ -126,6 +129,8 @@ def test_process_that_dies_is_reported_with_the_end_of_its_log(cluster: Cluster)
     assert "storage2 was ended by signal 9" in text
     assert str(cluster.log("storage2")) in text
     assert "listening on" in text
+    cluster.restart("storage2")
+    cluster.wait_running(PATIENCE_SECONDS)
 
 
 def test_process_that_cannot_start_ends_the_start_and_leaves_nothing(tmp_path: Path) -> None:
@@ -272,7 +277,7 @@ def pids_of(folder: Path) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", few(signal.SIGTERM, whole=(signal.SIGINT, signal.SIGTERM)))
 def test_command_tells_how_to_use_the_cluster_and_stops_all(tmp_path: Path, number: int) -> None:
     with start_command(tmp_path, "--storages", "2", "--name", "ham") as process:
         out = read_until(process, "Ctrl-C")

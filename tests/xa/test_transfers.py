@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from itertools import product
 from typing import Any
 
 import pytest
@@ -21,9 +22,12 @@ from neo.client.xa.branches import BRANCHES_KEY, XID_KEY
 from tests.support.cluster import Cluster
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.postgres import Server
+from tests.support.whole import few
 from tests.xa.teller import CRASH, DECIDED, FIRST, SECOND, STEPS, Teller
 
 MONEY = 100
+NEO, POSTGRES = "neo", "postgres"
+PAIRS = (NEO, POSTGRES)
 
 
 class Pair:
@@ -86,9 +90,9 @@ def clusters() -> Iterator[list[Cluster]]:
         yield [first, second]
 
 
-@pytest.fixture(params=["neo", "postgres"])
+@pytest.fixture(params=PAIRS)
 def pair(clusters: list[Cluster], request: pytest.FixtureRequest, postgres: Server) -> Pair:
-    pair = Pair(clusters, None) if request.param == "neo" else Pair(clusters[:1], postgres)
+    pair = Pair(clusters, None) if request.param == NEO else Pair(clusters[:1], postgres)
     pair.reset()
     return pair
 
@@ -112,7 +116,16 @@ def test_the_xid_is_in_the_undo_log(pair: Pair) -> None:
     assert entry[XID_KEY].startswith("neo-xa-") and entry[BRANCHES_KEY] == [FIRST, SECOND]
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    ("pair", "step"),
+    few(
+        *product([NEO], STEPS),
+        (POSTGRES, "after prepare second"),
+        (POSTGRES, "after commit second"),
+        whole=product(PAIRS, STEPS),
+    ),
+    indirect=["pair"],
+)
 def test_a_crash_of_the_application_is_settled(pair: Pair, step: str) -> None:
     """Requirement 5: what is prepared takes part in recovery with its coordinator."""
     pair.crash(step)
@@ -123,6 +136,7 @@ def test_a_crash_of_the_application_is_settled(pair: Pair, step: str) -> None:
     assert pair.in_doubt() == [] and pair.resolve() == []
 
 
+@pytest.mark.parametrize("pair", few(POSTGRES, whole=PAIRS), indirect=True)
 def test_an_application_that_is_at_work_is_left_alone(pair: Pair) -> None:
     pair.crash("after prepare second")
     (line,) = pair.resolve(older_than=3600.0)
@@ -146,7 +160,15 @@ def test_the_command_settles_after_a_dry_run(
     assert capsys.readouterr().out == "nothing is in doubt\n"
 
 
-@pytest.mark.parametrize("step", ["before commit first", "before commit second"])
+@pytest.mark.parametrize(
+    ("pair", "step"),
+    few(
+        (NEO, "before commit first"),
+        (POSTGRES, "before commit second"),
+        whole=product(PAIRS, ("before commit first", "before commit second")),
+    ),
+    indirect=["pair"],
+)
 def test_several_resolvers_at_once_do_it_once(pair: Pair, step: str) -> None:
     pair.crash(step)
     with ThreadPoolExecutor(3) as pool:

@@ -8,11 +8,15 @@ import pytest
 
 from neo.client import NEOStorage
 from tests.support.mariadb import Server, running_server
+from tests.support.whole import few
 from tests.zodb.fleet import Fleet
 
 GetFleet = Callable[..., Fleet]
 #: Every cluster has a synchronous backup (docs/testing.md).
 SYNC = bool(os.environ.get("NEO_ZODB_SYNC"))
+BACKENDS = ("sqlite", "mariadb")
+#: For a test of the client alone, whatever the database of its cluster is.
+on_one_backend = pytest.mark.parametrize("cluster", few("sqlite", whole=BACKENDS), indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +42,7 @@ def fleets() -> Iterator[GetFleet]:
         yield get
 
 
-@pytest.fixture(params=["sqlite", "mariadb"])
+@pytest.fixture(params=BACKENDS)
 def cluster(fleets: GetFleet, request: pytest.FixtureRequest) -> Fleet:
     fleet = fleets(3, request.param, 0)
     fleet.start()

@@ -28,7 +28,7 @@ from neo.client.replicas import Feature
 from tests.support.cluster import Cluster
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.unit.client.peers import in_threads
-from tests.zodb.conftest import GetFleet
+from tests.zodb.conftest import GetFleet, on_one_backend
 from tests.zodb.fleet import Fleet
 from tests.zodb.transactions import commit
 
@@ -49,6 +49,7 @@ def records(storage: NEOStorage) -> list[tuple[bytes, bytes, bytes]]:
 # -- interfaces ----------------------------------------------------------------------------------
 
 
+@on_one_backend
 def test_what_is_declared_is_what_is_there(cluster: Fleet, storage: NEOStorage) -> None:
     reading = {
         interfaces.IStorage,
@@ -151,6 +152,7 @@ def test_a_copy_to_another_cluster_is_the_same(storage: NEOStorage, fleets: GetF
         db.close()
 
 
+@on_one_backend
 def test_blobs_are_copied_from_another_storage(storage: NEOStorage, tmp_path: object) -> None:
     """A client without a folder of its own uses a temporary one."""
     source = ZODB.DB(FileStorage(f"{tmp_path}/a.fs", blob_dir=f"{tmp_path}/blobs"))
@@ -167,6 +169,7 @@ def test_blobs_are_copied_from_another_storage(storage: NEOStorage, tmp_path: ob
 # -- prefetch and cache --------------------------------------------------------------------------
 
 
+@on_one_backend
 def test_prefetch_through_a_connection(cluster: Fleet, storage: NEOStorage) -> None:
     """Prefetch with Connection.prefetch(), through ZODB's adapter for MVCC."""
     oids = [p64(n) for n in range(1, 300)]
@@ -183,6 +186,7 @@ def test_prefetch_through_a_connection(cluster: Fleet, storage: NEOStorage) -> N
         db.close()
 
 
+@on_one_backend
 def test_clients_see_the_commits_of_each_other_after_sync(
     cluster: Fleet, storage: NEOStorage
 ) -> None:
@@ -232,6 +236,7 @@ class Large(Persistent):
         self.data = Random(size).randbytes(size)
 
 
+@on_one_backend
 def test_an_object_too_large_to_travel_is_refused_with_its_transaction(
     cluster: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from ZODB.utils import maxtid, p64, z64
 
 import neo.client.pack
 from neo.client import NEOStorage
+from tests.zodb.conftest import on_one_backend
 from tests.zodb.fleet import Fleet
 from tests.zodb.transactions import commit
 
@@ -75,6 +76,7 @@ def test_garbage_with_later_history_is_deleted_but_can_be_brought_back(
     db.close()
 
 
+@on_one_backend
 def test_garbage_is_not_what_later_transactions_refer_to(storage: NEOStorage) -> None:
     """Specification 12.13."""
     db = ZODB.DB(storage)
@@ -134,6 +136,7 @@ def test_many_later_transactions_are_read_in_pages(
     db.close()
 
 
+@on_one_backend
 def test_an_object_linked_again_before_garbage_is_deleted_is_never_missing(
     cluster: Fleet, storage: NEOStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +167,7 @@ def test_an_object_linked_again_before_garbage_is_deleted_is_never_missing(
     db.close()
 
 
+@on_one_backend
 def test_an_object_linked_again_while_garbage_is_deleted_is_brought_back(
     cluster: Fleet, storage: NEOStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +197,7 @@ def test_an_object_linked_again_while_garbage_is_deleted_is_brought_back(
     db.close()
 
 
+@on_one_backend
 def test_without_a_root_nothing_is_garbage(storage: NEOStorage) -> None:
     commit(storage, (p64(5), None, b"data"))
     storage.pack(time.time() + 10, referencesf)

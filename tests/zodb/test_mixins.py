@@ -1,21 +1,20 @@
-"""ZODB's own suites for storages, whole, on every backend, with one storage node, with three and a
-replica, and with four and two replicas.
+"""ZODB's own suites for storages, on both backends.
 
-The tests come unchanged from ``ZODB.tests``; this module only opens storages. With three nodes on SQLite
-they go through HexStorage, a wrapper that transforms every record. ``NEO_ZODB_WHOLE=1`` runs them in
-every combination, also without a replica. Else the races, which are many threads of one client that wait
-for the interpreter, run with one node and with three.
+The tests come unchanged from ``ZODB.tests``; this module only opens storages. The gate runs them whole on
+SQLite with one storage node, and on MariaDB with three nodes and a replica. Through HexStorage, a wrapper
+that transforms every record, and on four nodes with two replicas it runs the suites of recovery and of
+ZODB; with a synchronous backup, those of recovery and of conflicts. ``NEO_WHOLE=1`` runs every suite on
+every shape, and suites of conflicts, undo, packs and threads with a synchronous backup; with
+``NEO_ZODB_SYNC=1`` every cluster has one.
 
-Suites of conflicts, undo, packs, threads and recovery run once more on a cluster with a synchronous
-backup; with ``NEO_ZODB_SYNC=1`` every cluster has one.
+The races, which are many threads of one client that wait for the interpreter, run in the gate with one
+node.
 """
 
 from __future__ import annotations
 
-import os
 import unittest
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import ZODB
@@ -38,9 +37,9 @@ from ZODB.tests import (
 from ZODB.tests.hexstorage import HexStorage
 from ZODB.tests.StorageTestBase import StorageTestBase
 
+from tests.support.whole import WHOLE, few
 from tests.zodb.conftest import SYNC, GetFleet
 
-WHOLE = bool(os.environ.get("NEO_ZODB_WHOLE"))
 #: Longer than a thread waits for the interpreter if 64 others want it and the machine does other things.
 WAIT_SECONDS = 120
 
@@ -94,15 +93,21 @@ class StorageMixins(
     __test__ = False
 
 
-class SyncMixins(
+class ConflictMixins(
     Opening,
     ConflictResolution.ConflictResolvingStorage,
     ConflictResolution.ConflictResolvingTransUndoStorage,
+):
+    __test__ = False
+
+
+class SyncMixins(
+    ConflictMixins,
     MTStorage.MTStorage,
     TransactionalUndoStorage.TransactionalUndoStorage,
     PackableStorage.PackableUndoStorage,
 ):
-    """What is most likely to go wrong with a synchronous backup, which takes three seconds to start."""
+    """What is most likely to go wrong with a synchronous backup."""
 
     __test__ = False
 
@@ -143,49 +148,68 @@ def _tests(base: type) -> dict[str, Any]:
     return found
 
 
-def _shapes(backend: str) -> Iterator[tuple[int, int, bool]]:
-    """Combinations of storage nodes, replicas, and HexStorage."""
-    if WHOLE:
-        for hexed in (False, True):
-            yield from ((1, 0, hexed), (3, 0, hexed), (3, 1, hexed), (4, 2, hexed))
-    elif backend == "sqlite":
-        # The wrapper is above the client, to which the number of nodes makes no difference.
-        yield from ((1, 0, False), (3, 1, True), (4, 2, False))
-    else:
-        yield from ((1, 0, False), (3, 1, False))
+class Shape(NamedTuple):
+    """A cluster. ``hexed``: its clients go through HexStorage. ``whole``: the gate runs every suite."""
+
+    backend: str
+    storages: int
+    replicas: int = 0
+    hexed: bool = False
+    whole: bool = False
+    sync: bool = SYNC
+
+    @property
+    def name(self) -> str:
+        replicas = ("", "_replica", "_replicas")[self.replicas]
+        return f"{self.backend}_{self.storages}{replicas}{'_hex' if self.hexed else ''}"
 
 
-def _class(
-    base: type, name: str, backend: str, storages: int, replicas: int, sync: bool, hexed: bool = False
-) -> type[unittest.TestCase]:
+SHAPES = few(
+    Shape("sqlite", 1, whole=True),
+    Shape("sqlite", 3, 1, hexed=True),
+    Shape("sqlite", 4, 2),
+    Shape("mariadb", 3, 1, whole=True),
+    whole=(
+        Shape(backend, storages, replicas, hexed, whole=True)
+        for backend in ("sqlite", "mariadb")
+        for hexed in (False, True)
+        for storages, replicas in ((1, 0), (3, 0), (3, 1), (4, 2))
+    ),
+)
+#: The suites with a synchronous backup, which takes three seconds to start.
+SYNC_SUITES: list[type[Opening]] = few(
+    ConflictMixins, RecoveryMixin, whole=(SyncMixins, RecoveryMixin)
+)
+
+
+def _class(base: type[Opening], name: str, shape: Shape) -> type[unittest.TestCase]:
     attributes: dict[str, Any] = {
         **_tests(base),
         "__test__": True,
         "__module__": __name__,
-        "backend": backend,
-        "storages": storages,
-        "replicas": replicas,
-        "sync": sync,
+        "backend": shape.backend,
+        "storages": shape.storages,
+        "replicas": shape.replicas,
+        "sync": shape.sync,
     }
-    if hexed:
+    if shape.hexed:
         attributes["wrap"] = staticmethod(HexStorage)
-    if not WHOLE and (backend, storages) not in (("sqlite", 1), ("mariadb", 3)):
+    if not WHOLE and shape.storages > 1:
         attributes.update((test, None) for test in attributes if test.startswith("test_race"))
     return type(name, (base,), attributes)
 
 
 def _classes() -> dict[str, type[unittest.TestCase]]:
     classes: dict[str, type[unittest.TestCase]] = {}
-    for backend in ("sqlite", "mariadb"):
-        for storages, replicas, hexed in _shapes(backend):
-            for base in (StorageMixins, RecoveryMixin, ZODBMixin):
-                name = f"{base.__name__}_{backend}_{storages}"
-                name += f"{('', '_replica', '_replicas')[replicas]}{'_hex' if hexed else ''}"
-                classes[name] = _class(base, name, backend, storages, replicas, SYNC, hexed)
+    for shape in SHAPES:
+        bases = (StorageMixins, RecoveryMixin, ZODBMixin)
+        for base in bases if shape.whole else bases[1:]:
+            name = f"{base.__name__}_{shape.name}"
+            classes[name] = _class(base, name, shape)
     if not SYNC:
-        for base in (SyncMixins, RecoveryMixin):
+        for base in SYNC_SUITES:
             name = f"{base.__name__}_sync_backup"
-            classes[name] = _class(base, name, "sqlite", 3, 1, True)
+            classes[name] = _class(base, name, Shape("sqlite", 3, 1, sync=True))
     return classes
 
 
