@@ -58,6 +58,13 @@ def test_little_room(
     assert _told(world, master) == []
 
 
+def test_one_disk_is_told_of_once(world: World, master: End, room: dict[str, int]) -> None:
+    room["database"] = room["folder"] = 3_000_000
+    assert [text for _, _, text, _ in _told(world, master)] == [
+        "3.0 MB are free on the disk of its database"
+    ]
+
+
 def test_a_disk_that_is_gone_has_no_room_that_could_be_told(
     world: World, master: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
