@@ -122,7 +122,7 @@ def test_a_cell_that_cannot_be_copied(world: World) -> None:
         world.wait(lambda: bool(world.host.dialed), "no source is dialed")
         world.host.dialed.pop(0).lost("refused")
         wanted = number + 1
-        world.wait(lambda wanted=wanted: cell.failures == wanted, "the round does not fail")  # type: ignore[misc]
+        world.wait(lambda wanted=wanted: cell.failures == wanted, "the round does not fail")
         world.host.advance(RETRY_SECONDS)
     ((kind, severity, text, _),) = _told(world, node.master)
     assert (kind, severity) == ("copy", "problem")
