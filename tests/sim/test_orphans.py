@@ -76,7 +76,7 @@ def test_what_a_sweep_leaves_is_forgiven_until_it_ends_and_pruned(kind: str) -> 
         (disk,) = cluster.disks.values()
         assert orphans(disk.tables())
         disk.check(quiet=True)
-        assert cluster.swept
+        cluster.world.run_until(lambda: cluster.swept, 10.0, "it is swept")
         with pytest.raises(Violation, match="nothing refers to data"):
             disk.check(quiet=True)
         _drills(cluster).prune()
