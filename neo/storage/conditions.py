@@ -36,6 +36,8 @@ class Conditions:
         found: list[Condition] = []
         contents = self._contents
         rooms = {"database": self._database.backend.room(), "contents of blobs": contents.room()}
+        if rooms["database"] == rooms["contents of blobs"]:
+            del rooms["contents of blobs"]  # the same disk
         for what, free in rooms.items():
             if free is not None and free < LOW_BYTES:
                 severity = "problem" if free < FULL_BYTES else "warning"

@@ -1,4 +1,5 @@
-"""Data that a crash leaves without references is allowed until ``neoctl prune_orphan`` is run."""
+"""Data that a crash leaves without references is allowed until it is swept, or ``neoctl prune_orphan`` is
+run."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from random import Random
 import pytest
 
 from neo.protocol.ids import ZERO_OID
-from neo.storage.maintenance.cleanup import Eraser
+from neo.storage.maintenance.cleanup import Orphans
 from neo.storage.node import StorageNode
 from tests.simulator.alarm import alarmed
 from tests.simulator.checks import Drills
@@ -55,19 +56,37 @@ def _drills(cluster: Cluster) -> Drills:
     return Drills(cluster, Operator(cluster, Random(0), history, False), Random(0))
 
 
+async def _no_sweep(self: Orphans) -> None:
+    self._wanted = False
+
+
 @pytest.mark.parametrize("kind", sorted(DISKS))
-def test_what_a_crash_left_is_forgiven_and_pruned(kind: str) -> None:
+def test_what_a_crash_left_is_swept(kind: str) -> None:
+    """Specification 14.50."""
     with crashed(kind) as cluster:
+        (disk,) = cluster.disks.values()
+        cluster.world.run_until(lambda: cluster.swept, 10.0, "it is swept")
+        assert not orphans(disk.tables())
+        disk.check(quiet=True)
+
+
+@pytest.mark.parametrize("kind", sorted(DISKS))
+def test_what_a_sweep_leaves_is_forgiven_until_it_ends_and_pruned(kind: str) -> None:
+    with plant([(Orphans, "_sweep", _no_sweep)]), crashed(kind) as cluster:
         (disk,) = cluster.disks.values()
         assert orphans(disk.tables())
         disk.check(quiet=True)
+        cluster.world.run_until(lambda: cluster.swept, 10.0, "it is swept")
+        with pytest.raises(Violation, match="nothing refers to data"):
+            disk.check(quiet=True)
         _drills(cluster).prune()
         assert not orphans(disk.tables())
 
 
 def test_what_a_prune_leaves_is_found() -> None:
-    prune = Eraser.prune
-    wrong = (Eraser, "prune", lambda self, dry_run: prune(self, True))
-    with crashed("memory") as cluster, plant([wrong]):
+    prune = Orphans.prune
+    wrong = (Orphans, "prune", lambda self, dry_run: prune(self, True))
+    sweep = (Orphans, "_sweep", _no_sweep)
+    with plant([wrong, sweep]), crashed("memory") as cluster:
         with pytest.raises(Violation, match="nothing refers to data"):
             _drills(cluster).prune()

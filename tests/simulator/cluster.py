@@ -260,16 +260,15 @@ class Cluster:
     def swept(self) -> bool:
         """Return whether all nodes that serve have compared their folders of contents, and deleted what
         a crash left of data. Nothing of it is excused any more."""
-        processes = [
-            process
+        cores = {
+            process.name: process.core
             for process in self.storages
             if isinstance(process.core, StorageNode) and process.core.cluster.operational
-        ]
-        cores = [process.core for process in processes]
-        if not all(core.blobs.sweep.done and core.orphans.done for core in cores):
+        }
+        if not all(core.blobs.sweep.done and core.orphans.done for core in cores.values()):
             return False
-        for process in processes:
-            self.disks[process.name].excuse_no_orphans()
+        for name in cores:
+            self.disks[name].excuse_no_orphans()
         return True
 
     def packed_at(self, tid: bytes) -> bool:

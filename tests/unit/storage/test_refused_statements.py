@@ -23,7 +23,8 @@ from tests.unit.storage.world import End, World, refused
 @pytest.fixture
 def worlds(tmp_path: Path) -> Any:
     """Make one core after the other on the same database, as one process does."""
-    refusals, made = Refusals(), []
+    refusals = Refusals()
+    made: list[World] = []
 
     def make() -> World:
         for world in made:

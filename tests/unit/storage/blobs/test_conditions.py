@@ -58,6 +58,13 @@ def test_little_room(
     assert _told(world, master) == []
 
 
+def test_one_disk_is_told_of_once(world: World, master: End, room: dict[str, int]) -> None:
+    room["database"] = room["folder"] = 3_000_000
+    assert [text for _, _, text, _ in _told(world, master)] == [
+        "3.0 MB are free on the disk of its database"
+    ]
+
+
 def test_a_disk_that_is_gone_has_no_room_that_could_be_told(
     world: World, master: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,7 +122,7 @@ def test_a_cell_that_cannot_be_copied(world: World) -> None:
         world.wait(lambda: bool(world.host.dialed), "no source is dialed")
         world.host.dialed.pop(0).lost("refused")
         wanted = number + 1
-        world.wait(lambda wanted=wanted: cell.failures == wanted, "the round does not fail")  # type: ignore[misc]
+        world.wait(lambda wanted=wanted: cell.failures == wanted, "the round does not fail")
         world.host.advance(RETRY_SECONDS)
     ((kind, severity, text, _),) = _told(world, node.master)
     assert (kind, severity) == ("copy", "problem")
