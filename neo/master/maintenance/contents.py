@@ -10,9 +10,13 @@ from neo.node.task import Future, first
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     FEATURE_BLOBS,
-    AnswerContentState,
+    FEATURE_LOST_CONTENTS,
+    A,
     AskContentState,
+    AskLostContents,
     ContentRow,
+    LostContentRow,
+    Request,
 )
 
 #: Timeout for the answer of a storage node, which is left out then, because an operator waits.
@@ -29,22 +33,36 @@ class ContentReport:
         self._core.spawn(self._describe(answer))
 
     async def _describe(self, answer: Callable[[list[ContentRow]], None]) -> None:
-        asked: dict[int, Future[AnswerContentState]] = {
-            peer.node.nid: peer.ask(AskContentState())
+        rows: list[ContentRow] = []
+        for nid, state in await self._ask(AskContentState(), FEATURE_BLOBS):
+            rows.append((nid, state.count, state.size, state.free, state.lost, state.left))
+        answer(rows)
+
+    def lost(self, length: int, answer: Callable[[list[LostContentRow]], None]) -> None:
+        """Call back with at most ``length`` revisions of each node that lost their contents."""
+        self._core.spawn(self._lost(length, answer))
+
+    async def _lost(self, length: int, answer: Callable[[list[LostContentRow]], None]) -> None:
+        found = await self._ask(AskLostContents(length), FEATURE_LOST_CONTENTS)
+        answer([row for _, lost in found for row in lost.row_list])
+
+    async def _ask(self, question: Request[A], feature: str) -> list[tuple[int, A]]:
+        """Return the answers of the storage nodes that keep contents, know the question, and answer."""
+        asked: dict[int, Future[A]] = {
+            peer.node.nid: peer.ask(question)
             for peer in self._cluster.storages()
             if peer.node is not None
             and peer.node.nid is not None
-            and FEATURE_BLOBS in peer.node.features
+            and peer.node.features >= {FEATURE_BLOBS, feature}
         }
         limit = self._core.sleep(ANSWER_SECONDS)
-        rows: list[ContentRow] = []
+        answers: list[tuple[int, A]] = []
         for nid, future in sorted(asked.items()):
             await first(future, limit)
             if not future.done:
                 continue
             try:
-                state = future.result()
+                answers.append((nid, future.result()))
             except (ConnectionLost, ErrorAnswer):
                 continue  # the node is away, or stops
-            rows.append((nid, state.count, state.size, state.free, state.lost, state.left))
-        answer(rows)
+        return answers

@@ -34,6 +34,7 @@ from neo.protocol.packets import (
     AnswerContents,
     AnswerLastIDs,
     AnswerLastTransaction,
+    AnswerLostContents,
     AnswerPrepared,
     AnswerRecovery,
     AnswerSync,
@@ -48,6 +49,7 @@ from neo.protocol.packets import (
     AskFinishPrepared,
     AskLastIDs,
     AskLastTransaction,
+    AskLostContents,
     AskObstacle,
     AskOperations,
     AskPrepared,
@@ -372,6 +374,13 @@ class ServeAdmin(Handler):
     def contents_report(self, peer: Peer, message_id: int, m: AskContents) -> None:
         """Answer when the storage nodes have told how their contents are."""
         self._contents.describe(lambda rows: peer.answer(message_id, AnswerContents(rows)))
+
+    @on(AskLostContents)
+    def lost_contents(self, peer: Peer, message_id: int, m: AskLostContents) -> None:
+        """Answer when the storage nodes have told which contents they lost."""
+        self._contents.lost(
+            m.length, lambda rows: peer.answer(message_id, AnswerLostContents(rows))
+        )
 
     @on(RepairCells)
     def repair_cells(self, peer: Peer, message_id: int, m: RepairCells) -> Message:

@@ -33,6 +33,7 @@ from neo.protocol.packets import (
     AskLockedTransactions,
     AskLockInformation,
     AskLocks,
+    AskLostContents,
     AskPack,
     AskPartitionTable,
     AskPreparedTransactions,
@@ -458,6 +459,11 @@ class ServeMaster(StorageHandler):
     @on(AskContentState)
     def content_state(self, peer: Peer, message_id: int, m: AskContentState) -> Message:
         return self.contents.describe()
+
+    @on(AskLostContents)
+    def lost_contents(self, peer: Peer, message_id: int, m: AskLostContents) -> Message:
+        assert self.cluster.nid is not None
+        return self.contents.lost(self.cluster.nid, m.length)
 
     def _check_operational(self) -> None:
         if not self.cluster.operational:
