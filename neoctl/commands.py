@@ -18,6 +18,7 @@ from neo.protocol.packets import (
     AskFinishPrepared,
     AskLastIDs,
     AskLastTransaction,
+    AskLostContents,
     AskMonitorInformation,
     AskNodeList,
     AskPartitionList,
@@ -63,6 +64,8 @@ from neoctl.verbs import (
 
 #: A number below this, without a colon, was probably meant as a partition: as a TID it is in 1900.
 PARTITIONS_MAX = 2**32
+#: Lost contents of each node that are listed: as many as a node remembers in one answer.
+LOST_MOST = 1000
 
 
 def confirmed(answer: Error) -> Reply:
@@ -216,6 +219,13 @@ def print_blobs(admin: AdminClient, arguments: Arguments) -> Reply:
     """Data: ``blobs``."""
     rows = render.content_data(admin.ask(AskContents()).row_list)
     return Reply(render.content_text(rows), {"blobs": rows})
+
+
+@verb("print lost", "lost contents of blobs: node, object, transaction, and the file in a backup", 0, 0)
+def print_lost(admin: AdminClient, arguments: Arguments) -> Reply:
+    """Data: ``lost``."""
+    rows = render.lost_content_data(admin.ask(AskLostContents(LOST_MOST)).row_list)
+    return Reply(render.lost_content_text(rows), {"lost": rows})
 
 
 # -- commands ------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import NamedTuple
 
-from neo.admin.monitor import PREPARED_SECONDS, SERVING, lacks_sync, tid_date
+from neo.admin.monitor import OLD_PREPARED_SECONDS, SERVING, lacks_sync, tid_date
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import PreparedRow, TransactionRow
@@ -20,7 +20,8 @@ from neoctl.render import Data, duration, prepared_data, second, transaction_dat
 BLOCKING_SECONDS = 5.0
 #: Bound of the listed transactions; the others are only counted.
 NAMED_MOST = 5
-
+#: A prepared transaction that is older is told.
+PREPARED_SECONDS = OLD_PREPARED_SECONDS
 #: What to do about a synchronous backup that leaves again and again.
 _FLAPS = (
     "look at the backup's disks, for a storage node of it that stands still, and at the network between"

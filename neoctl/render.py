@@ -15,6 +15,7 @@ from typing import Any
 from rich.filesize import decimal
 
 from neo.admin.monitor import lag, tid_date
+from neo.archive.folder import CONTENTS
 from neo.net.sockets import format_address
 from neo.protocol.enums import CellState
 from neo.protocol.ids import format_nid, format_xid, tid_from_time, u64
@@ -24,6 +25,7 @@ from neo.protocol.packets import (
     CellRow,
     Condition,
     ContentRow,
+    LostContentRow,
     NodeRow,
     OperationRow,
     PreparedRow,
@@ -367,6 +369,33 @@ def _content_line(row: Data) -> str:
     if row["unverified"]:
         words.append(f"{row['unverified']} partitions to verify")
     return " | ".join(words)
+
+
+def lost_content_data(rows: Iterable[LostContentRow]) -> list[Data]:
+    """Return ``nid oid tid bytes checksum file`` of each revision whose content a node lost. ``file``:
+    where it is in a backup made of files (specification 28.2)."""
+    return [
+        {
+            "nid": format_nid(nid),
+            "oid": hex_id(oid),
+            "tid": hex_id(tid),
+            "bytes": size,
+            "checksum": checksum.hex(),
+            "file": f"{CONTENTS}/{checksum.hex()[:2]}/{checksum.hex()}",
+        }
+        for nid, oid, tid, checksum, size in rows
+    ]
+
+
+def lost_content_text(rows: list[Data]) -> str:
+    """Return a title, then a line for each: ``S1 | 0x…2a | 0x…12 | 3.4 MB | contents/ab/ab…``."""
+    if not rows:
+        return "No storage node knows of lost contents of blobs."
+    lines = (
+        " | ".join((row["nid"], row["oid"], row["tid"], decimal(row["bytes"]), row["file"]))
+        for row in rows
+    )
+    return "\n".join(["# node | object | transaction | size | file in a backup made of files", *lines])
 
 
 # -- synchronous backups ---------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from neo.topology.partitions import PartitionTable
 #: A backup that is not in sync is reported after this time. A new master, and one that answers again,
 #: take less.
 SYNC_SECONDS = 5.0
-#: A coordinator decides within seconds. An older prepared transaction was left by a crash.
-PREPARED_SECONDS = 600.0
+#: A coordinator decides within seconds. A prepared transaction that is older was left by a crash.
+OLD_PREPARED_SECONDS = 600.0
 #: States in which a cluster serves.
 SERVING = (ClusterState.RUNNING, ClusterState.BACKINGUP)
 
@@ -110,7 +110,7 @@ def examine_prepared(rows: Iterable[PreparedRow], now: float) -> Health:
     if not waiting:
         return Health(False, False, "")
     ages = {row[0]: max(0.0, now - row[3]) for row in waiting}
-    old = any(row[6] == "prepared" and ages[row[0]] >= PREPARED_SECONDS for row in waiting)
+    old = any(row[6] == "prepared" and ages[row[0]] >= OLD_PREPARED_SECONDS for row in waiting)
     return Health(False, old, f"prepared={len(waiting)}; oldest prepared {max(ages.values()):.0f} s ago")
 
 

@@ -1772,6 +1772,26 @@ class AskContents(Request[AnswerContents]):
     """How the contents of blobs are on all nodes. ctl ⇄ A ⇄ M"""
 
 
+#: The message below is understood: which contents are lost.
+FEATURE_LOST_CONTENTS = "lost-contents"
+
+#: (node that lost it, object, transaction, checksum, bytes)
+LostContentRow = tuple[Nid, Oid, Tid, ContentChecksum, Number]
+
+
+class AnswerLostContents(Answer):
+    """Revisions whose content is missing or damaged on a node."""
+
+    row_list: list[LostContentRow]
+
+
+@request(EXTENSION | 0x86)
+class AskLostContents(Request[AnswerLostContents]):
+    """At most ``length`` revisions of each node that lost their contents. ctl ⇄ A ⇄ M, M ⇄ S"""
+
+    length: Count
+
+
 #: The messages below are understood: operations, maintenance in steps with undo (specification 27.1).
 FEATURE_OPERATIONS = "operations"
 #: Property of a storage node's RequestIdentification: the operations in its journal: (operation,

@@ -80,3 +80,41 @@ def own(west: Site) -> str:
     found = west.ask(AskSync()).own
     assert found is not None
     return found[5]
+
+
+@pytest.mark.timeout(120)
+def test_until_when_it_was_in_sync_survives_the_end_of_all_its_processes(
+    sites: tuple[Site, Site],
+) -> None:
+    """Specification 25.68: the upstream cluster is lost, and the backup was restarted."""
+    east, west = sites
+    with closing(east.db()) as db, db.transaction() as connection:
+        connection.root()["count"] = 0
+    begin = time.time()
+    west.wait(lambda: remembered(west) > begin, "nothing is written")
+    for site in sites:
+        for name in list(site.cluster.simple.processes):
+            site.cluster.simple.kill(name)
+    killed = time.time()
+    simple = west.cluster.simple
+    for name in ("master1", "admin"):
+        simple.restart(name)
+    west.wait(lambda: "its storage nodes know" in own(west), "it does not say who knows")
+    simple.restart("storage1")
+    west.wait(lambda: away(west) is not None, "what a storage node remembers is not told")
+    until = time.time() - (away(west) or 0.0)
+    assert begin <= until <= killed
+    simple.restart("storage2")
+    west.wait(lambda: west.state() is ClusterState.STARTING_BACKUP, "it does not start")
+    again = time.time() - (away(west) or 0.0)
+    assert begin <= again <= killed
+
+
+def remembered(west: Site) -> float:
+    rows = west.cluster.query("storage1", "SELECT value FROM config WHERE name='_sync_until'")
+    return float(rows[0][0]) if rows else 0.0
+
+
+def away(west: Site) -> float | None:
+    found = west.ask(AskSync()).own
+    return None if found is None else found[4]

@@ -13,11 +13,14 @@ from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     FEATURE_BLOBS,
     FEATURE_CONDITIONS,
+    FEATURE_LOST_CONTENTS,
     Answer,
     AskConditions,
     AskContentState,
+    AskLostContents,
     Condition,
     ContentRow,
+    LostContentRow,
     Request,
 )
 
@@ -50,14 +53,23 @@ class Reports:
 
         self._core.spawn(describe())
 
-    async def _ask(self, question: Request[A], feature: str) -> list[tuple[int, A]]:
-        """Return the answers of the storage nodes that announced ``feature``."""
+    def lost(self, length: int, answer: Callable[[list[LostContentRow]], None]) -> None:
+        """Call back with at most ``length`` revisions of each node that lost their contents."""
+
+        async def describe() -> None:
+            answers = await self._ask(AskLostContents(length), FEATURE_BLOBS, FEATURE_LOST_CONTENTS)
+            answer([row for _, a in answers for row in a.row_list])
+
+        self._core.spawn(describe())
+
+    async def _ask(self, question: Request[A], *features: str) -> list[tuple[int, A]]:
+        """Return the answers of the storage nodes that announced these features."""
         asked: dict[int, Future[A]] = {
             peer.node.nid: peer.ask(question)
             for peer in self._cluster.storages()
             if peer.node is not None
             and peer.node.nid is not None
-            and feature in peer.node.features
+            and peer.node.features.issuperset(features)
         }
         limit = self._core.sleep(ANSWER_SECONDS)
         answers: list[tuple[int, A]] = []

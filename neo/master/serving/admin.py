@@ -34,6 +34,7 @@ from neo.protocol.packets import (
     AnswerContents,
     AnswerLastIDs,
     AnswerLastTransaction,
+    AnswerLostContents,
     AnswerNodeConditions,
     AnswerPrepared,
     AnswerRecovery,
@@ -49,6 +50,7 @@ from neo.protocol.packets import (
     AskFinishPrepared,
     AskLastIDs,
     AskLastTransaction,
+    AskLostContents,
     AskNodeConditions,
     AskObstacle,
     AskOperations,
@@ -379,6 +381,13 @@ class ServeAdmin(Handler):
     def node_conditions(self, peer: Peer, message_id: int, m: AskNodeConditions) -> None:
         """Answer when the storage nodes have told what is wrong with them."""
         self._reports.conditions(lambda rows: peer.answer(message_id, AnswerNodeConditions(rows)))
+
+    @on(AskLostContents)
+    def lost_contents(self, peer: Peer, message_id: int, m: AskLostContents) -> None:
+        """Answer when the storage nodes have told which contents they lost."""
+        self._reports.lost(
+            m.length, lambda rows: peer.answer(message_id, AnswerLostContents(rows))
+        )
 
     @on(RepairCells)
     def repair_cells(self, peer: Peer, message_id: int, m: RepairCells) -> Message:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neo.node.host import Host
-from neo.protocol.packets import AnswerContentState
+from neo.protocol.packets import AnswerContentState, AnswerLostContents, LostContentRow
 from neo.storage.backend.api import Backend
 from neo.storage.blobs.contents import Contents
 from neo.storage.blobs.sweep import Sweep
@@ -11,6 +11,8 @@ from neo.storage.blobs.verify import Verifier
 
 #: Time for which the totals are reused: to count the rows takes a second for some millions.
 GOOD_SECONDS = 60.0
+#: Revisions in one answer: an operator reads them.
+LISTED_MAX = 1000
 
 
 class ContentStates:
@@ -35,3 +37,14 @@ class ContentStates:
         free = contents.disk.free() if contents.enabled else 0
         left = self._verifier.left + (not self._sweep.done)
         return AnswerContentState(*self._totals, free, len(contents.lost), left)
+
+    def lost(self, nid: int, length: int) -> AnswerLostContents:
+        """Return the revisions whose contents this node, ``nid``, lost. Raise BackendFailure."""
+        rows: list[LostContentRow] = []
+        length = min(length, LISTED_MAX)
+        for checksum, (content, _) in sorted(self._contents.lost.items()):
+            if len(rows) >= length:
+                break
+            for oid, tid in self._backend.objects_with(checksum, length - len(rows)):
+                rows.append((nid, oid, tid, checksum, content.size))
+        return AnswerLostContents(rows)

@@ -35,6 +35,7 @@ from neo.protocol.packets import (
     AskLockedTransactions,
     AskLockInformation,
     AskLocks,
+    AskLostContents,
     AskPack,
     AskPartitionTable,
     AskPreparedTransactions,
@@ -469,6 +470,11 @@ class ServeMaster(StorageHandler):
     @on(AskConditions)
     def ask_conditions(self, peer: Peer, message_id: int, m: AskConditions) -> Message:
         return AnswerConditions(self.conditions.describe())
+
+    @on(AskLostContents)
+    def lost_contents(self, peer: Peer, message_id: int, m: AskLostContents) -> Message:
+        assert self.cluster.nid is not None
+        return self.contents.lost(self.cluster.nid, m.length)
 
     def _check_operational(self) -> None:
         if not self.cluster.operational:

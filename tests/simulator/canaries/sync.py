@@ -260,5 +260,6 @@ CANARIES = (
         _waits_again,
         20,
         STANDING,
+        first=8,
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neo.admin.monitor import PREPARED_SECONDS, Health, examine_prepared
+from neo.admin.monitor import OLD_PREPARED_SECONDS, Health, examine_prepared
 from neo.protocol.packets import PreparedRow
 
 NOW = 1795608000.0
@@ -28,5 +28,5 @@ def test_says_how_many_there_are_and_how_old_the_oldest_is() -> None:
 @pytest.mark.parametrize(("state", "warns"), [("prepared", True), ("kept", False)])
 def test_an_old_one_is_a_warning_where_it_is_decided(state: str, warns: bool) -> None:
     """A synchronous backup cannot decide about it."""
-    found = examine_prepared([row(b"a", PREPARED_SECONDS, state)], NOW)
+    found = examine_prepared([row(b"a", OLD_PREPARED_SECONDS, state)], NOW)
     assert found == Health(False, warns, "prepared=1; oldest prepared 600 s ago")

@@ -9,6 +9,7 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import (
     FEATURE_SYNC,
     FEATURES,
+    Answer,
     AnswerLockBackup,
     AnswerPrepareBackup,
     AnswerPrepareTransaction,
@@ -19,7 +20,6 @@ from neo.protocol.packets import (
     AskPrepareBackup,
     AskSync,
     AskSyncLease,
-    Message,
     Request,
     RequestIdentification,
     SyncRow,
@@ -85,7 +85,7 @@ class WaitingWorld(PreparedWorld):
         return row
 
 
-def admits(backup: Remote, question: Request[Message]) -> bool:
+def admits(backup: Remote, question: Request[Answer]) -> bool:
     """Return whether a question of the backup is answered, and not refused."""
     answer = backup.ask(question)
     try:

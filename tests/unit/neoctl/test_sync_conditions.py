@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from neo.admin.monitor import SYNC_SECONDS, examine_sync
+from neo.admin.monitor import SYNC_SECONDS, Health, examine_sync
 from neo.protocol.enums import ClusterState
 from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import AnswerSync, SyncRow
@@ -26,10 +26,10 @@ def problems(row: SyncRow, own: bool = False, after: float = 60.0) -> list[Probl
     return find_sync_problems(state, sync_data(answer, LAST, NOON + after), None, NOON + after)
 
 
-def summary(row: SyncRow, own: bool = False, after: float = 60.0) -> tuple[bool, bool, str]:
+def summary(row: SyncRow, own: bool = False, after: float = 60.0) -> Health:
     """Return the line of the monitor: problem, warning, text."""
     answer = AnswerSync([], row) if own else AnswerSync([row], None)
-    return tuple(examine_sync(answer, NOON + after))
+    return examine_sync(answer, NOON + after)
 
 
 def row(state: str, reason: str, since: float = 0.0, seconds: float | None = 0.0) -> SyncRow:
