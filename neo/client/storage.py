@@ -20,7 +20,7 @@ from zope.interface import alsoProvides, implementer
 
 from neo.client.blobs.files import FilesystemHelper
 from neo.client.cache import Load, Loaded
-from neo.client.connections import PATIENCE_SECONDS
+from neo.client.connections import patience_of
 from neo.client.errors import refused
 from neo.client.green import make_system
 from neo.client.history import Description, object_history, undo_log
@@ -138,7 +138,7 @@ class NEOStorage(ConflictResolvingStorage):
             *(master_nodes, name, wait_timeout, dynamic_master_list),
             *(tls, compress, cache_size, blobs),
         )
-        host = make_system(PATIENCE_SECONDS) if host is None else host
+        host = make_system(2 * patience_of(wait_timeout)) if host is None else host
         self._session = Session(host, settings)
         self._invalidations = self._session.invalidations
         self._replicas = self._session.replicas

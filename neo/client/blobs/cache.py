@@ -180,16 +180,23 @@ class BlobCache:
         return path
 
     def fetch(
-        self, oid: bytes, tid: bytes, size: int, download: Callable[[BinaryIO], None]
+        self,
+        oid: bytes,
+        tid: bytes,
+        size: int,
+        download: Callable[[BinaryIO], None],
+        waits: Callable[[int], object],
     ) -> str:
         """Return the path of a revision. Call ``download`` if it is not here, with an empty file to fill;
-        no other thread or process downloads it at the same time."""
+        no other thread or process downloads it at the same time. ``waits``: called while another one
+        does, with the bytes that it has; ends the wait by an exception."""
         while (found := self.find(oid, tid, size)) is None:
             part = os.path.join(self.temporary, f"{oid.hex()}.{tid.hex()}{PART}")
             with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
+                    waits(os.fstat(file.fileno()).st_size)
                     self._host.sleep(POLL_SECONDS)
                     continue
                 if not _is_at(file, part):

@@ -95,11 +95,18 @@ class BlobFiles:
         """Return the path of a revision's file, which stays for a minute at least. Raise POSKeyError,
         CorruptedError, UnavailableError."""
         content = self._content(oid, tid)
+        backoff, seen = self._downloads.backoff(), 0
 
         def download(file: BinaryIO) -> None:
-            self._downloads.fetch(oid, content, file)
+            self._downloads.fetch(oid, content, file, backoff)
 
-        return self.cache.fetch(oid, tid, content.size, download)
+        def waits(size: int) -> None:
+            nonlocal backoff, seen
+            if size > seen:
+                backoff, seen = self._downloads.backoff(), size  # there is progress
+            backoff.check(f"object {oid.hex()}: another thread or process downloads its content")
+
+        return self.cache.fetch(oid, tid, content.size, download, waits)
 
     def open(self, oid: bytes, tid: bytes) -> BinaryIO:
         """Open the file of a revision. Raise the errors of load()."""
