@@ -77,6 +77,7 @@ def undo_log(
         last = first - last
     if last <= first:
         return []
+    replicas.barrier()  # other clients may know of later transactions
     return list(islice(_undoable(replicas, accept, last), first, last))
 
 
@@ -190,6 +191,7 @@ def object_history(replicas: Replicas, oid: bytes, size: int) -> list[Descriptio
     """
     if size < 1:
         return []
+    replicas.barrier()  # other clients may know of later revisions
     answer = _ask_object(replicas, oid, AskObjectHistory(oid, 0, size))
     listed = [] if answer is None else answer.history_list
     last_tid = replicas.last_tid

@@ -24,6 +24,7 @@ from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
 from neo.protocol.packets import (
     FEATURE_LOCKS,
     FEATURE_OIDS,
+    FEATURE_PACK,
     FEATURE_PREPARED,
     FEATURES,
     A,
@@ -36,6 +37,7 @@ from neo.protocol.packets import (
     NotifyClusterInformation,
     NotifyDeadlock,
     NotifyFeatures,
+    NotifyPack,
     NotifyTransactionEnded,
     NotPrimaryMaster,
     Ping,
@@ -178,6 +180,8 @@ class MasterHandler:
             if message.state is ClusterState.STOPPING:
                 self.stops = True
                 self._transactions.stop()
+        elif isinstance(message, NotifyPack):
+            self._invalidations.packed(message.tid)
         elif isinstance(message, FlushLog):
             self._connections.host.reopen_logs()
         elif isinstance(message, NotifyFeatures):
@@ -366,7 +370,7 @@ class MasterConnection:
         try:
             request = RequestIdentification(
                 NodeType.CLIENT, self._nid, None, self._connections.settings.cluster, None,
-                {FEATURES: [FEATURE_OIDS, FEATURE_LOCKS, FEATURE_PREPARED]},
+                {FEATURES: [FEATURE_OIDS, FEATURE_LOCKS, FEATURE_PREPARED, FEATURE_PACK]},
             )  # fmt: skip
             accepted = self._connections.identify(
                 channel, request, NodeType.MASTER, min(deadline, now() + limit), reported

@@ -233,6 +233,10 @@ class NEOStorage(ConflictResolvingStorage):
     def loadBefore(self, oid: bytes, tid: bytes) -> tuple[bytes, bytes, bytes | None] | None:
         cache = self._invalidations.cache
         before = self._invalidations.view(tid)
+        if before != tid and tid < maxtid:
+            # Another client may know of this transaction. Without a tid, sync() asks for such ones.
+            self._replicas.barrier()
+            before = self._invalidations.view(tid)
         found = cache.load_before(oid, before)
         if found is not None:
             return found
@@ -330,6 +334,7 @@ class NEOStorage(ConflictResolvingStorage):
         except IndexError:
             expected, walk = None, None
         if walk is None or next is None or next != expected:
+            self._replicas.barrier()  # other clients may know of later transactions
             oids = Objects(self._replicas).after(next)
             walk = Walk(self, oids, self._invalidations.cache.capacity)
         record = walk.take()

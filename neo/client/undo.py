@@ -38,6 +38,8 @@ def undo(
     Raise UndoError if a later transaction changed the same object and conflict resolution cannot
     merge the two, or if a revision was packed away.
     """
+    if undone > replicas.last_tid:
+        replicas.barrier()  # another client knows of it
     (information,) = transaction_information(replicas, [undone])
     if information is None:
         raise UndoError(f"transaction {undone.hex()} does not exist")

@@ -21,6 +21,7 @@ from neo.net.host import Host
 from neo.protocol.blobs import Content, content_hash, content_of
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import AnswerObject, AskObject
 
 #: Revisions whose content is remembered: 30 MB. Others cost a request when their file is used first.
@@ -56,6 +57,8 @@ class BlobFiles:
         size, check = settings.blob_cache_size, settings.blob_cache_size_check
         self._eviction = Eviction(host, self.cache, size, check)
         self._contents: OrderedDict[tuple[bytes, bytes], Content] = OrderedDict()
+        # Revisions that have a next one up to this tid may be gone: their contents are not remembered.
+        self._packed = ZERO_TID
         #: Files of transactions in progress, by the identity of ZODB's transaction and the oid.
         self.pending: dict[int, dict[bytes, PendingBlob]] = {}
 
@@ -65,7 +68,9 @@ class BlobFiles:
         """Remember the content of a record, which refers to one."""
         content = content_of(answer.data)
         if content is not None and not answer.compression:
-            self._remember(answer.oid, answer.serial, content)
+            following = answer.next_serial
+            if following is None or following > self._packed:
+                self._remember(answer.oid, answer.serial, content)
 
     def _remember(self, oid: bytes, tid: bytes, content: Content) -> None:
         self._contents[oid, tid] = content
@@ -88,7 +93,7 @@ class BlobFiles:
             content = None if answer.compression else content_of(answer.data)
             if content is None or answer.serial != tid:
                 raise POSKeyError(oid)
-            self._remember(oid, tid, content)
+            self.known(answer)
         return content
 
     def load(self, oid: bytes, tid: bytes) -> str:
@@ -171,6 +176,12 @@ class BlobFiles:
                 checksum.update(piece)
                 size += len(piece)
         return Content(size, checksum.digest())
+
+    def pack_begins(self, tid: bytes) -> None:
+        """Ask storage nodes again whether revisions exist that a pack may remove. Called by the thread
+        that leads on the master's channel."""
+        self._packed = max(self._packed, tid)
+        self._contents.clear()
 
     # -- maintenance -------------------------------------------------------------------------------
 
