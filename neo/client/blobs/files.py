@@ -36,6 +36,9 @@ class Folder(Protocol):
     """Settings of the folder; see :class:`neo.client.settings.Settings`."""
 
     @property
+    def cluster(self) -> str: ...
+
+    @property
     def blob_dir(self) -> str | None: ...
 
     @property
@@ -53,7 +56,8 @@ class BlobFiles:
     ) -> None:
         self._replicas = replicas
         self._downloads = downloads
-        self.cache = BlobCache(host, settings.blob_dir)
+        self.cache = BlobCache(host, settings.blob_dir, settings.cluster)
+        self.cache.check()
         size, check = settings.blob_cache_size, settings.blob_cache_size_check
         self._eviction = Eviction(host, self.cache, size, check)
         self._contents: OrderedDict[tuple[bytes, bytes], Content] = OrderedDict()
