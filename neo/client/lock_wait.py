@@ -9,6 +9,7 @@ answers in the order of the requests; a node that does not answer that either is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ZODB.POSException import ConflictError, ReadConflictError
@@ -26,7 +27,15 @@ from neo.protocol.packets import FEATURE_LOCKS, AskLockHolders, HolderRow, Ping
 class LockWait:
     """One wait of the committing thread for the answers to its requests, one by one."""
 
-    def __init__(self, connections: Connections, storages: StorageConnections, ttid: bytes) -> None:
+    def __init__(
+        self,
+        connections: Connections,
+        storages: StorageConnections,
+        ttid: bytes,
+        own: Callable[[bytes], bool],
+    ) -> None:
+        """``own``: whether a ttid is that of an open transaction of this client."""
+        self._own = own
         self._host = connections.host
         self._storages = storages
         self._ttid = ttid
@@ -79,17 +88,19 @@ class LockWait:
     ) -> ConflictError:
         checks = asked.change is not None and asked.change.kind is Kind.CHECK
         error: type[ConflictError] = ReadConflictError if checks else ConflictError
-        by = "; ".join(map(_describe, holders)) or "which transaction holds it is not known"
+        by = "; ".join(map(self._describe, holders)) or "which transaction holds it is not known"
         return error(
             f"the object is locked by another transaction for {waited:.0f} s: {by}", oid=oid
         )
 
-
-def _describe(holder: HolderRow) -> str:
-    """Return a description of a transaction that holds a lock."""
-    ttid, nid, address, age, phase = holder
-    where = "not connected" if address is None else format_address(address)
-    return (
-        f"{format_nid(nid)} ({where}) holds it with transaction 0x{ttid.hex()}, which began"
-        f" {age:.0f} s ago and is {phase}; 'neoctl end 0x{ttid.hex()}' ends it"
-    )
+    def _describe(self, holder: HolderRow) -> str:
+        """Return a description of a transaction that holds a lock."""
+        ttid, nid, address, age, phase = holder
+        where = "not connected" if address is None else format_address(address)
+        text = (
+            f"{format_nid(nid)} ({where}) holds it with transaction 0x{ttid.hex()}, which began"
+            f" {age:.0f} s ago and is {phase}; "
+        )
+        if self._own(ttid):
+            return text + "it belongs to this process, to another connection of ZODB: end that one"
+        return text + f"'neoctl end 0x{ttid.hex()}' ends it"

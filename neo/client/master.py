@@ -20,7 +20,7 @@ from neo.client.invalidations import Invalidations
 from neo.net.channel import Channel, Ticket
 from neo.net.sockets import format_address
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
-from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
+from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError, PeerError
 from neo.protocol.packets import (
     FEATURE_LOCKS,
     FEATURE_OIDS,
@@ -306,6 +306,7 @@ class MasterConnection:
         """Find the primary master and identify. Call with the lock."""
         reported: set[str] = set()
         search = PrimarySearch(self._candidates)
+        strangers: dict[Address, str] = {}
         dial: float | None = LATE_SECONDS
         if self._primary is not None:
             self._candidates.silent(self._primary)
@@ -339,6 +340,10 @@ class MasterConnection:
                 reason = reason.removeprefix(f"{format_address(address)}: ")
                 if isinstance(e, TimeoutError):
                     self._candidates.silent(address)
+                strangers.pop(address, None)
+                if isinstance(e, HandshakeError):
+                    strangers[address] = reason
+                    self._check_strangers(strangers)
                 if handler.redirected is not None:
                     search.redirected(handler.redirected)
             self._failure = reason
@@ -350,6 +355,14 @@ class MasterConnection:
                 reported.add(reason)
                 logger.warning("master %s: %s", format_address(address), reason)
             backoff.wait(f"master {format_address(address)}: {reason}", seconds)
+
+    def _check_strangers(self, strangers: dict[Address, str]) -> None:
+        """Raise RefusedError if no master speaks as this client does, and the client has never joined:
+        a wrong address, or a mistake in the settings of TLS, does not end by waiting."""
+        if self._nid is None and strangers.keys() >= set(self._candidates.addresses):
+            reasons = (f"master {format_address(a)}: {why}" for a, why in strangers.items())
+            cluster = self._connections.settings.cluster
+            raise RefusedError(f"cluster {cluster!r} cannot be joined: {'; '.join(reasons)}")
 
     def _join_at(
         self,
@@ -383,6 +396,11 @@ class MasterConnection:
             with channel.presence(ticket):
                 channel.ask(AskLastTransaction(), ticket)
                 return channel.hold(ticket, partial(self._joined, joined), deadline)
+        except ConnectionLost as e:
+            channel.close("identification failed")
+            if channel.stranger:
+                raise HandshakeError(str(e)) from None
+            raise
         except BaseException:
             channel.close("identification failed")
             raise

@@ -101,7 +101,7 @@ class ClientTransaction:
         self._invalidations = invalidations
         self._registry = registry
         self._settings = connections.settings
-        self._metadata = metadata
+        self.metadata = metadata
         self._tid = tid
         self._resolve = resolve
         self._participants = Participants(connections.host.lock(), storages, self._check_master)
@@ -215,9 +215,9 @@ class ClientTransaction:
     def _change(self, oid: bytes, change: Change) -> None:
         self._check_whole()
         self._check_ended()
-        self._whole = False
-        self._participants.backoff = None
+        self._whole, self._participants.backoff = False, None
         try:
+            self._registry.check_alone(self.metadata, oid)
             self._put(oid, change)
             self.settle(self._settings.unanswered_max)
         except POSError:
@@ -319,7 +319,7 @@ class ClientTransaction:
                     return
                 if wait is None:
                     assert self._ttid is not None  # the requests contain it
-                    wait = LockWait(self._connections, self._storages, self._ttid)
+                    wait = LockWait(self._connections, self._storages, self._ttid, self._registry.own)
                 wait.wait(ticket)
                 self._check_ended()
 
@@ -489,8 +489,7 @@ class ClientTransaction:
         """Vote. Raise the errors of settle(), and TransactionLostError."""
         self._check_whole()
         self._check_ended()
-        self._whole = False
-        self._participants.backoff = None
+        self._whole, self._participants.backoff = False, None
         try:
             self._vote()
         except POSError:
@@ -501,7 +500,7 @@ class ClientTransaction:
     def _vote(self) -> None:
         self.settle(0)
         self._lose_storage(FaultSite.STORAGE_LOST_BEFORE_VOTE)
-        metadata = self._metadata
+        metadata = self.metadata
         ttid = self.ttid  # first, since it may wait, and the master's answer may follow new tables
         view = self._primary.view()
         keepers, self._partitions = view.writable[view.partition(ttid)], len(view.writable)

@@ -153,8 +153,9 @@ class Channel:
         self._inbox = Inbox(self._connection)
         #: When the last bytes came.
         self.heard = host.now()
-        #: Whether the connection ended because the peer was silent.
-        self.silent = False
+        #: Whether the connection ended because the peer was silent; or speaks another protocol, TLS or no
+        #: TLS included.
+        self.silent = self.stranger = False
         # When the leader looked at the clock last.
         self._now = self.heard
         # Whether a Ping has no answer; since when nothing moved; bytes that the peer's machine had then.
@@ -414,6 +415,7 @@ class Channel:
                     self._handler.notified(self, received.message)
                     inbox.drop()
         except PeerError as e:
+            self.stranger = isinstance(e, HandshakeError)
             with self._sending:
                 self._connection.fail(e)
                 self._flush()
@@ -441,6 +443,7 @@ class Channel:
         try:
             came = self._wire.receive(portions, wait)
         except (OSError, HandshakeError) as e:
+            self.stranger = isinstance(e, HandshakeError)
             self.close(_reason(e))
             return True
         if came:
