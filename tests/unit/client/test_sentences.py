@@ -158,7 +158,8 @@ def test_nobody_is_told_to_end_a_transaction_of_the_own_process() -> None:
         connections = storage._session.connections
         holder = p64(7), 1, None, 3.0, "voted"
         for own, text in ((True, "belongs to this process"), (False, "neoctl end 0x")):
-            wait = LockWait(connections, storage._session.storages, p64(8), partial(eq, p64(7 if own else 9)))
+            ours = partial(eq, p64(7 if own else 9))
+            wait = LockWait(connections, storage._session.storages, p64(8), ours)
             described = wait._describe(holder)
             assert text in described and ("neoctl" in described) is not own
 
