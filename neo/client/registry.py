@@ -41,8 +41,6 @@ class TransactionRegistry(Generic[T]):
     def check_alone(self, metadata: Any, oid: bytes) -> None:
         """Raise StorageTransactionError if another connection of ZODB changed or checked the object in
         the same transaction of the application: this one would wait for its lock, and so for itself."""
-        if len(self.begun) < 2:
-            return
         # ZODB gives all connections the extension of the application's transaction.
         extension = getattr(metadata, "extension", None)
         if not isinstance(extension, dict):

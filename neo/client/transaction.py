@@ -174,7 +174,7 @@ class ClientTransaction:
         return self._ttid
 
     def _wait_for_ttid(self) -> None:
-        backoff = self._connections.backoff()
+        backoff = Backoff(self._connections)
         while not self._began(backoff):
             backoff.wait("connection to the master lost in tpc_begin")
             self.begin(backoff)
@@ -217,7 +217,8 @@ class ClientTransaction:
         self._check_ended()
         self._whole, self._participants.backoff = False, None
         try:
-            self._registry.check_alone(self.metadata, oid)
+            if len(self._registry.begun) > 1:
+                self._registry.check_alone(self.metadata, oid)
             self._put(oid, change)
             self.settle(self._settings.unanswered_max)
         except POSError:

@@ -355,11 +355,12 @@ class Channel:
     def sweep(self) -> None:
         """Serve if it is not certain that a thread reads, or that the watcher will be woken; or if the
         peer is silent."""
-        if not self._armed or self._leader is not None or self._left or self._quiet(self._host.now()):
+        if not self._armed or self._leader is not None or self._left or self._quiet:
             self.serve()
 
-    def _quiet(self, now: float) -> bool:
-        return now - self.heard > self._patience
+    @property
+    def _quiet(self) -> bool:
+        return self._host.now() - self.heard > self._patience
 
     @property
     def _left(self) -> bool:
@@ -453,7 +454,7 @@ class Channel:
                 self.close("closed by the peer")
             return True
         self._now = self._host.now()
-        if self._quiet(self._now):
+        if self._now - self.heard > self._patience:
             self._check_silence(self._now)
         return wait
 

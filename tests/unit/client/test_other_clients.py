@@ -87,6 +87,11 @@ def undone(storage: NEOStorage) -> list[bytes]:
         storage.tpc_abort(t)
 
 
+def synced(storage: NEOStorage) -> bytes:
+    storage.sync()
+    return storage.lastTransaction()
+
+
 READS: dict[str, tuple[Callable[[NEOStorage], Any], Any]] = {
     "iterator": (lambda s: [t.tid for t in s.iterator()], [TID]),
     "iterator to it": (lambda s: [t.tid for t in s.iterator(None, TID)], [TID]),
@@ -97,7 +102,7 @@ READS: dict[str, tuple[Callable[[NEOStorage], Any], Any]] = {
     "undoInfo": (lambda s: [d["id"] for d in s.undoInfo()], [TID]),
     "undo": (undone, [OID]),
     "record_iternext": (lambda s: s.record_iternext()[1], TID),
-    "lastTransaction": (lambda s: (s.sync(), s.lastTransaction())[1], TID),
+    "lastTransaction": (synced, TID),
 }
 
 

@@ -6,10 +6,12 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from operator import eq
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import transaction
@@ -115,7 +117,7 @@ def test_two_connections_that_change_one_object_are_refused_at_once() -> None:
             storage.tpc_begin(t)
         storage.store(OID, p64(50), b"1", "", one)
         storage.store(OTHER, p64(50), b"2", "", other)
-        refusals = [
+        refusals: list[Callable[[], object]] = [
             lambda: storage.store(OID, p64(50), b"2", "", other),
             lambda: storage.deleteObject(OID, p64(50), other),
             lambda: storage.checkCurrentSerialInTransaction(OID, p64(50), other),
@@ -141,16 +143,13 @@ def test_connections_of_two_transactions_are_not_confused() -> None:
 def test_zodb_gives_all_connections_the_same_extension() -> None:
     """What the refusal relies on."""
     seen: list[Any] = []
-    with scripted([1]) as (_, storage):
-        tpc_begin = storage.tpc_begin
-        storage.tpc_begin = lambda t: (seen.append(t.extension), tpc_begin(t))[1]  # type: ignore[method-assign]
-        manager = transaction.TransactionManager()
-        for _ in range(2):
-            connection = Connection.__new__(Connection)
-            connection._creating = {}
-            connection._normal_storage = storage
-            connection.tpc_begin(manager.get())
-        assert seen[0] is seen[1] is manager.get().extension
+    manager = transaction.TransactionManager()
+    for _ in range(2):
+        connection = Connection.__new__(Connection)
+        connection._creating = {}
+        connection._normal_storage = Mock(tpc_begin=lambda t: seen.append(t.extension))
+        connection.tpc_begin(manager.get())
+    assert seen[0] is seen[1] is manager.get().extension
 
 
 def test_nobody_is_told_to_end_a_transaction_of_the_own_process() -> None:
@@ -180,11 +179,10 @@ def test_an_undo_tells_a_deletion_from_a_pack(
 ) -> None:
     """Specification 16.42: 50 is undone, 60 is current, 40 is what was before."""
 
-    def revision(m: AskObject) -> Message:
+    def revision(m: Any) -> Message:
         if m.at == (None if gone is None else p64(gone)):
             raise ErrorAnswer(ErrorCode.OID_NOT_FOUND, "gone")
         if m.at == (None if deleted is None else p64(deleted)):
-            assert m.at is not None
             return AnswerObject(m.oid, m.at, None, None, ZERO_HASH, b"", None)
         found = answer(b"x", 40)(m)
         assert isinstance(found, AnswerObject)
