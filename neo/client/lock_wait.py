@@ -97,10 +97,12 @@ class LockWait:
         """Return a description of a transaction that holds a lock."""
         ttid, nid, address, age, phase = holder
         where = "not connected" if address is None else format_address(address)
-        text = (
-            f"{format_nid(nid)} ({where}) holds it with transaction 0x{ttid.hex()}, which began"
-            f" {age:.0f} s ago and is {phase}; "
-        )
         if self._own(ttid):
-            return text + "it belongs to this process, to another connection of ZODB: end that one"
-        return text + f"'neoctl end 0x{ttid.hex()}' ends it"
+            return (
+                f"transaction 0x{ttid.hex()}, which holds it, belongs to this process, to another"
+                f" connection of ZODB, and is {phase}: commit or abort that one"
+            )
+        return (
+            f"{format_nid(nid)} ({where}) holds it with transaction 0x{ttid.hex()}, which began"
+            f" {age:.0f} s ago and is {phase}; 'neoctl end 0x{ttid.hex()}' ends it"
+        )
