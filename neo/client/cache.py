@@ -43,6 +43,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from neo.protocol.ids import ZERO_TID
+
 #: Memory of a record besides its data: measured, with its key and its entries in the queues.
 OVERHEAD_BYTES = 450
 #: Part of the capacity for records that were used once.
@@ -100,6 +102,8 @@ class Cache:
         self._small_size = 0
         self._ghosts: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
         self._torn = False
+        # Revisions that have a next one up to this tid may be gone (specification 16.39).
+        self._packed = ZERO_TID
 
     def __len__(self) -> int:
         return sum(map(len, self._records.values()))
@@ -216,6 +220,17 @@ class Cache:
                     self._remove(records[0])
             self._torn = False
 
+    def packed(self, tid: bytes) -> None:
+        """Remove the revisions that a pack at ``tid`` removes, and keep none from now on. Idempotent."""
+        with self._lock:
+            self._change_begins()
+            self._packed = max(self._packed, tid)
+            for records in list(self._records.values()):
+                for record in records:
+                    if record.next_tid is not None and record.next_tid <= tid:
+                        self._remove(record)
+            self._torn = False
+
     def clear(self) -> None:
         with self._lock:
             self._torn = True
@@ -238,6 +253,8 @@ class Cache:
 
     def _add(self, record: Record) -> None:
         if record.size > self.capacity * LARGEST_PART:
+            return
+        if record.next_tid is not None and record.next_tid <= self._packed:
             return
         records = self._records.get(record.oid, ())
         place = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -30,6 +31,8 @@ from neo.protocol.packets import (
     Request,
 )
 
+logger = logging.getLogger("neo.client")
+
 #: Tids per request and partition.
 PAGE = 1000
 #: Transactions whose metadata are requested together.
@@ -56,10 +59,18 @@ def transaction_information(
 
 
 def describe(answer: AnswerTransactionInformation) -> Description:
-    """Return an item of undoLog() or history(). Extension items never replace the standard ones."""
+    """Return an item of undoLog() or history(). Extension items never replace the standard ones; those of
+    an extension that this process cannot read are left out."""
     metadata = TransactionMetaData(answer.user, answer.description, answer.extension)
+    try:
+        extension = dict(metadata.extension)
+    except Exception as e:  # noqa: BLE001 - it may hold objects of any class of the application
+        logger.warning(
+            "the extension of transaction %s cannot be read, and is left out: %r", answer.tid.hex(), e
+        )
+        extension = {}
     return {
-        **metadata.extension,
+        **extension,
         "time": time_from_tid(answer.tid),
         "user_name": answer.user,
         "description": answer.description,
@@ -77,6 +88,7 @@ def undo_log(
         last = first - last
     if last <= first:
         return []
+    replicas.barrier()  # other clients may know of later transactions
     return list(islice(_undoable(replicas, accept, last), first, last))
 
 
@@ -190,6 +202,7 @@ def object_history(replicas: Replicas, oid: bytes, size: int) -> list[Descriptio
     """
     if size < 1:
         return []
+    replicas.barrier()  # other clients may know of later revisions
     answer = _ask_object(replicas, oid, AskObjectHistory(oid, 0, size))
     listed = [] if answer is None else answer.history_list
     last_tid = replicas.last_tid

@@ -44,6 +44,8 @@ class Invalidations:
     def __init__(self, cache: Cache, host: Host) -> None:
         self.cache = cache
         self._host = host
+        #: Called with the tid of a pack, to forget contents of blobs.
+        self.forget_contents: Callable[[bytes], object] = lambda tid: None
         #: The argument of registerDB().
         self.db: Any = None
         #: The last transaction whose effects are complete.
@@ -169,6 +171,11 @@ class Invalidations:
                 if not over:
                     self.last_tid = tid
                 self._effect = None
+
+    def packed(self, tid: bytes) -> None:
+        """Forget what a pack removes, that any client asked for. Idempotent."""
+        self.cache.packed(tid)
+        self.forget_contents(tid)
 
     def distribute(self, tid: bytes, oids: Sequence[bytes]) -> None:
         """Invalidate objects in all connections of ZODB. Call in a tpc_finish callback, for a transaction

@@ -38,7 +38,9 @@ class Transactions(Iterator["NEOTransaction"]):
     """The result of iterator(): transactions from ``start`` to ``stop``, both included."""
 
     def __init__(self, replicas: Replicas, start: bytes | None, stop: bytes | None) -> None:
-        # Later transactions are left out.
+        # Later transactions are left out, but none that another client knows to be committed.
+        if stop is None or stop > replicas.last_tid:
+            replicas.barrier()
         last_tid = replicas.last_tid
         stop = last_tid if stop is None else min(stop, last_tid)
         self._reader = Reader(replicas)

@@ -4,29 +4,38 @@ A storage node answers a store when its transaction holds the object's lock. Ano
 the lock for long: its client is stopped, in a debugger, or between tpc_vote and tpc_finish while another
 data manager blocks. A storage node may also answer late for another reason, such as a slow disk, which is
 no conflict. So the client asks the node whether a lock delays the request, and for how long. The node
-answers in the order of the requests; the channel declares a node lost that does not answer.
+answers in the order of the requests; a node that does not answer that either is silent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ZODB.POSException import ConflictError, ReadConflictError
 
-from neo.client.connections import LOST, Connections
+from neo.client.connections import LOST, PROBE_SECONDS, Connections
 from neo.client.participants import Asked, Kind
 from neo.client.storages import StorageConnections
 from neo.net.channel import DeadlinePassed, Ticket
 from neo.net.sockets import format_address
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
-from neo.protocol.packets import FEATURE_LOCKS, AskLockHolders, HolderRow
+from neo.protocol.packets import FEATURE_LOCKS, AskLockHolders, HolderRow, Ping
 
 
 class LockWait:
     """One wait of the committing thread for the answers to its requests, one by one."""
 
-    def __init__(self, connections: Connections, storages: StorageConnections, ttid: bytes) -> None:
+    def __init__(
+        self,
+        connections: Connections,
+        storages: StorageConnections,
+        ttid: bytes,
+        own: Callable[[bytes], bool],
+    ) -> None:
+        """``own``: whether a ttid is that of an open transaction of this client."""
+        self._own = own
         self._host = connections.host
         self._storages = storages
         self._ttid = ttid
@@ -57,10 +66,12 @@ class LockWait:
     def _examine(self, ticket: Ticket[Any], asked: Asked, oid: bytes) -> None:
         """Raise ConflictError if a lock has delayed the request for too long, else set a new deadline."""
         try:
-            known = FEATURE_LOCKS in self._storages.features(asked.nid)
-            blocked = asked.channel.call(AskLockHolders(self._ttid, oid)) if known else None
+            asked.channel.call(Ping(), None, PROBE_SECONDS)  # its features have come before the answer
+            known = FEATURE_LOCKS in self._storages.announced(asked.nid)
+            question = AskLockHolders(self._ttid, oid)
+            blocked = asked.channel.call(question, None, PROBE_SECONDS) if known else None
         except (*LOST, ErrorAnswer):
-            known, blocked = True, None  # the ticket fails with the same connection
+            known, blocked = True, None  # the ticket fails with the same connection, if the node is lost
         waited: float | None = None
         holders: list[HolderRow] = []
         if blocked is not None:
@@ -77,17 +88,21 @@ class LockWait:
     ) -> ConflictError:
         checks = asked.change is not None and asked.change.kind is Kind.CHECK
         error: type[ConflictError] = ReadConflictError if checks else ConflictError
-        by = "; ".join(map(_describe, holders)) or "which transaction holds it is not known"
+        by = "; ".join(map(self._describe, holders)) or "which transaction holds it is not known"
         return error(
             f"the object is locked by another transaction for {waited:.0f} s: {by}", oid=oid
         )
 
-
-def _describe(holder: HolderRow) -> str:
-    """Return a description of a transaction that holds a lock."""
-    ttid, nid, address, age, phase = holder
-    where = "not connected" if address is None else format_address(address)
-    return (
-        f"{format_nid(nid)} ({where}) holds it with transaction 0x{ttid.hex()}, which began"
-        f" {age:.0f} s ago and is {phase}; 'neoctl end 0x{ttid.hex()}' ends it"
-    )
+    def _describe(self, holder: HolderRow) -> str:
+        """Return a description of a transaction that holds a lock."""
+        ttid, nid, address, age, phase = holder
+        where = "not connected" if address is None else format_address(address)
+        if self._own(ttid):
+            return (
+                f"transaction 0x{ttid.hex()}, which holds it, belongs to this process, to another"
+                f" connection of ZODB, and is {phase}: commit or abort that one"
+            )
+        return (
+            f"{format_nid(nid)} ({where}) holds it with transaction 0x{ttid.hex()}, which began"
+            f" {age:.0f} s ago and is {phase}; 'neoctl end 0x{ttid.hex()}' ends it"
+        )

@@ -8,10 +8,10 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from neo.client.connections import (
+    DIAL_SECONDS,
     IDENTIFY_SECONDS,
     LATE_SECONDS,
     LOST,
-    PATIENCE_SECONDS,
     Backoff,
     Connections,
 )
@@ -20,10 +20,11 @@ from neo.client.invalidations import Invalidations
 from neo.net.channel import Channel, Ticket
 from neo.net.sockets import format_address
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
-from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
+from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError, PeerError
 from neo.protocol.packets import (
     FEATURE_LOCKS,
     FEATURE_OIDS,
+    FEATURE_PACK,
     FEATURE_PREPARED,
     FEATURES,
     A,
@@ -36,6 +37,7 @@ from neo.protocol.packets import (
     NotifyClusterInformation,
     NotifyDeadlock,
     NotifyFeatures,
+    NotifyPack,
     NotifyTransactionEnded,
     NotPrimaryMaster,
     Ping,
@@ -48,7 +50,7 @@ from neo.topology.mirror import Mirror, TableMessage
 
 logger = logging.getLogger("neo.client")
 
-#: As PATIENCE_SECONDS, for a primary master that another one may replace. It is lost after twice this
+#: Bound of the patience with a primary master that another one may replace. It is lost after twice this
 #: time.
 MASTER_PATIENCE_SECONDS = 1.5
 #: Timeout of identification at one of several masters, which answers at once unless it is stopped.
@@ -178,6 +180,8 @@ class MasterHandler:
             if message.state is ClusterState.STOPPING:
                 self.stops = True
                 self._transactions.stop()
+        elif isinstance(message, NotifyPack):
+            self._invalidations.packed(message.tid)
         elif isinstance(message, FlushLog):
             self._connections.host.reopen_logs()
         elif isinstance(message, NotifyFeatures):
@@ -248,37 +252,45 @@ class MasterConnection:
         self._primary: Address | None = None
         #: The last connection, which may be lost; None before the first.
         self.current: Joined | None = None
+        # Why the last attempt to join failed.
+        self._failure = "it did not answer"
 
-    def joined(self) -> Joined:
-        """Return a connection that is not lost. Raise UnavailableError, RefusedError, ClosedError."""
+    def joined(self, backoff: Backoff | None = None) -> Joined:
+        """Return a connection that is not lost. ``backoff``: of the operation that needs it. Raise
+        UnavailableError, RefusedError, ClosedError."""
         joined = self.current
         if joined is not None and joined.channel.lost is None:
             return joined
         # The timeout includes the wait for another thread that joins.
-        backoff = self._connections.backoff()
+        backoff = backoff or self._connections.backoff()
+        waits = self._joining.locked()
         with self._joining:
             joined = self.current
             if joined is None or joined.channel.lost is not None:
+                if waits:
+                    backoff.check(f"master: {self._failure}")
                 joined = self._join(backoff)
             return joined
 
-    def channel(self) -> Channel:
+    def channel(self, backoff: Backoff | None = None) -> Channel:
         """Return the channel to the primary master. Raise the errors of joined()."""
-        return self.joined().channel
+        return self.joined(backoff).channel
 
-    def ask(self, message: Request[A]) -> A:
+    def ask(self, message: Request[A], backoff: Backoff | None = None) -> A:
         """Ask the primary master; repeat the question if the connection is lost, so it must be
         idempotent. Raise ErrorAnswer and the errors of joined()."""
-        backoff = self._connections.backoff()
+        backoff = backoff or self._connections.backoff()
         while True:
             try:
-                return self.channel().call(message)
+                channel = self.channel(backoff)
+                return backoff.answer(channel, channel.ask(message))
             except ConnectionLost as e:
                 backoff.wait(f"master: {e}")
 
-    def barrier(self) -> None:
-        """Wait until all messages that the master sent before this call have taken effect."""
-        self.ask(Ping())
+    def barrier(self, backoff: Backoff | None = None) -> None:
+        """Wait until all messages that the master sent before this call have taken effect. Raise the
+        errors of joined()."""
+        self.ask(Ping(), backoff)
 
     def view(self) -> View:
         """Return the last known location of objects. Join the cluster first if that was never done."""
@@ -294,6 +306,7 @@ class MasterConnection:
         """Find the primary master and identify. Call with the lock."""
         reported: set[str] = set()
         search = PrimarySearch(self._candidates)
+        strangers: dict[Address, str] = {}
         dial: float | None = LATE_SECONDS
         if self._primary is not None:
             self._candidates.silent(self._primary)
@@ -306,7 +319,7 @@ class MasterConnection:
                 self._connections, self._invalidations, self._transactions, self._masters_known, before
             )
             try:
-                joined = self._join_at(address, handler, dial, reported)
+                joined = self._join_at(address, handler, dial, reported, backoff)
                 self._primary = address
                 return joined
             except ErrorAnswer as e:
@@ -327,9 +340,15 @@ class MasterConnection:
                 reason = reason.removeprefix(f"{format_address(address)}: ")
                 if isinstance(e, TimeoutError):
                     self._candidates.silent(address)
+                strangers.pop(address, None)
+                if isinstance(e, HandshakeError):
+                    strangers[address] = reason
+                    self._check_strangers(strangers)
                 if handler.redirected is not None:
                     search.redirected(handler.redirected)
+            self._failure = reason
             if not (seconds := search.pause()):
+                backoff.check(f"master {format_address(address)}: {reason}")
                 continue
             dial = MASTER_IDENTIFY_SECONDS if search.several else None
             if reason not in reported:
@@ -337,21 +356,37 @@ class MasterConnection:
                 logger.warning("master %s: %s", format_address(address), reason)
             backoff.wait(f"master {format_address(address)}: {reason}", seconds)
 
+    def _check_strangers(self, strangers: dict[Address, str]) -> None:
+        """Raise RefusedError if no master speaks as this client does, and the client has never joined:
+        a wrong address, or a mistake in the settings of TLS, does not end by waiting."""
+        if self._nid is None and strangers.keys() >= set(self._candidates.addresses):
+            reasons = (f"master {format_address(a)}: {why}" for a, why in strangers.items())
+            cluster = self._connections.settings.cluster
+            raise RefusedError(f"cluster {cluster!r} cannot be joined: {'; '.join(reasons)}")
+
     def _join_at(
-        self, address: Address, handler: MasterHandler, dial: float | None, reported: set[str]
+        self,
+        address: Address,
+        handler: MasterHandler,
+        dial: float | None,
+        reported: set[str],
+        backoff: Backoff,
     ) -> Joined:
-        several = len(self._candidates.addresses) > 1
-        patience = MASTER_PATIENCE_SECONDS if several else PATIENCE_SECONDS
-        name = format_address(address)
-        channel = self._connections.open(address, handler, name, patience, dial)
+        several, patience = len(self._candidates.addresses) > 1, self._connections.patience
+        if several:
+            patience = min(patience, MASTER_PATIENCE_SECONDS)
+        name, now = format_address(address), self._connections.host.now
+        limit = MASTER_IDENTIFY_SECONDS if several else IDENTIFY_SECONDS
+        deadline = backoff.attempt(limit + DIAL_SECONDS)
+        seconds = min(DIAL_SECONDS if dial is None else dial, deadline - now())
+        channel = self._connections.open(address, handler, name, patience, seconds)
         try:
             request = RequestIdentification(
                 NodeType.CLIENT, self._nid, None, self._connections.settings.cluster, None,
-                {FEATURES: [FEATURE_OIDS, FEATURE_LOCKS, FEATURE_PREPARED]},
+                {FEATURES: [FEATURE_OIDS, FEATURE_LOCKS, FEATURE_PREPARED, FEATURE_PACK]},
             )  # fmt: skip
-            limit = MASTER_IDENTIFY_SECONDS if several else IDENTIFY_SECONDS
             accepted = self._connections.identify(
-                channel, request, NodeType.MASTER, limit, reported
+                channel, request, NodeType.MASTER, min(deadline, now() + limit), reported
             )
             if accepted.your_nid is None:
                 raise ConnectionLost("the master gave this client no node id")
@@ -360,7 +395,12 @@ class MasterConnection:
             ticket: Ticket[AnswerLastTransaction] = Ticket(exclusive=True)
             with channel.presence(ticket):
                 channel.ask(AskLastTransaction(), ticket)
-                return channel.hold(ticket, partial(self._joined, joined))
+                return channel.hold(ticket, partial(self._joined, joined), deadline)
+        except ConnectionLost as e:
+            channel.close("identification failed")
+            if channel.stranger:
+                raise HandshakeError(str(e)) from None
+            raise
         except BaseException:
             channel.close("identification failed")
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from neo.client.connections import Connections
+from neo.client.connections import Backoff, Connections
 from neo.client.errors import TransactionLostError, refusal
 from neo.client.master import MasterConnection
 from neo.protocol.errors import ErrorAnswer
@@ -40,11 +40,12 @@ class NewOids:
 
     def new(self) -> bytes:
         """Return an oid that was never given before. Raise the errors of MasterConnection.ask()."""
+        backoff = self._connections.backoff()
         with self._lock:
-            master = self._master.channel()
+            master = self._master.channel(backoff)
             if not self._oids or self._oids_of is not master:
                 # Another master may give the rest of these oids to other clients.
-                self._oids = self._ask()
+                self._oids = self._ask(backoff)
                 if self._oids_of is not master:
                     self._oids_of, self._oids_from = master, self._oids[-1]
             self._last = self._oids.pop()
@@ -62,14 +63,13 @@ class NewOids:
                     f"the master that allocated the oid of the new object {oid.hex()} was lost"
                 )
 
-    def _ask(self) -> list[bytes]:
+    def _ask(self, backoff: Backoff) -> list[bytes]:
         """Return new oids in descending order. Skip oids that this client was already given: a master
         that was restarted allocates oids again that were not committed."""
         count = OIDS
-        backoff = self._connections.backoff()
         while True:
             try:
-                answer = self._master.ask(AskNewOIDs(count))
+                answer = self._master.ask(AskNewOIDs(count), backoff)
             except ErrorAnswer as e:
                 raise refusal("no new oids", e) from None
             oids = sorted((oid for oid in answer.oid_list if oid > self._last), reverse=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from contextlib import suppress
 from math import gcd
 
+from neo.client.connections import Backoff
 from neo.client.errors import NEOStorageError, RegroupedError
 from neo.client.master import MasterConnection, Part
 from neo.client.replicas import Replicas
@@ -14,24 +15,30 @@ from neo.protocol.packets import FEATURE_COMMITTED, AskCommitted, AskFinalTID
 
 
 def final_tid(
-    master: MasterConnection, replicas: Replicas, ttid: bytes, partitions: int
+    master: MasterConnection,
+    replicas: Replicas,
+    ttid: bytes,
+    partitions: int,
+    backoff: Backoff,
 ) -> bytes | None:
     """Return the tid; None if it was not committed. ``partitions``: how many there were when it voted.
     Raise ErrorAnswer, NEOStorageError. Any thread."""
     question = AskFinalTID(ttid)
-    answer = master.ask(question)
+    answer = master.ask(question, backoff)
     if answer.tid != MAX_TID:
         return answer.tid
     # Committed before this master was elected or started: ask a storage node.
     while True:
         with suppress(RegroupedError):  # then once more, by the other number
             if len(replicas.view().readable) != partitions:
-                return _committed(replicas, ttid, partitions)
+                return _committed(replicas, ttid, partitions, backoff)
             part = Part(u64(ttid) % partitions, partitions)
-            return replicas.read(part, question).tid
+            return replicas.read(part, question, backoff).tid
 
 
-def _committed(replicas: Replicas, ttid: bytes, partitions: int) -> bytes | None:
+def _committed(
+    replicas: Replicas, ttid: bytes, partitions: int, backoff: Backoff
+) -> bytes | None:
     """Look in all partitions that the tid may be in: it has the remainder of the ttid by the former
     number. Raise RegroupedError."""
     knows = replicas.feature(FEATURE_COMMITTED)
@@ -43,6 +50,7 @@ def _committed(replicas: Replicas, ttid: bytes, partitions: int) -> bytes | None
                 "the number of partitions was changed, and some storage nodes are of an earlier release:"
                 " upgrade them"
             )
-        if (tid := replicas.read(part, AskCommitted(part.number, ttid)).tid) is not None:
+        question = AskCommitted(part.number, ttid)
+        if (tid := replicas.read(part, question, backoff).tid) is not None:
             return tid
     return None

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ZODB.POSException import POSError, UndoError
 
-from neo.client.connections import LOST
+from neo.client.connections import LOST, Backoff
 from neo.client.errors import prepared_conflict, refusal
 from neo.client.storages import StorageConnections
 from neo.net.channel import Channel, Ticket
@@ -108,6 +108,8 @@ class Participants:
         self.asked: dict[Ticket[Any], None] = {}
         #: Tickets with an answer to handle, maybe twice.
         self.ready: deque[Ticket[Any]] = deque()
+        #: Pauses of the step that connects nodes now; None at its begin.
+        self.backoff: Backoff | None = None
         self._storages = storages
         self._check_master = check_master
         self._nodes: dict[int, Channel | None] = {}  # None: its connection was lost
@@ -138,14 +140,22 @@ class Participants:
         self._nodes[nid] = None
         self._failures.setdefault(nid, reason.removeprefix(f"{format_nid(nid)} "))
 
+    def shared(self) -> Backoff:
+        """Return the pauses of this step."""
+        self.backoff = self.backoff or self._storages.backoff()
+        return self.backoff
+
     def join(self, nid: int) -> Channel | None:
         """Return the transaction's connection to a node; None if it was lost."""
         if nid in self._nodes:
             channel = self._nodes[nid]
         else:
             self._check_master()  # do not wait for a master that cannot finish this transaction
+            first, backoff = self.backoff is None, self.shared()
             try:
-                channel = self._storages.channel(nid)
+                if backoff.over and not first:
+                    raise ConnectionLost("no time was left to connect to it")
+                channel = self._storages.channel(nid, backoff)
                 # The channel may belong to a later connection to a master, which has no such transaction.
                 self._check_master()
             except (*LOST, ErrorAnswer) as e:

@@ -227,7 +227,7 @@ class PreparedTransaction:
         backoff = self._connections.backoff()
         while True:
             try:
-                channel = self._primary.channel()
+                channel = self._primary.channel(backoff)
                 return self._finish_on(channel, callback)
             except ErrorAnswer as e:
                 if e.code is not ErrorCode.DENIED:
@@ -279,7 +279,8 @@ class PreparedTransaction:
         the outcome was forgotten since. Raise TransactionLostError if it was rolled back."""
         try:
             outcome = self._decisions.outcome(self.xid)
-            tid = self._voted.final_tid() if outcome is None else outcome.tid
+            backoff = self._connections.backoff()
+            tid = self._voted.final_tid(backoff) if outcome is None else outcome.tid
         except (ErrorAnswer, NEOStorageError) as e:
             raise self._unknown(e) from e
         if outcome is not None and outcome.state in (PREPARED, COMMITTING):

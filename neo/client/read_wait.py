@@ -3,18 +3,26 @@
 A storage node delays a read while a transaction is locked that it may concern (specification 6.6, 6.7).
 That is short, unless a synchronous backup is away for which commits wait. A node may also answer late
 because its disk is slow. So the client asks the node which transactions delay the read, and waits on if
-there are none: a node that is silent is declared lost by the channel.
+there are none. A node that does not answer that either is silent (specification 16.37).
 """
 
 from __future__ import annotations
 
-from neo.client.connections import LOST, Connections
+from neo.client.connections import Backoff, Connections
 from neo.client.errors import UnavailableError
 from neo.client.storages import StorageConnections
 from neo.net.channel import Channel, DeadlinePassed, Ticket
-from neo.protocol.errors import ErrorAnswer
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import INVALID_OID, ZERO_TID
-from neo.protocol.packets import FEATURE_LOCKS, A, AskLockHolders, AskObject, HolderRow, Request
+from neo.protocol.packets import (
+    FEATURE_LOCKS,
+    A,
+    AskLockHolders,
+    AskObject,
+    HolderRow,
+    Ping,
+    Request,
+)
 
 
 def wait_longer(
@@ -26,11 +34,12 @@ def wait_longer(
     ticket: Ticket[A],
 ) -> A:
     """Return the answer to a read that was not answered within ``wait-timeout``. Raise UnavailableError
-    if commits delay it, the errors of the channel's wait()."""
+    if commits delay it, or if the node is silent; the errors of the channel's wait()."""
     host, timeout = connections.host, connections.settings.wait_timeout
     oid = message.oid if isinstance(message, AskObject) else INVALID_OID
+    over = connections.backoff(host.now() - timeout)
     while True:
-        delaying = _delaying(storages, nid, channel, oid)
+        delaying = _delaying(storages, nid, channel, oid, over)
         if delaying and not ticket.done:
             raise UnavailableError(_describe(oid, delaying, timeout))
         try:
@@ -40,14 +49,15 @@ def wait_longer(
 
 
 def _delaying(
-    storages: StorageConnections, nid: int, channel: Channel, oid: bytes
+    storages: StorageConnections, nid: int, channel: Channel, oid: bytes, over: Backoff
 ) -> list[HolderRow]:
-    """Return the transactions that delay a read; none if the node cannot tell."""
+    """Return the transactions that delay a read; none if the node cannot tell. Raise UnavailableError."""
     try:
-        if FEATURE_LOCKS not in storages.features(nid):
+        over.probe(channel, Ping())  # the features of the node have come before the answer
+        if FEATURE_LOCKS not in storages.announced(nid):
             return []
-        return channel.call(AskLockHolders(ZERO_TID, oid)).holder_list
-    except (*LOST, ErrorAnswer):
+        return over.probe(channel, AskLockHolders(ZERO_TID, oid)).holder_list
+    except (ConnectionLost, ErrorAnswer):
         return []  # the ticket fails with the same connection
 
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import logging
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+from ZODB.POSException import StorageTransactionError
 
 logger = logging.getLogger("neo.client")
 
 
 class Registered(Protocol):
     """An open transaction. The thread that leads on the master's channel calls these methods."""
+
+    @property
+    def metadata(self) -> Any: ...
+
+    @property
+    def changes(self) -> Mapping[bytes, object]: ...
 
     def rebase(self, locking_tid: bytes) -> None: ...
 
@@ -28,6 +37,25 @@ class TransactionRegistry(Generic[T]):
         #: By the identity of ZODB's transaction, from tpc_begin on.
         self.begun: dict[int, T] = {}
         self._by_ttid: dict[bytes, T] = {}
+
+    def check_alone(self, metadata: Any, oid: bytes) -> None:
+        """Raise StorageTransactionError if another connection of ZODB changed or checked the object in
+        the same transaction of the application: this one would wait for its lock, and so for itself."""
+        # ZODB gives all connections the extension of the application's transaction.
+        extension = getattr(metadata, "extension", None)
+        if not isinstance(extension, dict):
+            return
+        for other in list(self.begun.values()):
+            if other.metadata is not metadata and oid in other.changes:
+                if getattr(other.metadata, "extension", None) is extension:
+                    raise StorageTransactionError(
+                        f"object {oid.hex()} is changed or checked by two connections of ZODB in one"
+                        " transaction, which would wait for each other: change it through one of them"
+                    )
+
+    def own(self, ttid: bytes) -> bool:
+        """Return whether an open transaction of this client has this ttid."""
+        return ttid in self._by_ttid
 
     def add(self, ttid: bytes, transaction: T) -> None:
         """Tell a transaction from now on what the master tells about its ttid."""

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from neo.client.connections import LOST, NOT_HERE, Connections
+from neo.client.connections import LOST, NOT_HERE, Backoff, Connections
 from neo.client.errors import CorruptedError
 from neo.client.invalidations import Invalidations
 from neo.client.master import MasterConnection, Part, View
@@ -61,9 +61,9 @@ class Replicas:
         """Return the last known location of objects."""
         return self._master.view()
 
-    def barrier(self) -> None:
+    def barrier(self, backoff: Backoff | None = None) -> None:
         """Wait until all transactions that were committed before this call can be read."""
-        self._master.barrier()
+        self._master.barrier(backoff)
 
     @property
     def last_tid(self) -> bytes:
@@ -76,18 +76,20 @@ class Replicas:
 
     # -- one read --------------------------------------------------------------------------------
 
-    def read(self, where: Where, message: Request[A]) -> A:
-        """Ask a node with a readable cell. Raise ErrorAnswer if it answers with an Error;
-        UnavailableError after ``wait_timeout``; CorruptedError if no node has sound data; RegroupedError
-        for a partition."""
-        view = self._master.view()
+    def read(self, where: Where, message: Request[A], shared: Backoff | None = None) -> A:
+        """Ask a node with a readable cell. ``shared``: pauses of a longer operation. Raise ErrorAnswer if
+        it answers with an Error; UnavailableError after ``wait_timeout``; CorruptedError if no node has
+        sound data; RegroupedError for a partition."""
+        if shared is not None:
+            return self._read_patiently(where, message, shared)
+        view, begin = self._master.view(), self._connections.host.now()
         nids = view.nodes(where)
         if nids:
-            nid = nids[0] if len(nids) == 1 else self._connections.host.choose(nids)
+            nid = nids[0] if len(nids) == 1 else self._storages.choose(nids)
             try:
                 channel = self._storages.channel(nid)
             except (*LOST, ErrorAnswer):
-                return self._read_patiently(where, message)
+                return self._read_patiently(where, message, self._connections.backoff(begin))
             try:
                 ticket: Ticket[A] = Ticket()
                 try:
@@ -97,8 +99,10 @@ class Replicas:
                 if self._stands(answer, where, view.regrouped):
                     return answer
             except (ConnectionLost, ErrorAnswer) as e:
-                self._refused(e, where, view.regrouped)
-        return self._read_patiently(where, message)
+                backoff = self._connections.backoff(begin)
+                self._refused(e, where, view.regrouped, backoff)
+                return self._read_patiently(where, message, backoff)
+        return self._read_patiently(where, message, self._connections.backoff(begin))
 
     def _stands(self, answer: Answer, where: Where, regrouped: int) -> bool:
         """Return whether an answer is sound, and of the partition that was meant: a node that has another
@@ -111,16 +115,18 @@ class Replicas:
         """Return whether the partition that was asked for may have been another one."""
         return not isinstance(where, bytes) and self._master.view().regrouped != regrouped
 
-    def ask(self, where: Where, message: Request[A]) -> Question[A]:
+    def ask(
+        self, where: Where, message: Request[A], backoff: Backoff | None = None
+    ) -> Question[A]:
         """Ask a node with a readable cell. Return None if none can be asked now. Raise
         RegroupedError."""
         view = self._master.view()
         nids = view.nodes(where)
         if not nids:
             return None
-        nid = nids[0] if len(nids) == 1 else self._connections.host.choose(nids)
+        nid = nids[0] if len(nids) == 1 else self._storages.choose(nids)
         try:
-            channel = self._storages.channel(nid)
+            channel = self._storages.channel(nid, backoff)
         except (*LOST, ErrorAnswer):
             return None  # collect() tries again
         try:
@@ -128,33 +134,34 @@ class Replicas:
         except ConnectionLost:
             return None
 
-    def collect(self, where: Where, message: Request[A], question: Question[A]) -> A:
+    def collect(
+        self,
+        where: Where,
+        message: Request[A],
+        question: Question[A],
+        backoff: Backoff | None = None,
+    ) -> A:
         """Return the answer to a question of ask(). Raise the errors of read()."""
+        backoff = backoff or self._connections.backoff()
         if question is not None:
             nid, channel, ticket, regrouped = question
             try:
-                answer = self._wait(nid, channel, message, ticket)
+                answer = self._wait(nid, channel, message, ticket, backoff)
                 if self._stands(answer, where, regrouped):
                     return answer
             except (ConnectionLost, ErrorAnswer) as e:
-                self._refused(e, where, regrouped)
+                self._refused(e, where, regrouped, backoff)
             except BaseException:
                 channel.forget(ticket)
                 raise
-        return self._read_patiently(where, message)
+        return self._read_patiently(where, message, backoff)
 
-    def _call(self, nid: int, channel: Channel, message: Request[A]) -> A:
-        """Return the answer to a read. Raise the errors of ask() and wait_longer()."""
-        ticket: Ticket[A] = Ticket()
-        try:
-            return channel.call(message, ticket, self._timeout)
-        except DeadlinePassed:
-            return self._wait_longer(nid, channel, message, ticket)
-
-    def _wait(self, nid: int, channel: Channel, message: Request[A], ticket: Ticket[A]) -> A:
+    def _wait(
+        self, nid: int, channel: Channel, message: Request[A], ticket: Ticket[A], backoff: Backoff
+    ) -> A:
         """Return the answer to a read. Raise the errors of wait_longer()."""
         try:
-            return channel.wait(ticket, self._connections.host.now() + self._timeout)
+            return channel.wait(ticket, backoff.deadline)
         except DeadlinePassed:
             return self._wait_longer(nid, channel, message, ticket)
 
@@ -163,18 +170,23 @@ class Replicas:
     ) -> A:
         return wait_longer(self._connections, self._storages, nid, channel, message, ticket)
 
-    def _refused(self, error: ConnectionLost | ErrorAnswer, where: Where, regrouped: int) -> None:
+    def _refused(
+        self,
+        error: ConnectionLost | ErrorAnswer,
+        where: Where,
+        regrouped: int,
+        backoff: Backoff,
+    ) -> None:
         """Prepare to ask another node. Raise the error if no other node would answer otherwise."""
         if isinstance(error, ErrorAnswer):
             if error.code not in NOT_HERE and not self._changed(where, regrouped):
                 raise error
             # Learn from the master which cells changed, so as to ask another node.
-            self._master.barrier()
+            self._master.barrier(backoff)
 
-    def _read_patiently(self, where: Where, message: Request[A]) -> A:
+    def _read_patiently(self, where: Where, message: Request[A], backoff: Backoff) -> A:
         """Ask the nodes of a partition until one answers. Ask each node once per round; before a new
         round, wait for the master's messages."""
-        backoff = self._connections.backoff()
         failed: set[int] = set()
         damaged: set[int] = set()
         reason = "no running node has a readable cell"
@@ -183,9 +195,10 @@ class Replicas:
             nids = [nid for nid in view.nodes(where) if nid not in failed | damaged]
             partition = view.partition(where) if isinstance(where, bytes) else where.number
             if nids:
-                nid = self._connections.host.choose(nids)
+                nid = self._storages.choose(nids)
                 try:
-                    answer = self._call(nid, self._storages.channel(nid), message)
+                    channel = self._storages.channel(nid, backoff)
+                    answer = self._wait(nid, channel, message, channel.ask(message), backoff)
                     if self._stands(answer, where, view.regrouped):
                         return answer
                     if not isinstance(answer, AnswerObject):
@@ -203,7 +216,7 @@ class Replicas:
                     if e.code not in NOT_HERE and not self._changed(where, view.regrouped):
                         raise
                 failed.add(nid)
-                self._master.barrier()
+                self._master.barrier(backoff)
                 if self._master.view() is not view:
                     # The node answered correctly: this client's tables were outdated.
                     failed.discard(nid)
@@ -214,7 +227,7 @@ class Replicas:
                 )
             else:
                 backoff.wait(f"partition {partition}: {reason}")
-                self._master.barrier()
+                self._master.barrier(backoff)
                 failed.clear()
 
     # -- many reads ------------------------------------------------------------------------------
@@ -232,13 +245,15 @@ class Replicas:
         window, largest = FIRST, 1
         try:
             while True:
+                # The requests that are asked now, and the next answer, take ``wait_timeout`` together.
+                backoff = self._connections.backoff()
                 for where, message in islice(left, max(0, window - len(asked))):
-                    asked.append((where, message, self.ask(where, message)))
+                    asked.append((where, message, self.ask(where, message, backoff)))
                 if not asked:
                     return
                 answer: A | ErrorAnswer
                 try:
-                    answer = self.collect(*asked[0])
+                    answer = self.collect(*asked[0], backoff)
                 except ErrorAnswer as e:
                     answer = e
                 asked.popleft()
@@ -274,16 +289,27 @@ class Feature:
 
     def known(self, part: Part) -> bool:
         """Return whether all nodes that may be asked for a partition know the feature. Raise
-        RegroupedError."""
-        return all(map(self._node_knows, self._master.view().nodes(part)))
+        RegroupedError; UnavailableError if none of them answers for ``wait_timeout``."""
+        nids = self._master.view().nodes(part)
+        if all(map(self._known.get, nids)):
+            return True
+        backoff = self._storages.backoff()
+        while True:
+            found = [self._node_knows(nid, backoff) for nid in nids]
+            if not found or any(known is not None for known in found):
+                return False not in found
+            backoff.wait(f"no running node of partition {part.number} tells its features")
+            self._master.barrier(backoff)
+            nids = self._master.view().nodes(part)
 
-    def _node_knows(self, nid: int) -> bool:
+    def _node_knows(self, nid: int, backoff: Backoff) -> bool | None:
+        """Return None for a node that cannot be asked now."""
         known = self._known.get(nid)
         if known is None:
             try:
-                known = self._name in self._storages.features(nid)
+                known = self._name in self._storages.features(nid, backoff)
             except (*LOST, ErrorAnswer):
-                return True  # this node will not be asked
+                return None
             self._known[nid] = known
         return known
 

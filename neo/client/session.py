@@ -32,6 +32,7 @@ class Session:
         self.replicas = Replicas(self.connections, self.master, self.storages, self.invalidations)
         downloads = Downloads(self.connections, self.master, self.storages)
         self.blobs = BlobFiles(host, settings, self.replicas, downloads)
+        self.invalidations.forget_contents = self.blobs.pack_begins
 
     def transaction(self, metadata: Any, tid: bytes | None, resolve: Resolve) -> ClientTransaction:
         """Return a transaction that has not begun. See :class:`ClientTransaction`."""

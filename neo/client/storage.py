@@ -20,7 +20,7 @@ from zope.interface import alsoProvides, implementer
 
 from neo.client.blobs.files import FilesystemHelper
 from neo.client.cache import Load, Loaded
-from neo.client.connections import PATIENCE_SECONDS
+from neo.client.connections import patience_of
 from neo.client.errors import refused
 from neo.client.green import make_system
 from neo.client.history import Description, object_history, undo_log
@@ -138,7 +138,7 @@ class NEOStorage(ConflictResolvingStorage):
             *(master_nodes, name, wait_timeout, dynamic_master_list),
             *(tls, compress, cache_size, blobs),
         )
-        host = make_system(PATIENCE_SECONDS) if host is None else host
+        host = make_system(2 * patience_of(wait_timeout)) if host is None else host
         self._session = Session(host, settings)
         self._invalidations = self._session.invalidations
         self._replicas = self._session.replicas
@@ -233,6 +233,10 @@ class NEOStorage(ConflictResolvingStorage):
     def loadBefore(self, oid: bytes, tid: bytes) -> tuple[bytes, bytes, bytes | None] | None:
         cache = self._invalidations.cache
         before = self._invalidations.view(tid)
+        if before != tid and tid < maxtid:
+            # Another client may know of this transaction. Without a tid, sync() asks for such ones.
+            self._replicas.barrier()
+            before = self._invalidations.view(tid)
         found = cache.load_before(oid, before)
         if found is not None:
             return found
@@ -330,6 +334,7 @@ class NEOStorage(ConflictResolvingStorage):
         except IndexError:
             expected, walk = None, None
         if walk is None or next is None or next != expected:
+            self._replicas.barrier()  # other clients may know of later transactions
             oids = Objects(self._replicas).after(next)
             walk = Walk(self, oids, self._invalidations.cache.capacity)
         record = walk.take()

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import logging
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 
-from neo.client.connections import LOST, Connections
+from neo.client.connections import (
+    ATTEMPT_PART,
+    IDENTIFY_SECONDS,
+    LOST,
+    Backoff,
+    Connections,
+)
 from neo.client.errors import NEOStorageError
 from neo.client.master import Joined, MasterConnection
 from neo.net.channel import Channel
+from neo.net.host import Lock
 from neo.net.sockets import format_address
 from neo.protocol.enums import NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
@@ -16,6 +23,7 @@ from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     FEATURE_OIDS,
     FEATURES,
+    Address,
     FlushLog,
     Message,
     NotifyFeatures,
@@ -25,16 +33,26 @@ from neo.protocol.packets import (
 
 logger = logging.getLogger("neo.client")
 
+#: A node that was silent is avoided for this time, if another one can be asked.
+SUSPECTED_SECONDS = 10.0
+#: Timeout of the attempt to connect to any node only to ask for its size.
+MOMENT_SECONDS = 1.0
+
 
 class StorageHandler:
     """The handler of the channel to a storage node."""
 
-    def __init__(self) -> None:
+    def __init__(self, nid: int, suspects: dict[int, float], now: Callable[[], float]) -> None:
+        self._nid = nid
+        self._suspects = suspects
+        self._now = now
         self.features: frozenset[str] = frozenset()
         #: Whether all of them have arrived.
         self.complete = False
 
     def lost(self, channel: Channel, reason: str) -> None:
+        if channel.silent:
+            self._suspects[self._nid] = self._now() + SUSPECTED_SECONDS
         logger.info("connection to storage node %s ended: %s", channel.name, reason)
 
     def notified(self, channel: Channel, message: Message) -> None:
@@ -52,34 +70,79 @@ class StorageConnections:
         self._master = master
         self._channels = connections.storages
         self._handlers: dict[int, StorageHandler] = {}
-        self._dialing: dict[int, AbstractContextManager[object]] = {}
+        self._dialing: dict[int, Lock] = {}
+        #: Nodes that were silent, and until when they are avoided.
+        self.suspects: dict[int, float] = {}
 
-    def channel(self, nid: int) -> Channel:
-        """Return a channel to a storage node. Raise the errors of LOST, ErrorAnswer."""
+    def backoff(self) -> Backoff:
+        """Return pauses for attempts that begin now."""
+        return self._connections.backoff()
+
+    def choose(self, nids: Sequence[int]) -> int:
+        """Return a node to read from, at random, but one that was silent only if there is no other."""
+        if self.suspects:
+            now = self._connections.host.now()
+            nids = [nid for nid in nids if self.suspects.get(nid, 0.0) <= now] or nids
+        return self._connections.host.choose(nids)
+
+    def channel(self, nid: int, backoff: Backoff | None = None) -> Channel:
+        """Return a channel to a storage node. Raise the errors of LOST, ErrorAnswer, those of
+        MasterConnection.joined()."""
         channel = self._channels.get(nid)
         if channel is not None and channel.lost is None:
             return channel
-        joined = self._master.joined()
-        with self._dialing.setdefault(nid, self._connections.host.lock()):
+        backoff = backoff or self._connections.backoff()
+        joined = self._master.joined(backoff)
+        dialing = self._dialing.setdefault(nid, self._connections.host.lock())
+        waits = dialing.locked()
+        with dialing:
             channel = self._channels.get(nid)
             if channel is None or channel.lost is not None:
-                channel = self._dial(nid, joined)
+                if waits:
+                    backoff.check(f"{format_nid(nid)} could not be reached")
+                channel = self._dial(nid, joined, backoff)
             return channel
 
-    def _dial(self, nid: int, joined: Joined) -> Channel:
+    def _dial(self, nid: int, joined: Joined, backoff: Backoff) -> Channel:
         self._connections.check_open()
         address = joined.handler.view.addresses.get(nid)
         if address is None:
             raise ConnectionLost(self._connections.why_lost(nid))
-        handler = StorageHandler()
+        host, settings = self._connections.host, self._connections.settings
+        handler = StorageHandler(nid, self.suspects, host.now)
         name = f"{format_nid(nid)} {format_address(address)}"
-        channel = self._connections.open(address, handler, name)
+        deadline = backoff.attempt(min(IDENTIFY_SECONDS, ATTEMPT_PART * settings.wait_timeout))
+        try:
+            channel = self._identified(nid, joined, address, handler, name, deadline)
+        except TimeoutError:
+            self.suspects[nid] = host.now() + SUSPECTED_SECONDS
+            raise
+        self.suspects.pop(nid, None)
+        self._handlers[nid] = handler
+        self._channels[nid] = channel
+        if self._master.current is not joined or self._connections.closed:
+            channel.close("the client joined the cluster again")
+        return channel
+
+    def _identified(
+        self,
+        nid: int,
+        joined: Joined,
+        address: Address,
+        handler: StorageHandler,
+        name: str,
+        deadline: float,
+    ) -> Channel:
+        """Return a new channel to a node that accepted this client."""
+        connections = self._connections
+        left = deadline - connections.host.now()
+        channel = connections.open(address, handler, name, connections.patience, left)
         try:
             request = RequestIdentification(
-                NodeType.CLIENT, joined.nid, None, self._connections.settings.cluster,
+                NodeType.CLIENT, joined.nid, None, connections.settings.cluster,
                 joined.handler.id_timestamp(joined.nid), {FEATURES: [FEATURE_OIDS]},
             )  # fmt: skip
-            accepted = self._connections.identify(channel, request, NodeType.STORAGE)
+            accepted = connections.identify(channel, request, NodeType.STORAGE, deadline)
             if accepted.nid != nid:
                 raise ConnectionLost(f"{channel.name} is {format_nid(accepted.nid)}")
             if accepted.your_nid != joined.nid:
@@ -90,10 +153,6 @@ class StorageConnections:
         except BaseException:
             channel.close("identification failed")
             raise
-        self._handlers[nid] = handler
-        self._channels[nid] = channel
-        if self._master.current is not joined or self._connections.closed:
-            channel.close("the client joined the cluster again")
         return channel
 
     def connected(self) -> dict[int, Channel]:
@@ -106,7 +165,9 @@ class StorageConnections:
             try:
                 if nids:
                     nid = self._connections.host.choose(nids)
-                    found[nid] = self.channel(nid)
+                    begin = self._connections.host.now() + MOMENT_SECONDS
+                    timeout = self._connections.settings.wait_timeout
+                    found[nid] = self.channel(nid, self._connections.backoff(begin - timeout))
             except (*LOST, ErrorAnswer, NEOStorageError) as e:
                 logger.info("no storage node can be asked now: %s", e)
         return found
@@ -116,13 +177,14 @@ class StorageConnections:
         handler = self._handlers.get(nid)
         return frozenset() if handler is None else handler.features
 
-    def features(self, nid: int) -> frozenset[str]:
+    def features(self, nid: int, backoff: Backoff | None = None) -> frozenset[str]:
         """Return the features of a storage node. Raise the errors of channel()."""
         # A node announces its features after it accepts; they have arrived when it answers a Ping.
-        channel = self.channel(nid)
+        backoff = backoff or self._connections.backoff()
+        channel = self.channel(nid, backoff)
         handler = self._handlers[nid]
         if not handler.complete:
-            channel.call(Ping())
+            backoff.answer(channel, channel.ask(Ping()))
             handler.complete = True
         return handler.features
 

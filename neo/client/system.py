@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import logging
 import os
 import random
 import select
 import socket
 import struct
+import termios
 import threading
 import time
 import weakref
@@ -26,8 +28,8 @@ from neo.protocol.packets import Address
 
 logger = logging.getLogger("neo.client")
 
-#: A thread that waits for bytes checks its deadline at this interval.
-TICK_SECONDS = 1.0
+#: A thread that waits for bytes checks its deadline, and whether the peer is silent, at this interval.
+TICK_SECONDS = 0.25
 #: The watcher checks all channels at this interval. A thread leaves a channel without a reader if a
 #: second exception hits it while it handles the first one.
 SWEEP_SECONDS = 0.5
@@ -49,6 +51,7 @@ class SocketWire:
     def __init__(self, sock: socket.socket, tls: TlsLink | None, patience: float) -> None:
         self._sock = sock
         self._counts: list[int] = []  # sizes of the parts of the first message that were sent
+        self._sent = 0  # bytes of whole messages that were sent
         self._tls = tls
         self._tls_lock = threading.Lock()
         # With TLS: bytes to send, bytes received, and whether a computation was interrupted.
@@ -102,14 +105,23 @@ class SocketWire:
                 # The peer may have sent a reason: the receiving thread reads that, then the end.
                 del queue[:], counts[:]
                 return
-            if counts[0] == len(data) or sum(counts) == len(data):
+            if counts[0] == (size := len(data)) or sum(counts) == size:
                 # Nothing is called between these lines.
                 del queue[0]
                 del counts[:]
+                self._sent += size
 
     def _room(self) -> bool:
         """Return whether the socket takes more bytes now. The kernel has already waited for that."""
         return False
+
+    def flow(self) -> tuple[int, int]:
+        try:
+            answer = fcntl.ioctl(self._sock, termios.TIOCOUTQ, bytes(4))
+        except (OSError, ValueError):  # closed, or not a socket of TCP
+            return self._sent, 0
+        unsent: int = struct.unpack("i", answer)[0]
+        return self._sent + sum(self._counts) - unsent, unsent
 
     def receive(self, portions: list[bytes], wait: bool) -> bool:
         flags = 0 if wait else socket.MSG_DONTWAIT

@@ -101,7 +101,7 @@ class ClientTransaction:
         self._invalidations = invalidations
         self._registry = registry
         self._settings = connections.settings
-        self._metadata = metadata
+        self.metadata = metadata
         self._tid = tid
         self._resolve = resolve
         self._participants = Participants(connections.host.lock(), storages, self._check_master)
@@ -126,10 +126,10 @@ class ClientTransaction:
 
     # -- begin -----------------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def begin(self, backoff: Backoff | None = None) -> None:
         """Ask the master for a ttid, without waiting. Raise the errors of MasterConnection.channel()."""
         self._begin = None
-        self._master = self._primary.channel()
+        self._master = self._primary.channel(backoff)
         ticket: Ticket[AnswerBeginTransaction] = Ticket(orphan=self._begun_in_vain)
         self._begin = ticket
         try:
@@ -142,14 +142,14 @@ class ClientTransaction:
         if isinstance(answer, AnswerBeginTransaction):
             self._master.send(AbortTransaction(answer.ttid, []), self._farewell)
 
-    def _began(self) -> bool:
-        """Wait for the ttid; return False if it will not come."""
+    def _began(self, backoff: Backoff) -> bool:
+        """Wait for the ttid; return False if it will not come. Raise UnavailableError."""
         if self._ttid is not None:
             return True
         if self._begin is None:
             return False
         try:
-            answer = self._master.wait(self._begin)
+            answer = backoff.answer(self._master, self._begin)
         except ErrorAnswer as e:
             raise refusal("tpc_begin", e) from None
         except ConnectionLost:
@@ -174,10 +174,10 @@ class ClientTransaction:
         return self._ttid
 
     def _wait_for_ttid(self) -> None:
-        backoff = self._connections.backoff()
-        while not self._began():
+        backoff = Backoff(self._connections)
+        while not self._began(backoff):
             backoff.wait("connection to the master lost in tpc_begin")
-            self.begin()
+            self.begin(backoff)
 
     @property
     def master(self) -> Channel:
@@ -215,8 +215,10 @@ class ClientTransaction:
     def _change(self, oid: bytes, change: Change) -> None:
         self._check_whole()
         self._check_ended()
-        self._whole = False
+        self._whole, self._participants.backoff = False, None
         try:
+            if len(self._registry.begun) > 1:
+                self._registry.check_alone(self.metadata, oid)
             self._put(oid, change)
             self.settle(self._settings.unanswered_max)
         except POSError:
@@ -266,8 +268,8 @@ class ClientTransaction:
             self._upload(oid, change.blob)
         message = self._request(oid, change, change.base)
         if type(message) is AskStoreObject and len(message.data) > FOREIGN_LARGEST_BYTES:
-            check_size(self._storages, self._primary.view(), oid, len(message.data))
-        backoff: Backoff | None = None
+            size, backoff = len(message.data), self._participants.shared()
+            check_size(self._storages, self._primary.view(), oid, backoff, size)
         while not change.unanswered:
             view = self._primary.view()
             if change.blob is not None:
@@ -285,14 +287,14 @@ class ClientTransaction:
                         "the storage nodes with the object's partition failed during the "
                         f"transaction: {'; '.join(self._participants.reasons())}"
                     )
-                backoff = backoff or self._connections.backoff()
+                backoff = self._participants.shared()
                 backoff.wait("no running node has a writable cell")
-                self._primary.barrier()
+                self._primary.barrier(backoff)
 
     def _upload(self, oid: bytes, blob: PendingBlob) -> None:
         """Send the content of a blob to the nodes that will be sent its record."""
         ttid, view = self.ttid, self._primary.view()
-        check_blobs(self._storages, view, oid)
+        check_blobs(self._storages, view, oid, self._participants.shared())
         upload(self._participants, view.writable[view.partition(oid)], ttid, oid, blob)
 
     # -- answers ---------------------------------------------------------------------------------
@@ -318,7 +320,7 @@ class ClientTransaction:
                     return
                 if wait is None:
                     assert self._ttid is not None  # the requests contain it
-                    wait = LockWait(self._connections, self._storages, self._ttid)
+                    wait = LockWait(self._connections, self._storages, self._ttid, self._registry.own)
                 wait.wait(ticket)
                 self._check_ended()
 
@@ -488,7 +490,7 @@ class ClientTransaction:
         """Vote. Raise the errors of settle(), and TransactionLostError."""
         self._check_whole()
         self._check_ended()
-        self._whole = False
+        self._whole, self._participants.backoff = False, None
         try:
             self._vote()
         except POSError:
@@ -499,7 +501,7 @@ class ClientTransaction:
     def _vote(self) -> None:
         self.settle(0)
         self._lose_storage(FaultSite.STORAGE_LOST_BEFORE_VOTE)
-        metadata = self._metadata
+        metadata = self.metadata
         ttid = self.ttid  # first, since it may wait, and the master's answer may follow new tables
         view = self._primary.view()
         keepers, self._partitions = view.writable[view.partition(ttid)], len(view.writable)
@@ -631,8 +633,10 @@ class ClientTransaction:
 
         Return its tid. Raise TransactionLostError if it was not committed, OutcomeUnknownError.
         """
+        # The master may have been slow for long: the time counts from its last sign of life.
+        backoff = self._connections.backoff(self._master.heard)
         try:
-            tid = self.final_tid()
+            tid = self.final_tid(backoff)
         except (ErrorAnswer, NEOStorageError) as e:
             raise OutcomeUnknownError(
                 "the master was lost in tpc_finish, and no node could tell whether transaction "
@@ -645,9 +649,9 @@ class ClientTransaction:
         self._invalidations.committed(tid, dict.fromkeys(stored), callback)
         return tid
 
-    def final_tid(self) -> bytes | None:
+    def final_tid(self, backoff: Backoff) -> bytes | None:
         """Return the tid; None if it was not committed. Raise ErrorAnswer, NEOStorageError."""
-        return final_tid(self._primary, self._replicas, self.ttid, self._partitions)
+        return final_tid(self._primary, self._replicas, self.ttid, self._partitions, backoff)
 
     def prepare(self, xid: bytes, text: bytes) -> None:
         """Ask the master to keep the voted transaction (specification 24.1), which ends here. Raise

@@ -15,7 +15,7 @@ from neo.client.transaction import ClientTransaction
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import add64
-from neo.protocol.packets import AskObjectUndoSerial
+from neo.protocol.packets import AskObject, AskObjectUndoSerial
 
 Merge = Callable[[bytes, bytes, bytes, bytes, bytes], bytes]
 """tryToResolveConflict(oid, committed serial, old serial, new data, committed data)."""
@@ -38,6 +38,8 @@ def undo(
     Raise UndoError if a later transaction changed the same object and conflict resolution cannot
     merge the two, or if a revision was packed away.
     """
+    if undone > replicas.last_tid:
+        replicas.barrier()  # another client knows of it
     (information,) = transaction_information(replicas, [undone])
     if information is None:
         raise UndoError(f"transaction {undone.hex()} does not exist")
@@ -47,7 +49,10 @@ def undo(
     transaction.settle()
     oids = []
     for oid, found in _undo_serials(replicas, transaction, undone, information.oid_list).items():
-        _undo_object(storage, transaction, undone, oid, *found)
+        try:
+            _undo_object(storage, transaction, undone, oid, *found)
+        except _NoData as e:
+            raise UndoError(_why_no_data(replicas, oid, e.serial), oid) from None
         oids.append(oid)
     return oids
 
@@ -99,14 +104,38 @@ def _undo_object(
             oid,
             current,
             undone,
-            storage.loadSerial(oid, back_to),
+            _load(storage, oid, back_to),
             _current_data(storage, transaction, oid, current),
         )
     except ConflictError:
         raise UndoError("a later transaction changed the object", oid) from None
-    except KeyError:
-        raise UndoError("earlier data was packed away", oid) from None
     transaction.store(oid, current, data, Kind.MERGED)
+
+
+class _NoData(Exception):
+    """A revision that the merge of an undo needs has no data."""
+
+    def __init__(self, serial: bytes) -> None:
+        super().__init__(serial)
+        self.serial = serial
+
+
+def _load(storage: _Storage, oid: bytes, serial: bytes) -> bytes:
+    try:
+        return storage.loadSerial(oid, serial)
+    except KeyError:
+        raise _NoData(serial) from None
+
+
+def _why_no_data(replicas: Replicas, oid: bytes, serial: bytes) -> str:
+    """Return why a revision has no data: it is a deletion, or it is gone."""
+    try:
+        deleted = replicas.read(oid, AskObject(oid, serial, None)).compression is None
+    except ErrorAnswer:
+        deleted = False
+    if deleted:
+        return f"transaction {serial.hex()} deleted the object or undid its creation: nothing to merge"
+    return f"the data of transaction {serial.hex()} was packed away"
 
 
 def _current_data(
@@ -115,9 +144,9 @@ def _current_data(
     """Return the object's data as this transaction sees it."""
     change = transaction.changes.get(oid)
     if change is None or change.kind is Kind.CHECK:
-        return storage.loadSerial(oid, current)
+        return _load(storage, oid, current)
     if change.data_serial is not None:
-        return storage.loadSerial(oid, change.data_serial)
+        return _load(storage, oid, change.data_serial)
     if change.data is None:
         raise UndoError("the object is deleted or not in memory any more", oid)
     return change.data

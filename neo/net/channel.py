@@ -15,8 +15,10 @@ leader, leaving, hands the lead to it. A thread that is alone thus pays for no s
 * While no thread leads and no answer is expected, the *watcher* (one thread for all channels of a
   client) reads. It is armed for one event, and disarmed as soon as a thread asks: left armed, it
   would wake up for every answer and fight for the interpreter's lock.
-* A peer that is silent for ``patience`` seconds while an answer is due is sent a Ping. If it is silent
-  for as long again, it is lost. So a thread waits as long as a lock is held, and never for a dead peer.
+* A peer that is silent for ``patience`` seconds is sent a Ping, also while no answer is due: the watcher
+  sends it if no thread reads. A peer that is silent for as long again is lost. So a thread waits as long
+  as a lock is held, and never for a dead peer. While bytes of this side are on their way, the peer is
+  silent only if its machine acknowledges none of them: a long message on a slow network takes its time.
 * When the connection ends, every ticket fails with ConnectionLost, once.
 
 Exceptions from outside
@@ -149,10 +151,17 @@ class Channel:
         self._told = self._ended = False
         # Used by the leader.
         self._inbox = Inbox(self._connection)
-        self._heard = 0.0
+        #: When the last bytes came.
+        self.heard = host.now()
+        #: Whether the connection ended because the peer was silent; or speaks another protocol, TLS or no
+        #: TLS included.
+        self.silent = self.stranger = False
         # When the leader looked at the clock last.
-        self._now = 0.0
+        self._now = self.heard
+        # Whether a Ping has no answer; since when nothing moved; bytes that the peer's machine had then.
         self._pinged = False
+        self._since: float | None = None
+        self._taken = 0
         # The watcher's ticket, which is never done.
         self._watching: Ticket[Any] = Ticket()
         with self._mutex:
@@ -255,12 +264,14 @@ class Channel:
         ticket.presence = presence = self._presence()
         return presence
 
-    def hold(self, ticket: Ticket[A], effect: Callable[[A], Result]) -> Result:
+    def hold(
+        self, ticket: Ticket[A], effect: Callable[[A], Result], deadline: float | None = None
+    ) -> Result:
         """Wait for the answer of an exclusive ticket, and return ``effect(answer)``. Later messages take
         effect after it. ``effect`` must not wait on this channel. Raise the errors of wait()."""
         assert ticket.exclusive and ticket.present
         try:
-            self._wait(ticket, None)
+            self._wait(ticket, deadline)
             if isinstance(ticket.answer, ConnectionLost):
                 raise ticket.answer
             result = effect(ticket.result())
@@ -342,9 +353,14 @@ class Channel:
                 raise
 
     def sweep(self) -> None:
-        """Serve if it is not certain that a thread reads, or that the watcher will be woken."""
-        if not self._armed or self._leader is not None or self._left:
+        """Serve if it is not certain that a thread reads, or that the watcher will be woken; or if the
+        peer is silent."""
+        if not self._armed or self._leader is not None or self._left or self._quiet:
             self.serve()
+
+    @property
+    def _quiet(self) -> bool:
+        return self._host.now() - self.heard > self._patience
 
     @property
     def _left(self) -> bool:
@@ -356,8 +372,7 @@ class Channel:
     ) -> Ticket[Any] | None:
         """Deliver until ``ticket`` is done; for the watcher's ticket, only what has come. Return the
         exclusive ticket whose owner must continue, if there is one. This thread keeps the lead."""
-        self._heard = self._now = self._host.now()
-        self._pinged = False
+        self._now = self._host.now()
         if deadline is None and seconds is not None:
             deadline = self._now + seconds
         inbox, watching = self._inbox, ticket is self._watching
@@ -401,6 +416,7 @@ class Channel:
                     self._handler.notified(self, received.message)
                     inbox.drop()
         except PeerError as e:
+            self.stranger = isinstance(e, HandshakeError)
             with self._sending:
                 self._connection.fail(e)
                 self._flush()
@@ -428,30 +444,36 @@ class Channel:
         try:
             came = self._wire.receive(portions, wait)
         except (OSError, HandshakeError) as e:
+            self.stranger = isinstance(e, HandshakeError)
             self.close(_reason(e))
             return True
         if came:
-            self._heard = self._now = self._host.now()
-            self._pinged = False
+            self.heard = self._now = self._host.now()
+            self._pinged, self._since = False, None
             if not portions[-1]:
                 self.close("closed by the peer")
-        elif wait:
-            self._check_silence()
-        else:
-            return False
-        return True
-
-    def _check_silence(self) -> None:
+            return True
         self._now = self._host.now()
-        silent = self._now - self._heard
-        if self._pinged and silent > 2 * self._patience:
-            self.close(f"no answer, not even to Ping, for {silent:.0f} s")
-        elif silent > self._patience and not self._pinged:
-            self._pinged = True
+        if self._now - self.heard > self._patience:
+            self._check_silence(self._now)
+        return wait
+
+    def _check_silence(self, now: float) -> None:
+        """Send a Ping to a silent peer, or give it up. Call after a read that found nothing: bytes that
+        came while this process was suspended count first."""
+        taken, unsent = self._wire.flow()
+        if self._since is None or (taken > self._taken and not self._pinged):
+            self._since, self._taken = now, taken
+        if now - self._since > self._patience:
+            self.silent = True
+            self.close(f"no answer, not even to Ping, for {now - self.heard:.0f} s")
+        elif not (self._pinged or unsent or self._sending.locked()):
+            # Nothing is on its way, so that this thread, which may be the watcher, does not block.
+            self._pinged, self._since = True, now
             pong: Ticket[Pong] = Ticket()
             pong.forgotten = True
             with self._sending:
-                if self.lost is None:
+                if self.lost is None and not self._connection.closed:
                     self._connection.ask(Ping(), pong)
                     self._flush()
 

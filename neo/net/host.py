@@ -30,6 +30,9 @@ class Wire(Protocol):
         """Append received bytes; b"" at the end of the stream. Return False if none came, at once or,
         with ``wait``, after a tick of the host. Raise OSError with an errno, HandshakeError."""
 
+    def flow(self) -> tuple[int, int]:
+        """Return how many bytes the peer's machine has acknowledged, and how many are on their way."""
+
     def end(self) -> None:
         """End the stream, and wake threads that receive or send."""
 

@@ -963,7 +963,7 @@ class AskRevisions(Request[AnswerRevisions]):
 
 @notification(EXTENSION | 3)
 class NotifyPack(Message):
-    """The cluster was packed at this tid; follows also AcceptIdentification. M → C (backup)"""
+    """The cluster was packed at this tid; follows also AcceptIdentification. M → C"""
 
     tid: Tid
 

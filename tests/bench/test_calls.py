@@ -10,7 +10,7 @@ from tests.bench.calls import Counts, count, total
 
 #: Upper bounds, by operation, of all processes together. Lower them when fewer steps are taken.
 LOAD_CALLS_MAX = 70
-COMMIT_CALLS_MAX = 500
+COMMIT_CALLS_MAX = 502
 
 
 @pytest.fixture(scope="module")

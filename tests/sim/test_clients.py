@@ -16,7 +16,7 @@ WRONG = 2
 def test_what_arrives_at_a_stopped_client_is_read_when_it_goes_on() -> None:
     client = Client()
     client.process.spawn(client.reads)
-    client.world.run(0.5)
+    client.world.run(0.1)  # less than a tick of the thread that reads
     client.process.pause()
     client.server.ends[0].write(b"hello")
     client.world.run(30.0)

@@ -21,7 +21,7 @@ from tests.simulator.world import World
 
 #: Interval at which a thread that waits for bytes reads the clock, and at which the watcher looks for
 #: channels without a reader; as in the real host.
-TICK_SECONDS = 1.0
+TICK_SECONDS = 0.25
 SWEEP_SECONDS = 0.5
 
 
@@ -202,6 +202,9 @@ class SimWire:
             timer.cancel()
             raise
         timer.cancel()
+
+    def flow(self) -> tuple[int, int]:
+        return 0, 0
 
     def end(self) -> None:
         self._host.point()

@@ -15,7 +15,7 @@ from ZODB.tests.ConflictResolution import PCounter
 from ZODB.utils import p64
 
 from neo.client import NEOStorage
-from neo.client.errors import UnavailableError
+from neo.client.errors import RefusedError
 from tests.support.certificates import Authority, NodeFiles
 from tests.support.cluster import Cluster
 from tests.support.patience import PATIENCE_SECONDS
@@ -128,11 +128,11 @@ def test_tls_from_end_to_end(tmp_path: Path) -> None:
 def refused(cluster: Cluster, reason: str, files: NodeFiles | None = None) -> None:
     """An application whose objects do not fit gets an error, whatever it did last."""
     for _ in range(5):
-        with pytest.raises(UnavailableError, match=reason):
+        with pytest.raises(RefusedError, match=reason):
             NEOStorage(
                 cluster.simple.masters,
                 cluster.simple.name,
-                wait_timeout=0.2,
+                wait_timeout=600.0,
                 **({} if files is None else files._asdict()),
             )
 

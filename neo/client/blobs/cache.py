@@ -4,8 +4,11 @@ Theory of operation
 -------------------
 The folder is a cache that processes of one machine share, and that outlives them. A revision is the file
 ``XX/OID.TID.blob``; XX is the last byte of the oid. It appears by a rename, so that it is complete, and
-never changes. ``tmp`` has files that are being written: those of the application (IBlobStorage's
-``temporaryDirectory``), those of transactions in progress, and those that are being downloaded.
+never changes. ``tmp`` has files that are being downloaded. ``processes`` has a folder for each process,
+with files of the application (IBlobStorage's ``temporaryDirectory``) and of transactions in progress.
+They belong to one process, and whoever uses the folder next removes those of processes that have ended
+(:mod:`neo.client.blobs.owned`). ``.cluster`` has the name of the cluster, so that no other folder is
+taken for the cache.
 
 A download has a file ``tmp/OID.TID.part``, and a lock on it: other threads and processes wait for its end
 instead of downloading the same. The lock ends with its process, and the next one begins anew.
@@ -20,7 +23,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import tempfile
 import threading
 import time
@@ -32,6 +34,7 @@ from typing import BinaryIO
 
 from ZODB.blob import rename_or_copy_blob
 
+from neo.client.blobs.owned import OwnedFolder, remove_abandoned
 from neo.client.errors import ConfigurationError
 from neo.net.host import Host
 
@@ -40,6 +43,11 @@ POLL_SECONDS = 0.02
 #: A file whose time is not older is handed out as it is. The eviction spares files for a minute more.
 FRESH_SECONDS = 30.0
 TEMPORARY = "tmp"
+PROCESSES = "processes"
+#: Has the name of the cluster.
+CLUSTER = ".cluster"
+#: Begins the name of a temporary folder.
+PREFIX = "neo-blobs-"
 #: Locks of processes: to hand out files and remove them, and to look for what can be removed.
 LOCK = ".lock"
 EVICTION = ".eviction"
@@ -52,10 +60,14 @@ PENDING = "pending-"
 
 class BlobCache:
     """``path``: of the folder; None for a temporary one, which is made when it is needed, and removed at
-    the end of the process. Thread-safe. Methods raise OSError, which names the file."""
+    the end of the process. ``cluster``: whose contents are in the folder. Thread-safe. Methods raise
+    OSError, which names the file; ConfigurationError if the folder is another thing."""
 
-    def __init__(self, host: Host, path: str | None) -> None:
+    def __init__(self, host: Host, path: str | None, cluster: str) -> None:
         self._host = host
+        self._cluster = cluster
+        # The folder of this process: of its temporary files, or the root if that is a temporary one.
+        self._own: OwnedFolder | None = None
         self._given = path
         self._root: Path | None = None
         self._making = host.lock()
@@ -77,18 +89,70 @@ class BlobCache:
         return self._root
 
     def _make(self) -> Path:
-        if self._given is None:
-            root = Path(tempfile.mkdtemp(prefix="neo-blobs-"))
-            weakref.finalize(self, _remove, str(root), os.getpid())
-        else:
-            root = Path(os.path.abspath(self._given))
+        root = Path(tempfile.gettempdir() if self._given is None else os.path.abspath(self._given))
         try:
-            (root / TEMPORARY).mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._given is None:
+                remove_abandoned(str(root), PREFIX)
+                self._own = OwnedFolder(str(root), PREFIX)
+                root = self._own.path
+                (root / TEMPORARY).mkdir(mode=0o700)
+            else:
+                self.check()
+                for folder in (TEMPORARY, PROCESSES):
+                    (root / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+                with suppress(FileExistsError), open(root / CLUSTER, "x", encoding="utf-8") as file:
+                    file.write(self._cluster)
+                remove_abandoned(str(root / PROCESSES), "")
+                self._own = OwnedFolder(str(root / PROCESSES), "")
             for name in (LOCK, EVICTION):
                 (root / name).touch(mode=0o600)
         except OSError as e:
-            raise ConfigurationError(f"blob_dir {str(root)!r} cannot be used: {e}") from None
+            raise self._unusable(root, e) from None
+        weakref.finalize(self, self._own.remove)
         return root
+
+    def _unusable(self, root: Path, error: OSError) -> ConfigurationError:
+        text = f"blob_dir {str(root)!r} cannot be used: {error}"
+        if isinstance(error, PermissionError):
+            text += (
+                f"; the user with id {os.geteuid()} must be able to read, write and enter the folder, and"
+                " all in it. Files are made for their user alone: all processes that share a folder run"
+                " as the same user"
+            )
+        return ConfigurationError(text)
+
+    def check(self) -> None:
+        """Raise ConfigurationError if the given folder exists, and is not the cache of this cluster."""
+        if self._given is None:
+            return
+        root = Path(os.path.abspath(self._given))
+        try:
+            names = set(os.listdir(root))
+            name = (root / CLUSTER).read_text("utf-8") if CLUSTER in names else None
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as e:
+            if isinstance(e, OSError):
+                raise self._unusable(root, e) from None
+            name = "?"
+        what = None
+        if name is not None:
+            # Without a name it was made by a process that writes it now, or was killed.
+            if name and name != self._cluster:
+                what = f"the cache of cluster {name!r}, not of {self._cluster!r}"
+        elif ".layout" in names:
+            what = "the folder of blobs of another storage, such as a FileStorage"
+        elif foreign := names - _BUCKETS - {TEMPORARY, PROCESSES, LOCK, EVICTION}:
+            what = f"no cache: it has other files, such as {min(foreign)!r}"
+        if what is not None:
+            raise ConfigurationError(
+                f"blob_dir {str(root)!r} is {what}; give this client another folder, which may be empty"
+            )
+
+    @property
+    def open(self) -> bool:
+        """Whether the folder is in use."""
+        return self._root is not None
 
     @property
     def made(self) -> bool:
@@ -98,15 +162,22 @@ class BlobCache:
 
     @property
     def temporary(self) -> str:
-        """A folder for temporary files, on the same disk."""
-        return str(self.root / TEMPORARY)
+        """A folder for temporary files of this process, on the same disk."""
+        root = self.root
+        own = self._own
+        assert own is not None
+        return str(own.path) if own.path != root else str(root / TEMPORARY)
 
     def path(self, oid: bytes, tid: bytes) -> str:
         """Return where a revision is, if it is here."""
         return f"{self.root}/{oid[7]:02x}/{oid.hex()}.{tid.hex()}{SUFFIX}"
 
     def forked(self) -> None:
-        """Do not share the lock with the parent. Call in the child of a fork."""
+        """Share nothing with the parent but the folder of many processes. Call in the child of a fork."""
+        self._root = None
+        if self._own is not None:
+            self._own.remove()  # only forgets it, because it is the parent's
+            self._own = None
         self._locking = threading.Lock()
         self._making = self._host.lock()
         if self._lock_fd is not None:
@@ -114,14 +185,14 @@ class BlobCache:
             self._lock_fd = None
 
     def close(self) -> None:
-        """Remove a temporary folder. Idempotent."""
+        """Remove temporary files, and a temporary folder. Idempotent."""
         with self._locking:
             if self._lock_fd is not None:
                 os.close(self._lock_fd)
                 self._lock_fd = None
-        root, self._root = self._root, None
-        if self._given is None and root is not None:
-            shutil.rmtree(root, ignore_errors=True)
+        own, self._own, self._root = self._own, None, None
+        if own is not None:
+            own.remove()
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -180,16 +251,23 @@ class BlobCache:
         return path
 
     def fetch(
-        self, oid: bytes, tid: bytes, size: int, download: Callable[[BinaryIO], None]
+        self,
+        oid: bytes,
+        tid: bytes,
+        size: int,
+        download: Callable[[BinaryIO], None],
+        waits: Callable[[int], object],
     ) -> str:
         """Return the path of a revision. Call ``download`` if it is not here, with an empty file to fill;
-        no other thread or process downloads it at the same time."""
+        no other thread or process downloads it at the same time. ``waits``: called while another one
+        does, with the bytes that it has; ends the wait by an exception."""
         while (found := self.find(oid, tid, size)) is None:
-            part = os.path.join(self.temporary, f"{oid.hex()}.{tid.hex()}{PART}")
+            part = os.path.join(self.root, TEMPORARY, f"{oid.hex()}.{tid.hex()}{PART}")
             with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
+                    waits(os.fstat(file.fileno()).st_size)
                     self._host.sleep(POLL_SECONDS)
                     continue
                 if not _is_at(file, part):
@@ -246,8 +324,3 @@ def _is_at(file: BinaryIO, path: str) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:
         return False
-
-
-def _remove(path: str, pid: int) -> None:
-    if os.getpid() == pid:  # a child of a fork uses its parent's folder
-        shutil.rmtree(path, ignore_errors=True)

@@ -30,10 +30,15 @@ class Downloads:
         self._master = master
         self._storages = storages
 
-    def fetch(self, oid: bytes, content: Content, file: BinaryIO) -> None:
+    def backoff(self) -> Backoff:
+        """Return pauses for a download that begins now."""
+        return self._connections.backoff()
+
+    def fetch(self, oid: bytes, content: Content, file: BinaryIO, backoff: Backoff) -> None:
         """Write the content of an object to an empty file. Raise CorruptedError if no node has it intact;
         UnavailableError if none answers for ``wait_timeout``; OSError of the file."""
-        _Download(self._connections, self._master, self._storages, oid, content, file).run()
+        parts = self._connections, self._master, self._storages
+        _Download(*parts, oid, content, file, backoff).run()
 
 
 class _Download:
@@ -45,6 +50,7 @@ class _Download:
         oid: bytes,
         content: Content,
         file: BinaryIO,
+        backoff: Backoff,
     ) -> None:
         self._connections = connections
         self._master = master
@@ -59,41 +65,39 @@ class _Download:
         #: Nodes that do not have the content, or not intact, with the reasons.
         self._without: dict[int, str] = {}
         self._lost: set[int] = set()
+        # Begins anew with each piece.
+        self._backoff = backoff
 
     def run(self) -> None:
-        backoff = self._connections.backoff()
         reason = "no running node has a readable cell"
         while True:
             nids = self._master.view().nodes(self._oid)
             usable = [nid for nid in nids if nid not in self._lost and nid not in self._without]
             if usable:
-                nid = self._connections.host.choose(usable)
-                before = self._offset
+                nid = self._storages.choose(usable)
                 failure = self._read_from(nid)
                 if failure is None:
                     return
                 reason = f"{format_nid(nid)}: {failure}"
-                if self._offset > before:
-                    backoff = self._connections.backoff()  # there is progress
             elif nids and all(nid in self._without for nid in nids):
                 raise CorruptedError(
                     f"no storage node has the content {self._content} of object {self._oid.hex()}"
                     f" intact: {'; '.join(self._without.values())}"
                 )
             else:
-                self._wait(backoff, reason)
+                self._wait(reason)
 
-    def _wait(self, backoff: Backoff, reason: str) -> None:
-        backoff.wait(f"object {self._oid.hex()}, its content: {reason}")
-        self._master.barrier()
+    def _wait(self, reason: str) -> None:
+        self._backoff.wait(f"object {self._oid.hex()}, its content: {reason}")
+        self._master.barrier(self._backoff)
         self._lost.clear()
 
     def _read_from(self, nid: int) -> str | None:
         """Read from one node up to the end. Return None if the content is complete, else why not."""
         try:
-            if FEATURE_BLOBS not in self._storages.features(nid):
+            if FEATURE_BLOBS not in self._storages.features(nid, self._backoff):
                 return self._lacks(nid, "it does not announce blobs: has it a blob_dir?")
-            channel = self._storages.channel(nid)
+            channel = self._storages.channel(nid, self._backoff)
         except (*LOST, ErrorAnswer) as e:
             self._lost.add(nid)
             return str(e)
@@ -150,8 +154,9 @@ class _Download:
                     request = AskBlob(self._oid, self._content.checksum, asked, length)
                     tickets.append(channel.ask(request))
                     asked += length
-                data = channel.wait(tickets[0]).data
+                data = self._backoff.answer(channel, tickets[0]).data
                 tickets.popleft()
+                self._backoff = self._connections.backoff()
                 self._givers[nid] = channel
                 expected = min(PIECE_BYTES, size - self._offset)
                 if len(data) != expected:

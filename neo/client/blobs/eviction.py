@@ -1,8 +1,9 @@
 """The bound of the folder of blobs: the files that were not used for the longest time are removed.
 
-When this process has added a part of the bound, it looks at the whole folder, in the background. Files
-that an application was given within the last minute, or that are open there, stay readable: the former
-are spared, the latter live until they are closed.
+When this process has added a part of the bound, it looks at the whole folder, in the background, and
+again until the folder is within its bound. Files that an application was given within the last minute,
+or that are open there, stay readable: the former are spared for that time, the latter live until they
+are closed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,16 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-from neo.client.blobs.cache import EVICTION, FRESH_SECONDS, PART, PENDING, BlobCache, buckets, files
+from neo.client.blobs.cache import (
+    EVICTION,
+    FRESH_SECONDS,
+    PART,
+    PENDING,
+    TEMPORARY,
+    BlobCache,
+    buckets,
+    files,
+)
 from neo.net.host import Host
 
 logger = logging.getLogger("neo.client")
@@ -24,6 +34,9 @@ SPARED_SECONDS = 60.0 + FRESH_SECONDS
 #: Temporary files that nobody changed for this time are left from a process that crashed: longer than any
 #: transaction or download.
 ABANDONED_SECONDS = 86400.0
+#: Pause before the next look, while there are files to spare, and before this thread sees that the client
+#: is closed.
+AGAIN_SECONDS = 5.0
 #: One eviction removes until this part of the bound is left, so that it need not begin again soon.
 AIM = 0.9
 
@@ -69,25 +82,41 @@ class Eviction:
 
     def _run(self) -> None:
         try:
-            self.evict()
+            while self._again(self.evict()):
+                if not self._cache.open:
+                    return
+                if self._added <= self._step:
+                    self._host.sleep(AGAIN_SECONDS)
         except OSError as e:
             logger.warning("the cache of blobs cannot be cleaned: %s", e)
         finally:
             self._running = False
 
-    def evict(self) -> None:
-        """Remove files until the folder is within its bound, unless another process does so."""
+    def _again(self, exceeds: bool) -> bool:
+        """Return whether to look again: spared files exceed the bound, or enough was added meanwhile.
+        Otherwise the next file begins a new thread."""
+        with self._lock:
+            self._running = exceeds or self._added > self._step
+            if not exceeds and self._running:
+                self._added = 0
+            return self._running
+
+    def evict(self) -> bool:
+        """Remove files until the folder is within its bound, unless another process does so. Return
+        whether it still exceeds the bound, as far as is known."""
         fd = os.open(self._cache.root / EVICTION, os.O_RDWR | os.O_CLOEXEC)
         try:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return
+                return False
             self._remove_abandoned()
             found = self._list()
             excess = sum(file.size for file in found) - self._capacity
-            if excess > 0:
-                self._remove(sorted(found), excess + self._capacity * (1 - AIM))
+            if excess <= 0:
+                return False
+            more = self._capacity * (1 - AIM)
+            return self._remove(sorted(found), excess + more) > more
         finally:
             os.close(fd)
 
@@ -100,21 +129,23 @@ class Eviction:
                     found.append(_File(status.st_mtime, status.st_size, entry.path))
         return found
 
-    def _remove(self, found: list[_File], excess: float) -> None:
+    def _remove(self, found: list[_File], excess: float) -> float:
+        """Return how many bytes could not be removed."""
         for file in found:
             if excess <= 0:
-                return
+                break
             # For each file, because threads wait for the lock to hand out files.
             with self._cache.lock(fcntl.LOCK_EX), suppress(FileNotFoundError):
                 if os.stat(file.path).st_mtime > time.time() - SPARED_SECONDS:
                     continue
                 os.unlink(file.path)
                 excess -= file.size
+        return excess
 
     def _remove_abandoned(self) -> None:
         """Remove what crashed processes left."""
         old = time.time() - ABANDONED_SECONDS
-        with os.scandir(self._cache.temporary) as entries:
+        with os.scandir(self._cache.root / TEMPORARY) as entries:
             for entry in entries:
                 if entry.name.startswith(PENDING) or entry.name.endswith(PART):
                     with suppress(FileNotFoundError):

@@ -21,6 +21,7 @@ from neo.net.host import Host
 from neo.protocol.blobs import Content, content_hash, content_of
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import AnswerObject, AskObject
 
 #: Revisions whose content is remembered: 30 MB. Others cost a request when their file is used first.
@@ -33,6 +34,9 @@ ASKED = 1000
 
 class Folder(Protocol):
     """Settings of the folder; see :class:`neo.client.settings.Settings`."""
+
+    @property
+    def cluster(self) -> str: ...
 
     @property
     def blob_dir(self) -> str | None: ...
@@ -52,10 +56,13 @@ class BlobFiles:
     ) -> None:
         self._replicas = replicas
         self._downloads = downloads
-        self.cache = BlobCache(host, settings.blob_dir)
+        self.cache = BlobCache(host, settings.blob_dir, settings.cluster)
+        self.cache.check()
         size, check = settings.blob_cache_size, settings.blob_cache_size_check
         self._eviction = Eviction(host, self.cache, size, check)
         self._contents: OrderedDict[tuple[bytes, bytes], Content] = OrderedDict()
+        # Revisions that have a next one up to this tid may be gone: their contents are not remembered.
+        self._packed = ZERO_TID
         #: Files of transactions in progress, by the identity of ZODB's transaction and the oid.
         self.pending: dict[int, dict[bytes, PendingBlob]] = {}
 
@@ -65,7 +72,9 @@ class BlobFiles:
         """Remember the content of a record, which refers to one."""
         content = content_of(answer.data)
         if content is not None and not answer.compression:
-            self._remember(answer.oid, answer.serial, content)
+            following = answer.next_serial
+            if following is None or following > self._packed:
+                self._remember(answer.oid, answer.serial, content)
 
     def _remember(self, oid: bytes, tid: bytes, content: Content) -> None:
         self._contents[oid, tid] = content
@@ -88,18 +97,25 @@ class BlobFiles:
             content = None if answer.compression else content_of(answer.data)
             if content is None or answer.serial != tid:
                 raise POSKeyError(oid)
-            self._remember(oid, tid, content)
+            self.known(answer)
         return content
 
     def load(self, oid: bytes, tid: bytes) -> str:
         """Return the path of a revision's file, which stays for a minute at least. Raise POSKeyError,
         CorruptedError, UnavailableError."""
         content = self._content(oid, tid)
+        backoff, seen = self._downloads.backoff(), 0
 
         def download(file: BinaryIO) -> None:
-            self._downloads.fetch(oid, content, file)
+            self._downloads.fetch(oid, content, file, backoff)
 
-        return self.cache.fetch(oid, tid, content.size, download)
+        def waits(size: int) -> None:
+            nonlocal backoff, seen
+            if size > seen:
+                backoff, seen = self._downloads.backoff(), size  # there is progress
+            backoff.check(f"object {oid.hex()}: another thread or process downloads its content")
+
+        return self.cache.fetch(oid, tid, content.size, download, waits)
 
     def open(self, oid: bytes, tid: bytes) -> BinaryIO:
         """Open the file of a revision. Raise the errors of load()."""
@@ -164,6 +180,12 @@ class BlobFiles:
                 checksum.update(piece)
                 size += len(piece)
         return Content(size, checksum.digest())
+
+    def pack_begins(self, tid: bytes) -> None:
+        """Ask storage nodes again whether revisions exist that a pack may remove. Called by the thread
+        that leads on the master's channel."""
+        self._packed = max(self._packed, tid)
+        self._contents.clear()
 
     # -- maintenance -------------------------------------------------------------------------------
 

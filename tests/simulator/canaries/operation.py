@@ -107,7 +107,7 @@ def _hint_believed() -> list[Patch]:
 def _oid_kept() -> list[Patch]:
     def new(self: NewOids) -> bytes:
         with self._lock:
-            self._oids = self._oids or self._ask()
+            self._oids = self._oids or self._ask(self._connections.backoff())
             self._last = self._oids.pop()
             if self._oids and self._last[-1] % 8 == 0:
                 self._oids.append(self._last)

@@ -9,6 +9,7 @@ import transaction
 from ZODB.Connection import TransactionMetaData
 
 from neo.client import NEOStorage, xa
+from neo.protocol.ids import p64, u64
 from tests.unit.client.committing import OID
 from tests.unit.client.prepared_master import Cluster
 
@@ -20,7 +21,8 @@ class Broken(RuntimeError):
 class Writes:
     """Stands for a connection of ZODB that changed an object."""
 
-    def __init__(self, manager: Any, storage: NEOStorage) -> None:
+    def __init__(self, manager: Any, storage: NEOStorage, oid: bytes = OID) -> None:
+        self._oid = oid
         self.transaction_manager = manager
         self.storage = storage
         self.tid: bytes | None = None
@@ -36,7 +38,7 @@ class Writes:
         self.storage.tpc_begin(self.metadata)
 
     def commit(self, t: Any) -> None:
-        self.storage.store(OID, None, b"one", "", self.metadata)
+        self.storage.store(self._oid, None, b"one", "", self.metadata)
 
     def tpc_vote(self, t: Any) -> None:
         self.storage.tpc_vote(self.metadata)
@@ -138,7 +140,10 @@ class World:
 
     def change(self, *storages: NEOStorage, manager: Any = None) -> list[Writes]:
         used = manager or self.manager
-        return [Writes(used, s) for s in storages or (self.storage2, self.storage1)]
+        wanted = storages or (self.storage2, self.storage1)
+        # Two connections to a database change two objects.
+        oids = [p64(u64(OID) + wanted[:n].count(s)) for n, s in enumerate(wanted)]
+        return [Writes(used, s, oid) for s, oid in zip(wanted, oids, strict=True)]
 
     def states(self) -> list[list[str]]:
         return [list(c.states().values()) for c in (self.first, self.second)]

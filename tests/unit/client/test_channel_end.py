@@ -24,6 +24,9 @@ class OpenWire:
     def receive(self, portions: list[bytes], wait: bool) -> bool:
         return False
 
+    def flow(self) -> tuple[int, int]:
+        return 0, 0
+
     def end(self) -> None: ...
 
     def close(self) -> None:

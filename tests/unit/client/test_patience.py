@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neo.client import NEOStorage
-from neo.client.connections import PATIENCE_SECONDS
+from neo.client.connections import patience_of
 from neo.client.master import MASTER_PATIENCE_SECONDS
 from tests.unit.client.scripted import NAME, Scripted
 
@@ -21,7 +21,7 @@ def test_a_silent_primary_is_given_up_soon_if_another_master_may_take_over(sever
         joined = storage._session.master.current
         assert joined is not None
         patience = joined.channel._patience
-        assert patience == (MASTER_PATIENCE_SECONDS if several else PATIENCE_SECONDS)
+        assert patience == (MASTER_PATIENCE_SECONDS if several else patience_of(10.0))
         assert 2 * MASTER_PATIENCE_SECONDS == 3.0
     finally:
         storage.close()

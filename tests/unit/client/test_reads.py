@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection
 from hashlib import sha1
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
@@ -295,16 +296,17 @@ def test_as_much_is_asked_ahead_as_fits_in_a_window(
     ahead: list[int] = []
     asked = 0
 
-    def counted(self: Replicas, where: Where, message: Any) -> None:
+    def counted(self: Replicas, where: Where, message: Any, backoff: Any) -> None:
         nonlocal asked
         asked += 1
         ahead.append(asked)
 
-    def collected(self: Replicas, where: Where, message: Any, question: Any) -> Any:
+    def collected(self: Replicas, where: Where, message: Any, *rest: Any) -> Any:
         nonlocal asked
         asked -= 1
         return AnswerObject(OID, OID, None, 0, ZERO_HASH, bytes(size), None)
 
+    monkeypatch.setattr(Replicas, "_connections", Mock(), raising=False)
     monkeypatch.setattr(Replicas, "ask", counted)
     monkeypatch.setattr(Replicas, "collect", collected)
     answers = Replicas.__new__(Replicas).read_each([(OID, AskObject(OID, None, None))] * 400)
@@ -321,15 +323,16 @@ def test_a_window_is_small_again_when_large_objects_come(monkeypatch: pytest.Mon
     waiting: list[int] = []
     most = 0
 
-    def counted(self: Replicas, where: Where, message: Any) -> None:
+    def counted(self: Replicas, where: Where, message: Any, backoff: Any) -> None:
         nonlocal most
         waiting.append(sizes.pop(0))
         if len(sizes) < 40:
             most = max(most, sum(waiting))
 
-    def collected(self: Replicas, where: Where, message: Any, question: Any) -> Any:
+    def collected(self: Replicas, where: Where, message: Any, *rest: Any) -> Any:
         return AnswerObject(OID, OID, None, 0, ZERO_HASH, bytes(waiting.pop(0)), None)
 
+    monkeypatch.setattr(Replicas, "_connections", Mock(), raising=False)
     monkeypatch.setattr(Replicas, "ask", counted)
     monkeypatch.setattr(Replicas, "collect", collected)
     for _ in Replicas.__new__(Replicas).read_each([(OID, AskObject(OID, None, None))] * 200):

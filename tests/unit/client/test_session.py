@@ -158,7 +158,7 @@ def test_a_first_dial_that_nobody_takes_is_told_after_a_second(
         return connect(address, timeout)
 
     monkeypatch.setattr(socket, "create_connection", create_connection)
-    with scripted([1]) as (cluster, _):
+    with scripted([1], wait_timeout=60.0) as (cluster, _):
         assert waited[:2] == [LATE_SECONDS, DIAL_SECONDS]
         assert caplog.text.count(f"master {cluster.masters}: timed out") == 1
 
