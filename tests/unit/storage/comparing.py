@@ -22,7 +22,7 @@ from neo.protocol.packets import (
     RequestIdentification,
     StartOperation,
 )
-from tests.unit.storage.replicas import answer, take_question
+from tests.unit.storage.replicas import reply
 from tests.unit.storage.requests import commit
 from tests.unit.storage.world import UP, End, World
 
@@ -64,8 +64,7 @@ class Compared:
     def connect(self, *nids: int) -> None:
         for nid in nids:
             end = self.world.take_dial()
-            message_id, _ = take_question(end, RequestIdentification)
-            answer(end, message_id, AcceptIdentification(NodeType.STORAGE, nid, 1))
+            reply(end, RequestIdentification, AcceptIdentification(NodeType.STORAGE, nid, 1))
             self.others[nid] = end
 
     def lose(self, nid: int) -> None:
@@ -79,8 +78,7 @@ class Compared:
             AnswerCheckTIDRange: AskCheckTIDRange,
             AnswerCheckSerialRange: AskCheckSerialRange,
         }
-        message_id, _ = take_question(self.others[nid], kind[type(message)])
-        answer(self.others[nid], message_id, message)
+        reply(self.others[nid], kind[type(message)], message)
 
     def insist(self, answers: dict[int, Message]) -> None:
         """The same answers each time a difference is looked at again."""

@@ -41,6 +41,7 @@ from tests.unit.storage.replicas import (
     Destination,
     answer,
     full,
+    reply,
     storage,
     storage_row,
     take_question,
@@ -118,9 +119,8 @@ def test_an_order_that_comes_again_with_a_greater_tid_is_done_once_more(world: W
     master.send(Replicate(p64(14), "", {0: None}))  # nothing has changed after 12
     serve(world, source, 0, 12, 2, 12)
     assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
-    message_id, m = take_question(source, AskFetchTransactions)
+    m = reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
     assert (m.min_tid, m.max_tid) == (p64(13), p64(14))
-    answer(source, message_id, AnswerFetchTransactions(None, None, []))
 
 
 def test_is_no_source_for_what_it_has_not(world: World) -> None:
@@ -178,8 +178,7 @@ def joining(world: World, readable: bool) -> End:
     master = backup(world, [[(1, OUT), (2, UP)], [(1 if readable else 2, UP)]])
     if readable:
         master.send(Replicate(p64(14), "", {1: None}))
-    message_id, _ = take_question(master, AskUnfinishedTransactions)
-    answer(master, message_id, AnswerUnfinishedTransactions(p64(12), []))
+    reply(master, AskUnfinishedTransactions, AnswerUnfinishedTransactions(p64(12), []))
     node = Destination.__new__(Destination)
     node.world = world
     node.serve(node.source(), 0, 12, {(12, 2): data_of(12)})
@@ -325,18 +324,16 @@ def behind(world: World) -> tuple[End, End]:
 
 
 def pack_state(source: End, tid: int) -> None:
-    message_id, m = take_question(source, AskPackState)
+    m = reply(source, AskPackState, AnswerPackState(p64(tid)))
     assert m == AskPackState(0)
-    answer(source, message_id, AnswerPackState(p64(tid)))
 
 
 def compared(source: End, first: int, last: int, *gone: int) -> None:
     """Objects of 12 are compared; these are not at the source any more."""
-    message_id, m = take_question(source, AskFetchObjects)
+    deleted = {p64(12): [p64(oid) for oid in gone]}
+    m = reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, deleted))
     assert (m.min_tid, m.max_tid) == (p64(first), p64(last))
     assert m.object_dict == {p64(12): [p64(0), p64(2), p64(4)]}
-    deleted = {p64(12): [p64(oid) for oid in gone]}
-    answer(source, message_id, AnswerFetchObjects(None, None, None, deleted))
 
 
 def test_what_was_deleted_and_packed_away_before_it_was_fetched_is_deleted(world: World) -> None:

@@ -14,7 +14,7 @@ from neo.protocol.packets import (
     RequestIdentification,
     StopOperation,
 )
-from tests.unit.storage.replicas import OTHER, Destination, answer, take_question
+from tests.unit.storage.replicas import OTHER, Destination, reply
 from tests.unit.storage.requests import data_of
 from tests.unit.storage.upstream import SOURCE, backup
 from tests.unit.storage.world import STORAGE, World
@@ -27,10 +27,9 @@ def test_an_order_without_the_name_of_a_cluster_is_for_a_node_of_the_own_one(wor
     master.send(Replicate(p64(12), "", {0: OTHER}))
     world.wait(lambda: bool(world.host.dialed), "the other node is not dialed")
     source = world.take_dial()
-    message_id, request = take_question(source, RequestIdentification)
     extra = {FEATURES: [FEATURE_MAINTENANCE, FEATURE_PREPARED]}
+    request = reply(source, RequestIdentification, AcceptIdentification(NodeType.STORAGE, 2, 1))
     assert request == RequestIdentification(NodeType.STORAGE, 1, STORAGE, "test", 1.5, extra)
-    answer(source, message_id, AcceptIdentification(NodeType.STORAGE, 2, 1))
     Destination.serve(source, 0, 12, {(12, 2): data_of(12)})
     assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
 

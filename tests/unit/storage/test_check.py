@@ -26,7 +26,7 @@ from neo.protocol.packets import (
 )
 from neo.storage.maintenance.check import AGAIN_SECONDS
 from tests.unit.storage.comparing import FINE, MAX, SERIALS, TIDS, Compared, address, digest, full
-from tests.unit.storage.replicas import Destination, answer, storage, take_question
+from tests.unit.storage.replicas import Destination, reply, storage
 from tests.unit.storage.world import UP, MakeWorld, World, refused
 
 # -- answers -------------------------------------------------------------------------------------
@@ -108,20 +108,21 @@ def test_chunks_go_on_behind_the_last_row(world: World, monkeypatch: pytest.Monk
     checked.check()
     checked.connect(2)
     other = checked.others[2]
-    for expected, reply in (
+    for expected, row in (
         (AskCheckTIDRange(0, 2, ZERO_TID, p64(20)), (2, digest(12, 16), p64(16))),
         (AskCheckTIDRange(0, 2, p64(17), p64(20)), (1, digest(20), p64(20))),
     ):
-        message_id, question = take_question(other, AskCheckTIDRange)
+        question = reply(other, AskCheckTIDRange, AnswerCheckTIDRange(*row))
         assert question == expected
-        answer(other, message_id, AnswerCheckTIDRange(*reply))
-    message_id, first = take_question(other, AskCheckSerialRange)
-    assert first == AskCheckSerialRange(0, 2, ZERO_TID, p64(20), ZERO_OID)
     part = AnswerCheckSerialRange(2, digest(12, 16), p64(16), digest(0, 2), p64(2))
-    answer(other, message_id, part)
-    message_id, second = take_question(other, AskCheckSerialRange)
+    first = reply(other, AskCheckSerialRange, part)
+    assert first == AskCheckSerialRange(0, 2, ZERO_TID, p64(20), ZERO_OID)
+    second = reply(
+        other,
+        AskCheckSerialRange,
+        AnswerCheckSerialRange(1, digest(20), p64(20), digest(0), p64(0)),
+    )
     assert second == AskCheckSerialRange(0, 2, p64(16), p64(20), p64(3))
-    answer(other, message_id, AnswerCheckSerialRange(1, digest(20), p64(20), digest(0), p64(0)))
     assert checked.result() == [FINE]
 
 
@@ -162,12 +163,10 @@ def test_a_node_that_is_behind_itself_asks_the_other_one(world: World) -> None:
     checked.check()
     checked.connect(2)
     checked.insist({2: AnswerCheckTIDRange(4, digest(12, 16, 20, 22), p64(22))})
-    message_id, m = take_question(checked.others[2], AskCheckTIDRange)
+    m = reply(checked.others[2], AskCheckTIDRange, TIDS)
     assert m.length == 3
-    answer(checked.others[2], message_id, TIDS)
-    message_id, m = take_question(checked.others[2], AskCheckTIDRange)
+    m = reply(checked.others[2], AskCheckTIDRange, AnswerCheckTIDRange(1, digest(22), p64(22)))
     assert (m.length, m.min_tid) == (1, p64(21))
-    answer(checked.others[2], message_id, AnswerCheckTIDRange(1, digest(22), p64(22)))
     assert checked.result()[0] == NotifyCellsBehind(0, 2, False, {1: (p64(22), 1)})
 
 
@@ -254,9 +253,8 @@ def test_a_cell_that_its_node_does_not_know_to_be_readable_yet_is_asked_again(wo
     checked = Compared(world, 2)
     checked.check()
     checked.connect(2)
-    message_id, _ = take_question(checked.others[2], AskCheckTIDRange)
     refusal = Error(ErrorCode.CHECKING_ERROR.value, "partition 0 cannot be read here")
-    answer(checked.others[2], message_id, refusal)
+    reply(checked.others[2], AskCheckTIDRange, refusal)
     world.settle()
     world.host.advance(AGAIN_SECONDS[0])
     checked.replies(2, TIDS)

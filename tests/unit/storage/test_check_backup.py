@@ -33,7 +33,7 @@ from neo.protocol.packets import (
 from neo.storage.backend.api import Transaction
 from neo.storage.maintenance.check import AGAIN_SECONDS
 from tests.unit.storage.comparing import FINE, MAX, Compared, digest
-from tests.unit.storage.replicas import Destination, answer, take_question
+from tests.unit.storage.replicas import Destination, answer, reply, take_question
 from tests.unit.storage.upstream import SOURCE, backup, upstream
 from tests.unit.storage.world import World
 
@@ -54,9 +54,8 @@ class Followed:
         self.master.take(NotifyReplicationDone)
 
     def packed(self, tid: int) -> None:
-        message_id, question = take_question(self.source, AskPackState)
+        question = reply(self.source, AskPackState, AnswerPackState(p64(tid)))
         assert question == AskPackState(0)
-        answer(self.source, message_id, AnswerPackState(p64(tid)))
 
     def sent(self, rows: dict[tuple[int, int], bytes | None]) -> None:
         Destination.serve(self.source, 0, 12, rows)
@@ -69,8 +68,7 @@ class Followed:
             AnswerCheckTIDRange: AskCheckTIDRange,
             AnswerCheckSerialRange: AskCheckSerialRange,
         }
-        message_id, _ = take_question(self.source, kind[type(message)])
-        answer(self.source, message_id, message)
+        reply(self.source, kind[type(message)], message)
 
     def insist(self, message: Message) -> None:
         for pause in (0, 1, 3):
@@ -170,9 +168,10 @@ def test_a_cell_gets_what_it_lacks_and_loses_what_was_never_upstream(world: Worl
     followed.master.send(MendCell(0, ("up", SOURCE), p64(12)))
     followed.packed(0)
     followed.packed(0)
-    message_id, tids = take_question(followed.source, AskFetchTransactions)
+    tids = reply(
+        followed.source, AskFetchTransactions, AnswerFetchTransactions(None, None, [p64(8)])
+    )
     assert tids.tid_list == [p64(8), p64(12)]
-    answer(followed.source, message_id, AnswerFetchTransactions(None, None, [p64(8)]))
     message_id, objects = take_question(followed.source, AskFetchObjects)
     assert objects.object_dict == {p64(12): [p64(0)]}
     row = AddObject(p64(2), p64(12), 0, sha1(b"b").digest(), b"b", None)

@@ -99,7 +99,9 @@ def test_a_node_of_a_backup_with_another_number_of_partitions_is_refused_27_98(
     """It would take a part of a partition for the whole."""
     count = len(world.core.cells.partitions)
     end = world.stranger()
-    request = RequestIdentification(NodeType.STORAGE, None, None, "test", None, {PARTITIONS: count + 1})
+    request = RequestIdentification(
+        NodeType.STORAGE, None, None, "test", None, {PARTITIONS: count + 1}
+    )
     code, text = refused(end.ask(request))
     assert code == ErrorCode.NOT_READY.value
     assert f"this cluster has {count} partitions, and yours {count + 1}" in text
@@ -128,8 +130,7 @@ def test_a_guest_may_only_ask_for_what_is_committed(
 ) -> None:
     """Specification 3.28, 21.12."""
     guest = guest_of(world)
-    guest.connection.send(message, 1)
-    guest._deliver()
+    guest.send(message, 1)
     assert guest.closed
     assert "unexpected" in guest.complaint
 

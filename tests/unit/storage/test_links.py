@@ -25,8 +25,8 @@ from tests.unit.storage.comparing import FINE, SERIALS, TIDS, Compared
 from tests.unit.storage.replicas import (
     OTHER,
     Destination,
-    answer,
     identify,
+    reply,
     storage,
     storage_row,
     take_question,
@@ -61,8 +61,7 @@ def test_who_has_the_greater_id_refuses_a_crossed_connection(world: World) -> No
     world.send_table(master, [[(3, OUT), (2, UP)], [(3, UP)]])
     master.send(StartOperation(False))
     master.take(NotifyReady)
-    message_id, _ = take_question(master, AskUnfinishedTransactions)
-    answer(master, message_id, AnswerUnfinishedTransactions(p64(12), []))
+    reply(master, AskUnfinishedTransactions, AnswerUnfinishedTransactions(p64(12), []))
     dialed = world.take_dial()
     other = world.stranger()
     assert refused(identify(other, 2)) == (ErrorCode.PROTOCOL_ERROR.value, "already connected")
@@ -141,7 +140,9 @@ def test_who_was_accepted_elsewhere_meanwhile_is_not_accepted(world: World, mast
     assert identify(world.stranger(), 2) == AcceptIdentification(NodeType.STORAGE, 1, 2)
 
 
-def test_a_pong_of_before_another_connection_was_made_says_nothing(world: World, master: End) -> None:
+def test_a_pong_of_before_another_connection_was_made_says_nothing(
+    world: World, master: End
+) -> None:
     """S2 dialed and said that it waits, then accepted what we had dialed, and dropped its own
     (specification 3.35)."""
     world.notify(master, storage_row(2))
@@ -222,8 +223,7 @@ def test_nobody_is_kept_who_was_dialed_for_nothing(world: World) -> None:
     node.unfinished(12)
     world.core.links.release(USER)
     source = world.take_dial()
-    message_id, _ = take_question(source, RequestIdentification)
-    answer(source, message_id, AcceptIdentification(NodeType.STORAGE, 2, 1))
+    reply(source, RequestIdentification, AcceptIdentification(NodeType.STORAGE, 2, 1))
     assert CloseClient() in [message for _, message in source.inbox]
     source.send(CloseClient())
     assert source.closed
@@ -279,8 +279,7 @@ def accepted(world: World) -> End:
 
 def refuse(dialed: End) -> None:
     """By S2, which dials us."""
-    message_id, _ = take_question(dialed, RequestIdentification)
-    answer(dialed, message_id, Error(ErrorCode.PROTOCOL_ERROR.value, "already connected"))
+    reply(dialed, RequestIdentification, Error(ErrorCode.PROTOCOL_ERROR.value, "already connected"))
 
 
 def dial_again(world: World, waiting: bool = True) -> tuple[End, list[object]]:
@@ -295,8 +294,7 @@ def dial_again(world: World, waiting: bool = True) -> tuple[End, list[object]]:
 
 
 def pong(end: End) -> None:
-    message_id, _ = take_question(end, Ping)
-    answer(end, message_id, Pong())
+    reply(end, Ping, Pong())
 
 
 def finished(world: World) -> tuple[Compared, End]:

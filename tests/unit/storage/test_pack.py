@@ -32,7 +32,7 @@ from neo.protocol.packets import (
 from neo.storage.maintenance.pack import LOOK_SECONDS
 from tests.unit.storage.packing import full, returned, rows, state
 from tests.unit.storage.pauses import in_pauses, slow_clock
-from tests.unit.storage.replicas import OTHER, answer, storage_row, take_question
+from tests.unit.storage.replicas import OTHER, reply, storage_row
 from tests.unit.storage.requests import finish, load, vote
 from tests.unit.storage.world import OUT, UP, End, MakeWorld, World, refused
 
@@ -272,12 +272,10 @@ def test_a_cell_that_others_wait_for_comes_next(world: World) -> None:
 
 
 def fetched(source: End, first: int, deleted: dict[bytes, list[bytes]]) -> None:
-    message_id, m = take_question(source, AskFetchTransactions)
+    m = reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
     assert m.min_tid == p64(first)
-    answer(source, message_id, AnswerFetchTransactions(None, None, []))
-    message_id, o = take_question(source, AskFetchObjects)
+    o = reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, deleted))
     assert o.min_tid == p64(first)
-    answer(source, message_id, AnswerFetchObjects(None, None, None, deleted))
 
 
 def test_after_a_pack_that_it_missed_everything_is_compared_again(world: World) -> None:

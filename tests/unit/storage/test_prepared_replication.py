@@ -44,6 +44,7 @@ from tests.unit.storage.replicas import (
     OTHER,
     Destination,
     answer,
+    reply,
     storage,
     storage_row,
     take_question,
@@ -254,8 +255,7 @@ def test_a_decision_after_the_join_is_that_of_a_participant(world: World) -> Non
     node.mark()
     node.row(10, 0, b"prepared")
     node.end_rows()
-    message_id, _ = take_question(node.master, AskJoinPrepared)
-    answer(node.master, message_id, AnswerJoinPrepared([p64(10)]))
+    reply(node.master, AskJoinPrepared, AnswerJoinPrepared([p64(10)]))
     locked = node.master.ask_later(AskLockInformation(p64(10), p64(20)))
     world.wait(lambda: bool(locked), "it does not lock")
     node.master.send(NotifyUnlockInformation(p64(10)))
@@ -321,8 +321,7 @@ def test_a_blind_undo_that_is_being_committed_is_waited_for(world: World) -> Non
     node.master.send(NotifyUnlockInformation(p64(20)))
     world.settle()
     world.host.advance(LOOK_SECONDS)
-    message_id, _ = take_question(node.end, Ping)
-    answer(node.end, message_id, Pong())
+    reply(node.end, Ping, Pong())
     serve_value(node)
     node.begin_without_any()
     node.done(12)
@@ -445,8 +444,7 @@ def test_what_cannot_be_read_is_not_sent(world: World) -> None:
 
 def test_rows_without_a_fetch_are_ignored(world: World, master: End) -> None:
     peer = storage(world, master, 2)
-    peer.connection.send(AddPrepared(p64(10), XID, SINCE, TEXT, [0], None, []), 1)
-    peer._deliver()
+    peer.send(AddPrepared(p64(10), XID, SINCE, TEXT, [0], None, []), 1)
     assert world.backend.prepared() == [] and not peer.closed
 
 

@@ -24,7 +24,7 @@ from neo.protocol.packets import (
     NotifyTransactionFinished,
 )
 from neo.storage.backend.api import BackendFailure, Record, Transaction
-from tests.unit.storage.replicas import MAX, Destination, answer, take_question
+from tests.unit.storage.replicas import MAX, Destination, answer, reply, take_question
 from tests.unit.storage.requests import commit, data_of, finish, load, store, vote
 from tests.unit.storage.world import C2, DISCARDED, OUT, UP, End, MakeWorld, World, refused
 
@@ -127,14 +127,11 @@ def test_an_undo_that_goes_back_to_one_that_the_source_has_packed_is_fetched_ane
         vote(client, ttid, 0)
         finish(node.master, ttid, ttid + 2)
     source = node.source()
-    message_id, _ = take_question(source, AskFetchTransactions)
-    answer(source, message_id, AnswerFetchTransactions(None, None, []))
-    message_id, o = take_question(source, AskFetchObjects)
+    reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
+    o = reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, {p64(8): [ZERO_OID]}))
     assert o.object_dict == {p64(8): [ZERO_OID]}
-    answer(source, message_id, AnswerFetchObjects(None, None, None, {p64(8): [ZERO_OID]}))
-    message_id, o = take_question(source, AskFetchObjects)
+    o = reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, {}))
     assert (o.min_tid, o.max_tid) == (p64(22), p64(22))
-    answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
     message_id, o = take_question(source, AskFetchObjects)
     assert (o.min_tid, o.max_tid, o.object_dict) == (p64(26), p64(26), {})
     row = AddObject(p64(0), p64(26), 0, sha1(b"a").digest(), b"a", None)
@@ -228,19 +225,15 @@ def test_what_the_cluster_gave_up_is_found_when_it_went_on_without_it(world: Wor
     """All is compared, since the source has not what is last here (specification 10.22)."""
     node = given_up(world, last=24)
     source = node.source()
-    message_id, m = take_question(source, AskFetchTransactions)
+    m = reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, [p64(20)]))
     assert (m.min_tid, m.tid_list) == (p64(20), [p64(20)])
-    answer(source, message_id, AnswerFetchTransactions(None, None, [p64(20)]))
-    message_id, o = take_question(source, AskFetchObjects)
-    assert o.object_dict == {p64(20): [ZERO_OID]}
     gone = {p64(20): [ZERO_OID]}
-    answer(source, message_id, AnswerFetchObjects(None, None, None, gone))
-    message_id, m = take_question(source, AskFetchTransactions)
+    o = reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, gone))
+    assert o.object_dict == {p64(20): [ZERO_OID]}
+    m = reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, [p64(16)]))
     assert (m.min_tid, m.tid_list) == (ZERO_TID, [p64(12), p64(16)])
-    answer(source, message_id, AnswerFetchTransactions(None, None, [p64(16)]))
-    message_id, o = take_question(source, AskFetchObjects)
+    o = reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, {p64(16): [ZERO_OID]}))
     assert o.object_dict == {p64(12): [ZERO_OID], p64(16): [ZERO_OID]}
-    answer(source, message_id, AnswerFetchObjects(None, None, None, {p64(16): [ZERO_OID]}))
     assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
     assert [p64(12)] == world.backend.tids_ascending(ZERO_TID, MAX, 10, 0)
     assert [(p64(12), ZERO_OID)] == world.backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 10)
@@ -254,12 +247,10 @@ def compares_everything(source: End) -> None:
 
 def refuse_what_is_last(source: End) -> None:
     """The source has neither the transaction 20 nor its object. Then it is lost."""
-    message_id, m = take_question(source, AskFetchTransactions)
+    m = reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, [p64(20)]))
     assert m.tid_list == [p64(20)]
-    answer(source, message_id, AnswerFetchTransactions(None, None, [p64(20)]))
-    message_id, _ = take_question(source, AskFetchObjects)
     gone = {p64(20): [ZERO_OID]}
-    answer(source, message_id, AnswerFetchObjects(None, None, None, gone))
+    reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, gone))
     compares_everything(source)
     source.disconnect()
 
@@ -311,8 +302,7 @@ def test_damaged_data_is_not_kept_and_fetched_again(world: World) -> None:
     node = Destination(world)
     node.unfinished(12)
     source = node.source()
-    message_id, _ = take_question(source, AskFetchTransactions)
-    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+    reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
     message_id, _ = take_question(source, AskFetchObjects)
     source.connection.send(AddObject(p64(0), p64(12), 0, b"?" * 20, b"a", None), message_id)
     answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
@@ -329,8 +319,7 @@ def test_a_source_that_cannot_serve_is_asked_again(world: World) -> None:
     node = Destination(world)
     node.unfinished(12)
     source = node.source()
-    message_id, _ = take_question(source, AskFetchTransactions)
-    answer(source, message_id, Error(ErrorCode.REPLICATION_ERROR.value, "not here"))
+    reply(source, AskFetchTransactions, Error(ErrorCode.REPLICATION_ERROR.value, "not here"))
     source.disconnect()
     world.host.advance(1)
     node.serve(node.source(), 0, 12, {})
@@ -342,10 +331,9 @@ def test_a_cell_that_cannot_be_fetched_does_not_keep_others_waiting(world: World
     node = Destination(world, rows=[[(1, OUT), (2, UP)], [(1, OUT), (2, UP)]])
     node.unfinished(12, partitions=[0, 1])
     source = node.source()
-    message_id, m = take_question(source, AskFetchTransactions)
-    assert m.partition == 0
     refusal = Error(ErrorCode.REPLICATION_ERROR.value, "not here")
-    answer(source, message_id, refusal)
+    m = reply(source, AskFetchTransactions, refusal)
+    assert m.partition == 0
     node.serve(source, 0, 12, {(12, 1): b"b"}, partition=1)
     assert node.master.take(NotifyReplicationDone) == NotifyReplicationDone(1, p64(12))
     assert not source.inbox, "the first cell is tried again without a pause"
@@ -376,8 +364,7 @@ def test_a_cell_that_is_taken_away_is_not_announced(world: World) -> None:
     message_id, _ = take_question(source, AskFetchTransactions)
     node.master.send(NotifyPartitionChanges(2, 0, [(0, 1, DISCARDED)]))
     answer(source, message_id, AnswerFetchTransactions(None, None, []))
-    message_id, _ = take_question(source, AskFetchObjects)
-    answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
+    reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, {}))
     world.settle()
     world.host.advance(5)
     world.settle()
@@ -389,8 +376,7 @@ def test_what_comes_for_a_cell_that_was_taken_away_is_dropped(world: World) -> N
     node = Destination(world)
     node.unfinished(12)
     source = node.source()
-    message_id, _ = take_question(source, AskFetchTransactions)
-    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+    reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
     message_id, _ = take_question(source, AskFetchObjects)
     node.master.send(NotifyPartitionChanges(2, 0, [(0, 1, DISCARDED)]))
     world.wait(lambda: not world.core.eraser._working, "the partition is not erased")
@@ -414,7 +400,6 @@ def test_a_database_that_fails_while_it_is_written_starts_the_node_again(
 
     monkeypatch.setattr(world.backend, "add_transaction", fail)
     row = AddTransaction(p64(12), b"u", b"d", b"", False, p64(12), [])
-    source.connection.send(row, message_id)
-    source._deliver()
+    source.send(row, message_id)
     assert world.host.restarts == 1
     assert "failure while serving" not in caplog.text

@@ -25,7 +25,15 @@ from neo.protocol.packets import (
     StopOperation,
 )
 from neo.storage.backend.api import Record, Transaction
-from tests.unit.storage.replicas import MAX, Destination, answer, full, storage, take_question
+from tests.unit.storage.replicas import (
+    MAX,
+    Destination,
+    answer,
+    full,
+    reply,
+    storage,
+    take_question,
+)
 from tests.unit.storage.requests import data_of, finish, vote
 from tests.unit.storage.upstream import SOURCE, backup, upstream
 from tests.unit.storage.world import OUT, UP, End, World, refused
@@ -49,14 +57,12 @@ def test_a_destination_that_has_more_than_a_chunk_asks_for_a_shorter_range(
     node.unfinished(24)
     source = node.source()
     for range_ in ((0, 16, [12, 16]), (17, 24, [20])):
-        message_id, m = take_question(source, AskFetchTransactions)
+        m = reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
         assert (m.min_tid, m.max_tid, m.tid_list) == (*map(p64, range_[:2]), [*map(p64, range_[2])])
-        answer(source, message_id, AnswerFetchTransactions(None, None, []))
     for first, last, here in ((0, 15, [12]), (16, 19, [16]), (20, 24, [20])):
-        message_id, o = take_question(source, AskFetchObjects)
+        o = reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, {}))
         assert (o.min_tid, o.max_tid) == (p64(first), p64(last))
         assert o.object_dict == {p64(tid): [ZERO_OID] for tid in here}
-        answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
     assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
 
 
@@ -127,8 +133,7 @@ def test_in_a_backup_the_tail_of_a_cell_is_not_compared(world: World) -> None:
     assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
     master.send(Replicate(p64(14), "", {0: None, 1: None}))
     master.send(NotifyPartitionChanges(2, 0, [(0, 1, OUT), (0, 2, UP)]))
-    message_id, _ = take_question(master, AskUnfinishedTransactions)
-    answer(master, message_id, AnswerUnfinishedTransactions(p64(18), []))
+    reply(master, AskUnfinishedTransactions, AnswerUnfinishedTransactions(p64(18), []))
     node = Destination.__new__(Destination)
     node.world = world
     _, m = take_question(node.source(), AskFetchTransactions)

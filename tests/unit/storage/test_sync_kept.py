@@ -36,7 +36,7 @@ from neo.protocol.packets import (
     StartOperation,
     SyncMark,
 )
-from tests.unit.storage.replicas import answer, take_question
+from tests.unit.storage.replicas import answer, reply, take_question
 from tests.unit.storage.requests import store, vote
 from tests.unit.storage.upstream import SOURCE, backup, upstream
 from tests.unit.storage.world import C1, End, MakeWorld, World, refused
@@ -193,8 +193,7 @@ def test_the_master_is_told_that_a_transaction_has_ended_upstream(world: World) 
     master = backup(world)
     answers = ask(master, 0)
     source = upstream(world, FEATURE_SYNC)
-    message_id, _ = take_question(source, AskFetchVoted)
-    answer(source, message_id, Error(ErrorCode.TID_NOT_FOUND.value, "it is not in progress"))
+    reply(source, AskFetchVoted, Error(ErrorCode.TID_NOT_FOUND.value, "it is not in progress"))
     code, text = refused(got(world, answers))
     assert code == ErrorCode.TID_NOT_FOUND.value and text.endswith("it is not in progress")
     assert kept(master) == []

@@ -34,7 +34,7 @@ from neo.protocol.packets import (
 )
 from neo.storage.maintenance.pack import LOOK_SECONDS
 from neo.storage.replication.sync_source import FULL_SECONDS, STEP_BYTES, STORE_SECONDS
-from tests.unit.storage.replicas import answer, take_question
+from tests.unit.storage.replicas import answer, reply
 from tests.unit.storage.requests import commit, data_of, finish, store, store_request, vote
 from tests.unit.storage.syncing import guest, messages, meta, row, subscriber, vote_later
 from tests.unit.storage.world import C1, DEADLINE, OUT, UP, End, World, refused
@@ -42,9 +42,8 @@ from tests.unit.storage.world import C1, DEADLINE, OUT, UP, End, World, refused
 
 def stored(end: End, ttid: int, *partitions: int) -> None:
     """The subscriber has the rows durably."""
-    message_id, m = take_question(end, AskStoreVoted)
+    m = reply(end, AskStoreVoted, AnswerStoreVoted(p64(ttid)))
     assert m == AskStoreVoted(p64(ttid), [*partitions])
-    answer(end, message_id, AnswerStoreVoted(p64(ttid)))
 
 
 def store_large(client: End, *oids: int) -> None:
@@ -229,8 +228,7 @@ def test_a_vote_that_the_subscriber_refuses_is_refused_with_its_reason(
     assert store(client, 10, 2) is None
     voted = vote_later(client, 10, 2)
     del backup.inbox[:2]
-    message_id, _ = take_question(backup, AskStoreVoted)
-    answer(backup, message_id, Error(ErrorCode.DENIED.value, "the record is too big"))
+    reply(backup, AskStoreVoted, Error(ErrorCode.DENIED.value, "the record is too big"))
     world.settle()
     code, text = refused(voted[0])
     assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "the record is too big" in text
@@ -260,8 +258,7 @@ def test_one_refusal_among_two_subscribers_is_enough(
     assert store(client, 10, 2) is None
     voted = vote_later(client, 10, 2)
     del first.inbox[:2], second.inbox[:2]
-    message_id, _ = take_question(first, AskStoreVoted)
-    answer(first, message_id, Error(ErrorCode.DENIED.value, "its disk is full"))
+    reply(first, AskStoreVoted, Error(ErrorCode.DENIED.value, "its disk is full"))
     world.settle()
     assert "its disk is full" in refused(voted[0])[1]
     stored(second, 10, 0)

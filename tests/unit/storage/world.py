@@ -147,8 +147,7 @@ class End:
                     self.waiting = False
                     question.context(message)
                 elif isinstance(message, Ping) and self.waiting:
-                    self.connection.answer(message_id, Pong())
-                    self._deliver()
+                    self.answer(message_id, Pong())
                 else:
                     self.inbox.append((message_id, message))
         except PeerError as e:
@@ -166,9 +165,12 @@ class End:
     def _deliver(self) -> None:
         self.peer.received(self.connection.take_outgoing())
 
-    def send(self, message: Message) -> None:
-        self.connection.send(message)
-        self._deliver()
+    def send(self, message: Message, message_id: int | None = None) -> None:
+        """``message_id``: that of the question of which this is a row of the answer."""
+        self.send(message, message_id)
+
+    def answer(self, message_id: int, message: Message) -> None:
+        self.answer(message_id, message)
 
     def ask_later(self, message: Request[Any]) -> list[Any]:
         """A list that will have the answer."""

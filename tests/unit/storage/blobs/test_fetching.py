@@ -33,7 +33,7 @@ from neo.protocol.packets import (
 from neo.storage.replication.replicator import RETRY_SECONDS
 from tests.unit.storage.blobs.contents import content_of, files, parts
 from tests.unit.storage.blobs.transfers import give, has_row, holder, lost, names, record_of, refuse
-from tests.unit.storage.replicas import Destination, answer, storage_row, take_question
+from tests.unit.storage.replicas import Destination, answer, reply, storage_row, take_question
 from tests.unit.storage.upstream import SOURCE, backup, upstream
 from tests.unit.storage.world import DISCARDED, UP, End, World
 
@@ -196,7 +196,9 @@ def test_a_node_that_refuses_for_now_may_have_it(
     """Specification 26.17: the round fails, and is made again."""
     _, source = begin(world)
     refuse(source, ErrorCode.NOT_READY)
-    wait_for_failure(world, caplog, f"content {content_of(DATA)} of object {p64(2).hex()} cannot be")
+    wait_for_failure(
+        world, caplog, f"content {content_of(DATA)} of object {p64(2).hex()} cannot be"
+    )
     assert not has_row(world) and lost(world) == []
 
 
@@ -216,8 +218,7 @@ def test_a_content_that_was_packed_away_is_not_lost(
 
 
 def packed(source: End, tid: int) -> None:
-    message_id, _ = take_question(source, AskPackState)
-    answer(source, message_id, AnswerPackState(p64(tid)))
+    reply(source, AskPackState, AnswerPackState(p64(tid)))
 
 
 def test_a_row_that_was_damaged_in_transit_is_not_followed(
@@ -227,8 +228,7 @@ def test_a_row_that_was_damaged_in_transit_is_not_followed(
     node = Destination(world)
     node.unfinished(12)
     source = node.source(FEATURE_BLOBS)
-    message_id, _ = take_question(source, AskFetchTransactions)
-    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+    reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
     message_id, _ = take_question(source, AskFetchObjects)
     checksum = sha1(record_of(DATA)).digest()
     row = AddObject(p64(2), p64(12), 0, checksum, record_of(b"damaged"), None)

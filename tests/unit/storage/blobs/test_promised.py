@@ -51,7 +51,7 @@ from tests.unit.storage.blobs.transfers import (
     upload,
 )
 from tests.unit.storage.prepared import SINCE, TEXT, XID, Prepared
-from tests.unit.storage.replicas import MAX, OTHER, answer, storage, take_question
+from tests.unit.storage.replicas import MAX, OTHER, answer, reply, storage, take_question
 from tests.unit.storage.requests import finish, vote
 from tests.unit.storage.syncing import (
     ask_voted,
@@ -83,8 +83,7 @@ def sender(world: World, own: End, address: Address = SOURCE) -> End:
     """Return a node of the upstream cluster, which sends its votes."""
     asked = ask_voted(own, 1, sources={0: address})
     source = upstream(world, FEATURE_SYNC, FEATURE_BLOBS)
-    message_id, _ = take_question(source, AskFetchVoted)
-    answer(source, message_id, Error(ErrorCode.TID_NOT_FOUND.value, "it has ended"))
+    reply(source, AskFetchVoted, Error(ErrorCode.TID_NOT_FOUND.value, "it has ended"))
     world.wait(lambda: bool(asked), "AskVoted is not answered")
     own.send(AbortTransaction(p64(1), []))
     return source
@@ -306,7 +305,9 @@ def voted(world: World, master: End, client: End, prepare: bool = False) -> None
     client.ask(store_of(DATA))
     vote(client, 10, 2)
     if prepare:
-        assert not isinstance(master.ask(AskPrepareInformation(p64(10), XID, SINCE, TEXT, [0])), Error)
+        assert not isinstance(
+            master.ask(AskPrepareInformation(p64(10), XID, SINCE, TEXT, [0])), Error
+        )
 
 
 @pytest.mark.parametrize("able", [False, True])
