@@ -159,11 +159,10 @@ def counter(node: Harness, backend: Any) -> Callable[[], int]:
 
 
 def test_a_page_looks_at_a_bounded_number_of_rows(
-    node: Harness, monkeypatch: pytest.MonkeyPatch
+    node: Harness, backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where nothing belongs to it: as of a tid before all others, or of one hot object
     (specification 6.26)."""
-    backend = node.ready()
     for tid in range(100, 140):
         node.commit(backend, tid, {3: b"hot", **{3 * (50 * tid + n): b"cold" for n in range(50)}})
     backend.engine.read("SELECT 1")

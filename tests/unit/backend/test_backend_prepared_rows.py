@@ -9,9 +9,8 @@ from tests.unit.backend.harness import Harness, p64
 from tests.unit.backend.records import rows
 
 
-def test_a_mark_and_an_outcome_have_their_rows(node: Harness) -> None:
+def test_a_mark_and_an_outcome_have_their_rows(node: Harness, backend: Any) -> None:
     """Partitions are two bytes each, and a rollback has no tid (specification 14.38, 14.39)."""
-    backend: Any = node.ready()
     node.vote(backend, 10, {4: b"x"})
     prepared = Prepared(p64(10), b"the xid", 1764040000.5, b"text", [0, 1, 40_000])
     backend.mark_prepared(prepared, [(p64(7), p64(3))])

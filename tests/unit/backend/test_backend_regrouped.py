@@ -42,7 +42,9 @@ def check_both(node: Harness, backend: Any, active: int, kept: int) -> None:
         ("trans", "tid, packed, oids, user, description, ext, ttid", "tid"),
     ):
         rows = sorted(map(tuple, node.select(backend, f"`partition`, {columns}", table)))
-        others = sorted(map(tuple, node.select(backend, f"`partition`, {columns}", other(table, kept))))
+        others = sorted(
+            map(tuple, node.select(backend, f"`partition`, {columns}", other(table, kept)))
+        )
         assert rows
         assert {row[0] for row in rows} == {row[1] % active for row in rows}, key
         assert sorted(row[1:] for row in rows) == sorted(row[1:] for row in others)

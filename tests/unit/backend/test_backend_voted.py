@@ -56,8 +56,7 @@ def commit(node: Harness, backend: Any, tid: int) -> None:
     node.wait(backend.executed)
 
 
-def test_the_rows_of_one_partition_are_replaced(node: Harness) -> None:
-    backend = node.ready()
+def test_the_rows_of_one_partition_are_replaced(node: Harness, backend: Any) -> None:
     receive(backend, 0, {3: b"gone", 6: b"stale"}, META)
     (other,) = receive(backend, 1, {4: b"of another partition"})
     (stored,) = receive(backend, 0, {6: b"new"}, OTHER_META)
@@ -74,8 +73,7 @@ def test_the_rows_of_one_partition_are_replaced(node: Harness) -> None:
     assert backend.locked_transactions() == {}
 
 
-def test_metadata_stays_unless_it_is_replaced(node: Harness) -> None:
-    backend = node.ready()
+def test_metadata_stays_unless_it_is_replaced(backend: Any) -> None:
     receive(backend, 0, {3: b"x"}, META)
     receive(backend, 1, {4: b"y"})
     receive(backend, 0, {6: b"z"})
@@ -84,15 +82,13 @@ def test_metadata_stays_unless_it_is_replaced(node: Harness) -> None:
     assert [change.oid for change in rows.stored] == [p64(4), p64(6)]
 
 
-def test_nothing_of_an_unknown_transaction_is_replaced(node: Harness) -> None:
-    backend = node.ready()
+def test_nothing_of_an_unknown_transaction_is_replaced(backend: Any) -> None:
     backend.replace_voted(TTID, 0, None)
     assert backend.prepared_rows(TTID) == PreparedRows(None, [], [])
     assert backend.locked_transactions() == {}
 
 
-def test_other_transactions_keep_their_rows(node: Harness) -> None:
-    backend = node.ready()
+def test_other_transactions_keep_their_rows(node: Harness, backend: Any) -> None:
     stored = node.vote(backend, 10, {3: b"of another transaction"})
     receive(backend, 0, {3: b"x"}, META)
     receive(backend, 0, {}, META)
@@ -100,9 +96,8 @@ def test_other_transactions_keep_their_rows(node: Harness) -> None:
     assert node.data_rows(backend) == 1
 
 
-def test_an_abort_drops_what_was_replaced(node: Harness) -> None:
+def test_an_abort_drops_what_was_replaced(node: Harness, backend: Any) -> None:
     """Specification 25.9."""
-    backend = node.ready()
     receive(backend, 0, {3: b"x", 6: None}, META)
     receive(backend, 0, {3: b"y"}, META)
     backend.abort(TTID)
@@ -112,9 +107,10 @@ def test_an_abort_drops_what_was_replaced(node: Harness) -> None:
     assert node.data_rows(backend) == 0
 
 
-def test_what_is_locked_survives_a_restart_and_other_votes_are_dropped(node: Harness) -> None:
+def test_what_is_locked_survives_a_restart_and_other_votes_are_dropped(
+    node: Harness, backend: Any
+) -> None:
     """Specification 25.24."""
-    backend = node.ready()
     receive(backend, 0, {3: b"x"}, META)
     backend.lock(TTID, p64(12))
     backend.replace_voted(p64(15), 0, META)
@@ -130,8 +126,7 @@ def test_what_is_locked_survives_a_restart_and_other_votes_are_dropped(node: Har
     assert node.data_rows(backend) == 1
 
 
-def test_an_undo_shares_the_value_if_its_revision_is_here(node: Harness) -> None:
-    backend = node.ready()
+def test_an_undo_shares_the_value_if_its_revision_is_here(node: Harness, backend: Any) -> None:
     node.commit(backend, 5, {3: b"old"})
     for _ in range(2):
         backend.replace_voted(TTID, 0, META)
@@ -145,8 +140,9 @@ def test_an_undo_shares_the_value_if_its_revision_is_here(node: Harness) -> None
     assert backend.load(p64(3), p64(5), None).data == b"old"
 
 
-def test_the_value_of_a_revision_stays_when_its_undo_is_dropped(node: Harness) -> None:
-    backend = node.ready()
+def test_the_value_of_a_revision_stays_when_its_undo_is_dropped(
+    node: Harness, backend: Any
+) -> None:
     node.commit(backend, 5, {3: b"old"})
     backend.replace_voted(TTID, 0, META)
     backend.add_voted_object(TTID, p64(3), fetched(b"old", 5))
@@ -156,9 +152,8 @@ def test_the_value_of_a_revision_stays_when_its_undo_is_dropped(node: Harness) -
     assert node.data_rows(backend) == 1
 
 
-def test_deletions_keep_what_they_go_back_to(node: Harness) -> None:
+def test_deletions_keep_what_they_go_back_to(node: Harness, backend: Any) -> None:
     """The undo of a creation, and that of a deletion, have no data."""
-    backend = node.ready()
     backend.replace_voted(TTID, 0, META)
     backend.add_voted_object(TTID, p64(3), fetched(None))
     backend.add_voted_object(TTID, p64(6), fetched(None, 5))
@@ -190,9 +185,8 @@ def test_equal_data_is_shared_and_lives_as_long_as_one_uses_it(node: Harness) ->
     ]
 
 
-def test_a_mark_stays_while_rows_are_replaced(node: Harness) -> None:
+def test_a_mark_stays_while_rows_are_replaced(node: Harness, backend: Any) -> None:
     """Specification 25.26: a further partition is fetched."""
-    backend = node.ready()
     receive(backend, 0, {3: b"x"}, META)
     mark = Prepared(TTID, b"xid", 5.0, b"", [0, 1])
     backend.mark_prepared(mark, [])
@@ -210,8 +204,7 @@ def test_a_mark_stays_while_rows_are_replaced(node: Harness) -> None:
 # -- refusals --------------------------------------------------------------------------------------
 
 
-def test_ids_that_no_column_keeps_are_refused(node: Harness) -> None:
-    backend = node.ready()
+def test_ids_that_no_column_keeps_are_refused(node: Harness, backend: Any) -> None:
     with pytest.raises(BackendRefused, match="ttid"):
         backend.replace_voted(ABOVE_ALL, 0, None)
     backend.replace_voted(TTID, 0, META)
@@ -220,8 +213,7 @@ def test_ids_that_no_column_keeps_are_refused(node: Harness) -> None:
     assert node.data_rows(backend) == 0
 
 
-def test_a_record_that_is_too_big_is_refused(node: Harness) -> None:
-    backend = node.ready()
+def test_a_record_that_is_too_big_is_refused(node: Harness, backend: Any) -> None:
     receive(backend, 0, {3: b"x"}, META)
     node.limit_values(backend, 10)
     with pytest.raises(BackendRefused, match="11 bytes"):
@@ -229,8 +221,7 @@ def test_a_record_that_is_too_big_is_refused(node: Harness) -> None:
     assert [change.oid for change in backend.prepared_rows(TTID).stored] == [p64(3)]
 
 
-def test_refused_metadata_replaces_nothing(node: Harness) -> None:
-    backend = node.ready()
+def test_refused_metadata_replaces_nothing(backend: Any) -> None:
     receive(backend, 0, {3: b"x"}, META)
     big = META._replace(user=bytes(backend.engine.dialect.text_max + 1))
     with pytest.raises(BackendRefused, match="the user of the transaction"):
