@@ -28,8 +28,7 @@ def test_nothing_of_a_transaction_is_visible_before_it_is_unlocked(
     assert backend.last_ids([0, 1, 2]) == (None, None)
     assert backend.locked_transactions() == {p64(10): p64(13)}
     assert backend.final_tid(p64(10)) == p64(13)
-    backend.unlock(p64(10), p64(13))
-    node.wait(backend.executed)
+    node.unlock(backend, 10, 13)
     assert backend.load(p64(4), None, None) == record(13, b"x")
     assert backend.locked_transactions() == {}
     assert backend.final_tid(p64(10)) == p64(13)
@@ -42,8 +41,7 @@ def test_a_vote_without_metadata_is_known_by_its_objects(node: Harness, backend:
     backend.lock(p64(10), p64(13))
     assert backend.locked_transactions() == {p64(10): None}
     assert backend.final_tid(p64(10)) is None
-    backend.unlock(p64(10), p64(13))
-    node.wait(backend.executed)
+    node.unlock(backend, 10, 13)
     assert backend.load(p64(4), None, None) == record(13, b"x")
     assert backend.transaction(p64(13)) is None
 
@@ -54,9 +52,7 @@ def test_a_locked_transaction_survives_a_restart_and_is_validated(
     node.vote(backend, 10, {4: b"x", 5: b"y"})
     node.vote(backend, 11, {6: b"z"}, meta=False)
     backend.lock(p64(10), p64(13))
-    node.wait(backend.stored)
-    backend.close()
-    backend = node.open()
+    backend = node.restart(backend)
     assert backend.locked_transactions() == {p64(10): p64(13), p64(11): None}
     backend.validate(p64(10), p64(13))
     backend.validate(p64(11), p64(14))
@@ -79,9 +75,7 @@ def test_unfinished_transactions_are_dropped_with_their_data(node: Harness, back
     """Specification 14.21."""
     node.commit(backend, 5, {1: b"kept"})
     node.vote(backend, 10, {4: b"x", 1: 5})
-    node.wait(backend.stored)
-    backend.close()
-    backend = node.open()
+    backend = node.restart(backend)
     backend.drop_unfinished()
     assert node.data_rows(backend) == 1
     assert backend.locked_transactions() == {}
@@ -297,7 +291,6 @@ def test_data_of_an_undo_in_progress_survives_a_pack(node: Harness, backend: Any
     backend.pack(p64(13), 1, p64(0), 10)
     backend.drain()
     assert serials(backend, 4) == [13]
-    backend.unlock(p64(20), p64(22))
-    node.wait(backend.executed)
+    node.unlock(backend, 20, 22)
     assert backend.load(p64(4), None, None).data == b"11"
     assert node.data_rows(backend) == 2

@@ -158,9 +158,7 @@ def test_the_last_serial_of_a_new_object_is_known_without_a_read(
     node: Harness, backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.vote(backend, 10, {4: b"x"})
-    node.wait(backend.stored)
-    backend.close()
-    backend = node.open()
+    backend = node.restart(backend)
     node.commit(backend, 20, {7: b"y"})
     backend.add_object(p64(9), record(30, b"z"))
     backend.validate(p64(10), p64(10))
@@ -182,8 +180,7 @@ def test_every_byte_and_compression_comes_back(node: Harness, backend: Any) -> N
     ]
     meta = TransactionMeta(b"\xff\0'", b"\\%", bytes(range(256)), [p64(1), p64(2), p64(3)])
     backend.vote(p64(9), meta, stored)
-    backend.unlock(p64(9), p64(12))
-    node.wait(backend.executed)
+    node.unlock(backend, 9, 12)
     assert backend.load(p64(1), None, None) == record(12, data)
     assert backend.load(p64(2), None, None) == record(12, compressed, compression=1)
     assert backend.load(p64(3), None, None) == record(12, b"")

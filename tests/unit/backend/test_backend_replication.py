@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from hashlib import sha1
 from typing import Any
 
 import pytest
 
 from neo.protocol.enums import CellState
-from neo.storage.backend.api import BackendRefused, Cell, Record, Stored, Transaction
+from neo.storage.backend.api import BackendRefused, Cell, Stored, Transaction
 from tests.unit.backend.harness import NP, Harness, p64, serials
+from tests.unit.backend.records import record
 
 OUT, UP = CellState.OUT_OF_DATE, CellState.UP_TO_DATE
-
-
-def record(serial: int, data: bytes | None, data_serial: int | None = None) -> Record:
-    return Record(
-        p64(serial),
-        None,
-        None if data is None else 0,
-        bytes(20) if data is None else sha1(data).digest(),
-        data or b"",
-        None if data_serial is None else p64(data_serial),
-    )
 
 
 def rows(backend: Any, first: int, oid: int, last: int, length: int) -> list[tuple[int, int]]:
@@ -101,7 +90,9 @@ def test_a_replicated_object_is_like_a_committed_one(node: Harness, backend: Any
     assert backend.prune_orphans(True, 0, 100)[0] == 0
 
 
-def test_a_replicated_undo_shares_the_data(node: Harness, backend: Any) -> None:
+def test_a_replicated_undo_shares_the_data_or_brings_it_if_it_is_packed_away(
+    node: Harness, backend: Any
+) -> None:
     """Specification 10.8."""
     backend.add_object(p64(3), record(10, b"old"))
     backend.add_object(p64(3), record(20, b"new"))
@@ -109,14 +100,10 @@ def test_a_replicated_undo_shares_the_data(node: Harness, backend: Any) -> None:
     node.wait(backend.stored)
     assert node.data_rows(backend) == 2
     assert backend.load(p64(3), None, None)[4:] == (b"old", p64(10))
-
-
-def test_a_replicated_undo_of_what_is_packed_away_brings_its_data(
-    node: Harness, backend: Any
-) -> None:
-    backend.add_object(p64(3), record(30, b"old", data_serial=10))
+    backend.add_object(p64(6), record(30, b"old", data_serial=10))
     node.wait(backend.stored)
-    assert backend.load(p64(3), None, None)[4:] == (b"old", p64(10))
+    assert node.data_rows(backend) == 3
+    assert backend.load(p64(6), None, None)[4:] == (b"old", p64(10))
 
 
 def test_a_blind_undo_gets_its_data_when_the_revision_is_there(node: Harness, backend: Any) -> None:
@@ -208,7 +195,9 @@ def test_rows_that_the_source_has_not_are_deleted_with_their_data(
     assert backend.tids_ascending(p64(0), p64(99), 10, 0) == [p64(9)]
 
 
-def test_progress_of_an_own_outdated_cell_survives(node: Harness, backend: Any) -> None:
+def test_progress_of_an_own_outdated_cell_survives_until_it_is_forgotten(
+    node: Harness, backend: Any
+) -> None:
     backend.change_cells(2, 0, [(0, 1, OUT), (1, 1, UP), (2, 2, OUT)], 1, True)
     backend.set_complete(0, 1, p64(20))
     backend.set_complete(0, 1, p64(10))  # less than it has
@@ -216,11 +205,6 @@ def test_progress_of_an_own_outdated_cell_survives(node: Harness, backend: Any) 
     backend.close()
     backend = node.open()
     assert backend.cells() == [Cell(0, 1, 20), Cell(1, 1, -UP.value), Cell(2, 2, 0)]
-
-
-def test_progress_of_own_outdated_cells_can_be_forgotten(node: Harness, backend: Any) -> None:
-    backend.change_cells(2, 0, [(0, 1, OUT), (1, 1, UP), (2, 2, OUT)], 1, True)
-    backend.set_complete(0, 1, p64(20))
     backend.forget_complete(1)
     backend.close()
     backend = node.open()

@@ -61,14 +61,6 @@ def test_an_undo_shares_the_row_of_data_and_a_blind_one_has_none(
     ]
 
 
-def test_an_abort_deletes_the_rows_and_the_values(node: Harness, backend: Any) -> None:
-    """Specification 14.21, 14.22."""
-    node.vote(backend, 10, {4: b"x"})
-    backend.abort(p64(10))
-    for table, column in (("ttrans", "ttid"), ("tobj", "oid"), ("data", "id")):
-        assert rows(node, backend, column, table) == []
-
-
 def test_a_value_stays_while_a_transaction_in_progress_refers_to_it(
     node: Harness, backend: Any
 ) -> None:
@@ -76,9 +68,7 @@ def test_a_value_stays_while_a_transaction_in_progress_refers_to_it(
     node.commit(backend, 10, {3: b"old"})
     node.commit(backend, 20, {3: b"new"})
     node.vote(backend, 30, {3: 10}, meta=False)
-    node.wait(backend.stored)
-    backend.close()
-    backend = node.open()
+    backend = node.restart(backend)
     backend.delete_objects([(p64(10), p64(3))])
     assert node.data_rows(backend) == 2
     backend.abort(p64(30))
@@ -197,6 +187,13 @@ def test_a_big_value_of_mariadb_is_cut_in_pieces(
         (0, b"small"),
         (0x80, struct.pack(">II", first, len(data))),
     ]
+
+
+def test_a_value_of_64_megabytes(node: Harness, backend: Any) -> None:
+    data = bytes(range(256)) * (1 << 18)
+    node.commit(backend, 10, {4: data})
+    node.wait(backend.stored)
+    assert backend.load(p64(4), None, None).data == data
 
 
 def test_the_bounds_of_big_values() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha1
 from typing import Any
 
 import pytest
@@ -11,24 +10,16 @@ from neo.storage.backend.api import (
     BackendRefused,
     Prepared,
     PreparedRows,
-    Record,
     Stored,
     TransactionMeta,
 )
 from tests.unit.backend.harness import Harness, p64, serials
-from tests.unit.backend.records import ABOVE_ALL, record
+from tests.unit.backend.records import ABOVE_ALL, fetched, record
 
 #: Partition 0 of three keeps the metadata of transaction 9, and the objects 3 and 6.
 TTID = p64(9)
 META = TransactionMeta(b"user", b"text", b"ext", [p64(3), p64(6)])
 OTHER_META = TransactionMeta(b"", b"other", b"", [p64(6)])
-
-
-def fetched(data: bytes | None, data_serial: int | None = None) -> Record:
-    checksum = bytes(20) if data is None else sha1(data).digest()
-    compression = None if data is None else 0
-    source = None if data_serial is None else p64(data_serial)
-    return Record(p64(0), None, compression, checksum, data or b"", source)
 
 
 def receive(
@@ -44,12 +35,6 @@ def receive(
     ]
 
 
-def restart(node: Harness, backend: Any, dedup: bool = False) -> Any:
-    node.wait(backend.stored)
-    node.close()
-    return node.open(dedup)
-
-
 def commit(node: Harness, backend: Any, tid: int) -> None:
     backend.lock(TTID, p64(tid))
     backend.unlock(TTID, p64(tid))
@@ -63,7 +48,7 @@ def test_the_rows_of_one_partition_are_replaced(node: Harness, backend: Any) -> 
     assert backend.prepared_rows(TTID) == PreparedRows(OTHER_META, [other, stored], [])
     assert backend.locked_transactions() == {TTID: None}
     assert node.data_rows(backend) == 2
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     assert backend.prepared_rows(TTID) == PreparedRows(OTHER_META, [other, stored], [])
     commit(node, backend, 12)
     assert backend.load(p64(6), None, None) == record(12, b"new")
@@ -101,7 +86,7 @@ def test_an_abort_drops_what_was_replaced(node: Harness, backend: Any) -> None:
     receive(backend, 0, {3: b"x", 6: None}, META)
     receive(backend, 0, {3: b"y"}, META)
     backend.abort(TTID)
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     assert backend.prepared_rows(TTID) == PreparedRows(None, [], [])
     assert backend.locked_transactions() == {}
     assert node.data_rows(backend) == 0
@@ -115,12 +100,12 @@ def test_what_is_locked_survives_a_restart_and_other_votes_are_dropped(
     backend.lock(TTID, p64(12))
     backend.replace_voted(p64(15), 0, META)
     backend.add_voted_object(p64(15), p64(6), fetched(b"y"))
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     assert backend.locked_transactions() == {TTID: p64(12), p64(15): None}
     assert (backend.final_tid(TTID), backend.final_tid(p64(15))) == (p64(12), None)
     backend.validate(TTID, p64(12))
     backend.drop_unfinished()
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     assert backend.locked_transactions() == {}
     assert backend.load(p64(3), None, None) == record(12, b"x")
     assert node.data_rows(backend) == 1
@@ -133,7 +118,7 @@ def test_an_undo_shares_the_value_if_its_revision_is_here(node: Harness, backend
         backend.add_voted_object(TTID, p64(3), fetched(b"old", 5))
         backend.add_voted_object(TTID, p64(6), fetched(b"not here", 5))
         assert node.data_rows(backend) == 2
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     commit(node, backend, 12)
     assert backend.load(p64(3), None, None) == record(12, b"old", data_serial=5)
     assert backend.load(p64(6), None, None) == record(12, b"not here", data_serial=5)
@@ -157,7 +142,7 @@ def test_deletions_keep_what_they_go_back_to(node: Harness, backend: Any) -> Non
     backend.replace_voted(TTID, 0, META)
     backend.add_voted_object(TTID, p64(3), fetched(None))
     backend.add_voted_object(TTID, p64(6), fetched(None, 5))
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     stored = [Stored(p64(3), None, None), Stored(p64(6), None, p64(5))]
     assert backend.prepared_rows(TTID).stored == stored
     assert node.data_rows(backend) == 0
@@ -174,7 +159,7 @@ def test_equal_data_is_shared_and_lives_as_long_as_one_uses_it(node: Harness) ->
     assert node.data_rows(backend) == 3
     receive(backend, 0, {3: b"new", 6: b"new"}, META)
     assert node.data_rows(backend) == 3
-    backend = restart(node, backend, dedup=True)
+    backend = node.restart(backend, dedup=True)
     receive(backend, 1, {})
     assert node.data_rows(backend) == 2
     commit(node, backend, 12)
@@ -192,7 +177,7 @@ def test_a_mark_stays_while_rows_are_replaced(node: Harness, backend: Any) -> No
     backend.mark_prepared(mark, [])
     receive(backend, 1, {4: b"y"})
     backend.mark_prepared(mark, [])
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     assert backend.prepared() == [mark]
     rows = backend.prepared_rows(TTID)
     assert [change.oid for change in rows.stored] == [p64(3), p64(4)]
