@@ -134,9 +134,8 @@ def test_is_no_source_for_what_it_has_not(world: World) -> None:
     assert found == AnswerFetchTransactions(None, None, [])
 
 
-def test_serves_backups_of_its_cluster(world: World) -> None:
+def test_serves_backups_of_its_cluster(world: World, master: End) -> None:
     """Specification 21.12."""
-    master = world.operate()
     full(world, master)
     peer = world.stranger()
     request = RequestIdentification(NodeType.STORAGE, None, OTHER, "test", 3.0, {})
@@ -226,11 +225,10 @@ def test_truncation_ends_the_backup(world: World) -> None:
 
 
 def test_the_end_of_the_backup_survives_a_crash_before_the_data_is_cut(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World
 ) -> None:
     """A second Truncate may come with the next master, and the tables of a start without this node
     (specification 13.29)."""
-    world = make_world()
     master = backup(world)
     master.send(Replicate(p64(10), "", {0: None, 1: None}))
     master.send(StopOperation())

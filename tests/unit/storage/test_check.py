@@ -27,14 +27,13 @@ from neo.protocol.packets import (
 from neo.storage.maintenance.check import AGAIN_SECONDS
 from tests.unit.storage.comparing import FINE, MAX, SERIALS, TIDS, Compared, address, digest, full
 from tests.unit.storage.replicas import Destination, reply, storage
-from tests.unit.storage.world import UP, MakeWorld, World, refused
+from tests.unit.storage.world import UP, End, MakeWorld, World, refused
 
 # -- answers -------------------------------------------------------------------------------------
 
 
-def test_digests_of_transactions(world: World) -> None:
+def test_digests_of_transactions(world: World, master: End) -> None:
     """Specification 11.5."""
-    master = world.operate()
     full(world, master)
     peer = storage(world, master, 2)
     ask = AskCheckTIDRange(0, 40000, ZERO_TID, MAX)

@@ -40,8 +40,7 @@ def test_a_storage_node_without_id_hears_of_features_first(
     assert FEATURE_MAINTENANCE in end.take(NotifyFeatures).features
 
 
-def test_a_peer_that_announces_nothing_is_told_nothing(world: World, master: End) -> None:
+def test_a_peer_that_announces_nothing_is_told_nothing(world: World, client: End) -> None:
     """Specification 21.2."""
-    client = world.client(master)
     world.settle()
     assert not client.inbox

@@ -70,9 +70,8 @@ def test_a_client_newer_than_the_node_table_waits_for_it(world: World, master: E
     assert answers == [AcceptIdentification(NodeType.STORAGE, 1, C1)]
 
 
-def test_who_is_vouched_for_by_the_master_may_send_long_messages(world: World, master: End) -> None:
+def test_who_is_vouched_for_by_the_master_may_send_long_messages(world: World, client: End) -> None:
     """Specification 2.34, 2.35, 3.28."""
-    client = world.client(master)
     assert client.peer.trusted
     assert client.peer not in world.core.strangers
     guest = guest_of(world)

@@ -33,12 +33,6 @@ from tests.unit.storage.replicas import (
 )
 from tests.unit.storage.world import OUT, UP, End, World, refused
 
-
-@pytest.fixture
-def master(world: World) -> End:
-    return world.operate()
-
-
 # -- both dial ------------------------------------------------------------------------------------
 
 

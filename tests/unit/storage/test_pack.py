@@ -66,10 +66,9 @@ def test_a_pack_that_is_interrupted_is_refused_and_goes_on_with_the_operation(wo
     assert rows(world, 0) == [(16, 0), (26, 2), (36, 4)]
 
 
-def test_nothing_goes_before_it_is_durable_that_it_is_to_go(world: World) -> None:
+def test_nothing_goes_before_it_is_durable_that_it_is_to_go(world: World, master: End) -> None:
     """After a crash, a revision that readers did not find any more would be there again
     (specification 12.5)."""
-    master = world.operate()
     full(world, master, 0)
     packing = master.ask_later(AskPack(p64(16)))
     assert world.core.packer.wanted() == 16
@@ -97,8 +96,7 @@ def test_a_pack_goes_on_after_a_restart_where_it_was(make_world: MakeWorld) -> N
     assert world.backend.get_config("_packing") is None
 
 
-def test_a_later_pack_begins_again_with_the_cell(world: World) -> None:
-    master = world.operate()
+def test_a_later_pack_begins_again_with_the_cell(world: World, master: End) -> None:
     full(world, master, 0, 2)
     first = master.ask_later(AskPack(p64(16)))
     second = master.ask_later(AskPack(p64(26)))
@@ -108,9 +106,8 @@ def test_a_later_pack_begins_again_with_the_cell(world: World) -> None:
     assert world.core.packer.packed(0) == 26
 
 
-def test_a_cell_that_becomes_readable_is_packed_then(world: World) -> None:
+def test_a_cell_that_becomes_readable_is_packed_then(world: World, master: End) -> None:
     """Specification 12.6."""
-    master = world.operate()
     full(world, master, 0, 2)
     master.send(NotifyPartitionChanges(2, 0, [(0, 1, OUT), (0, 2, UP)]))
     assert master.ask(AskPack(p64(26))) == AnswerPack(True)
@@ -185,10 +182,9 @@ def test_what_a_pack_may_remove_is_sent_when_that_is_done(world: World, nid: int
     assert isinstance(fetch(peer, 0, 0), AnswerFetchObjects)
 
 
-def test_an_undo_is_sent_as_it_is_when_the_pack_is_done(world: World) -> None:
+def test_an_undo_is_sent_as_it_is_when_the_pack_is_done(world: World, master: End) -> None:
     """The destination may be packed already: what the undo goes back to is not there any more
     (specification 12.8, 12.11)."""
-    master = world.operate()
     full(world, master, 0)
     client = world.client(master)
     for ttid in 28, 32, 36:

@@ -62,10 +62,9 @@ def test_a_mistake_in_a_job_that_a_peer_asked_for_fails_the_job(
 
 
 def test_a_mistake_in_a_read_that_waited_hurts_only_that_read(
-    world: World, master: End, monkeypatch: pytest.MonkeyPatch
+    world: World, master: End, client: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is executed when another peer, the master, unlocks."""
-    client = world.client(master)
     lock(world, master, client, 20)
     waiting = client.ask_later(AskObject(p64(6), None, MAX))
     assert not waiting

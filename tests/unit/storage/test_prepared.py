@@ -237,11 +237,9 @@ def test_a_commit_removes_the_mark_and_stores_the_outcome(
 
 
 def test_a_rollback_is_remembered_before_it_is_answered_and_can_be_forgotten(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World, master: End
 ) -> None:
     """24.12, 24.13, 24.15"""
-    world = make_world()
-    master = world.operate()
     ask = AskRollbackPrepared(XID, p64(10), 7.5)
     assert master.ask(ask) == AnswerRollbackPrepared(p64(10))
     world, master = restart(make_world, world)
@@ -267,12 +265,9 @@ def test_the_outcome_of_a_prepared_transaction_is_open(
 
 
 def test_marks_are_told_with_the_objects_that_the_node_stores_and_checks(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World, master: End, client: End
 ) -> None:
     """24.17"""
-    world = make_world()
-    master = world.operate()
-    client = world.client(master)
     commit(master, client, 4, 6, 5)
     assert check(client, 10, 5, 6).locked is None
     prepare(client, master, 10, 1, 2)
@@ -286,12 +281,9 @@ def test_marks_are_told_with_the_objects_that_the_node_stores_and_checks(
 
 
 def test_locks_of_stores_and_checks_are_taken_again_after_any_number_of_restarts(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World, master: End, client: End
 ) -> None:
     """24.20"""
-    world = make_world()
-    master = world.operate()
-    client = world.client(master)
     commit(master, client, 4, 6, 5)
     assert check(client, 10, 5, 6).locked is None
     prepare(client, master, 10, 1)
@@ -308,10 +300,9 @@ def test_locks_of_stores_and_checks_are_taken_again_after_any_number_of_restarts
     assert marked(master) == []
 
 
-def test_a_prepared_transaction_with_only_a_check_survives(make_world: MakeWorld) -> None:
-    world = make_world()
-    master = world.operate()
-    client = world.client(master)
+def test_a_prepared_transaction_with_only_a_check_survives(
+    make_world: MakeWorld, world: World, master: End, client: End
+) -> None:
     commit(master, client, 4, 6, 5)
     assert check(client, 10, 5, 6).locked is None
     client.ask(AskVoteTransaction(p64(10)))
@@ -327,11 +318,10 @@ def test_a_prepared_transaction_with_only_a_check_survives(make_world: MakeWorld
     assert marked(master) == []
 
 
-def test_other_votes_are_dropped_at_the_start(make_world: MakeWorld) -> None:
+def test_other_votes_are_dropped_at_the_start(
+    make_world: MakeWorld, world: World, master: End, client: End
+) -> None:
     """24.20, 24.21: with their marks, and votes without a mark."""
-    world = make_world()
-    master = world.operate()
-    client = world.client(master)
     prepare(client, master, 10, 1)
     prepare(client, master, 12, 2)
     store(client, 14, 3)
@@ -376,11 +366,9 @@ def test_the_operation_stops_and_starts_again(world: World, master: End, client:
 
 
 def test_a_transaction_whose_tid_is_known_is_validated_with_its_outcome(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World, master: End
 ) -> None:
     """24.18"""
-    world = make_world()
-    master = world.operate()
     prepare(world.client(master), master, 10, 1)
     master.ask(AskLockInformation(p64(10), p64(20)))
     world.close()
@@ -405,11 +393,9 @@ def test_the_lock_of_a_restored_transaction_waits_for_the_disk(make_world: MakeW
 
 
 def test_a_node_with_marks_refuses_a_master_that_does_not_know_them(
-    make_world: MakeWorld, caplog: pytest.LogCaptureFixture
+    make_world: MakeWorld, world: World, master: End, caplog: pytest.LogCaptureFixture
 ) -> None:
     """24.22"""
-    world = make_world()
-    master = world.operate()
     prepare(world.client(master), master, 10, 1)
     world.close()
     world = make_world()

@@ -457,9 +457,8 @@ def test_the_feature_is_announced_between_storage_nodes(world: World, master: En
 
 
 def test_fetched_rows_survive_a_restart_in_a_cell_that_is_out_of_date(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World
 ) -> None:
-    world = make_world()
     node = Prepared(world)
     node.mark()
     node.row(10, 0, b"prepared")

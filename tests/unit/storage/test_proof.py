@@ -47,9 +47,8 @@ def proven(master: End) -> list[bool]:
     return [row[1] for row in answer.tail_list]
 
 
-def test_the_tail_is_what_is_committed(world: World) -> None:
+def test_the_tail_is_what_is_committed(world: World, master: End) -> None:
     """Specification 5.14."""
-    master = world.operate()
     full(world, master)
     client = world.client(master)
     store(client, 18, 4, 16)

@@ -106,9 +106,8 @@ def test_when_the_source_is_packed_again_before_an_undo_is_fetched_all_is_compar
 
 
 def test_an_undo_that_had_its_data_from_a_corrupted_cell_gets_it_from_the_source(
-    world: World,
+    world: World, master: End
 ) -> None:
-    master = world.operate()
     full(world, master, 0)
     master.send(NotifyPartitionChanges(2, 0, [(0, 2, UP), (0, 1, CellState.CORRUPTED)]))
     world.settle()

@@ -168,9 +168,8 @@ def restarted(world: World, make_world: MakeWorld, ptid: int, last: int) -> Dest
     return node
 
 
-def test_goes_on_where_it_was_after_a_restart(make_world: MakeWorld) -> None:
+def test_goes_on_where_it_was_after_a_restart(make_world: MakeWorld, world: World) -> None:
     """Specification 10.19."""
-    world = make_world()
     node = Destination(world)
     node.unfinished(12, 14)
     node.serve(node.source(), 0, 12, {(12, 0): b"a"})
@@ -186,8 +185,7 @@ def test_goes_on_where_it_was_after_a_restart(make_world: MakeWorld) -> None:
     assert [load(client, 0, at).data for at in (12, 16)] == [b"a", b"b"]
 
 
-def test_a_node_that_was_complete_fetches_only_what_it_missed(world: World) -> None:
-    master = world.operate()
+def test_a_node_that_was_complete_fetches_only_what_it_missed(world: World, master: End) -> None:
     commit(master, world.client(master), 10, 12, 0)
     world.host.advance(5)
     master.disconnect()
@@ -266,28 +264,25 @@ def test_what_the_cluster_gave_up_is_found_though_the_source_was_lost_meanwhile(
 
 
 def test_what_the_cluster_gave_up_is_found_after_a_restart_in_the_middle(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World
 ) -> None:
     """Specification 10.22."""
-    world = make_world()
     refuse_what_is_last(given_up(world, last=24).source())
     compares_everything(restarted(world, make_world, ptid=3, last=24).source())
 
 
 def test_what_is_cut_off_and_what_is_before_it_is_compared_after_a_restart(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World
 ) -> None:
     """16 is not later than what the cluster went on with, but it gave that up, too."""
-    world = make_world()
     compares_everything(given_up(world, last=16).source())
     compares_everything(restarted(world, make_world, ptid=3, last=24).source())
 
 
 def test_a_cell_that_is_complete_beyond_its_last_transaction_begins_with_that(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World
 ) -> None:
     """Only there the source can show whether the cluster gave up what is here."""
-    world = make_world()
     node = Destination(world)
     node.unfinished(12, 14)
     node.serve(node.source(), 0, 12, {(8, 0): b"a"})

@@ -102,9 +102,8 @@ def test_a_packed_transaction_of_the_source_says_how_far_packs_went(world: World
     assert world.backend.engine.read("SELECT packed FROM trans") == [(0,)]
 
 
-def test_a_cell_that_becomes_out_of_date_during_the_operation_is_replicated(world: World) -> None:
+def test_a_cell_that_becomes_out_of_date_during_the_operation_is_replicated(master: End) -> None:
     """Specification 10.14."""
-    master = world.operate()
     master.send(NotifyPartitionChanges(2, 0, [(1, 1, OUT), (1, 2, UP)]))
     assert master.take(AskUnfinishedTransactions).offset_list == [1]
 

@@ -97,9 +97,8 @@ def test_checks_are_answered_like_stores(master: End, client: End, other: End) -
     assert waiting[0].locked is None
 
 
-def test_a_vote_is_durable_before_it_is_answered(make_world: MakeWorld) -> None:
+def test_a_vote_is_durable_before_it_is_answered(world: World) -> None:
     """Specification 1.9, 7.20, 14.21."""
-    world = make_world()
     client = world.client(world.operate())
     store(client, 10, 1)
     answers = client.ask_later(AskStoreTransaction(p64(10), b"", b"", b"", [p64(1)]))
@@ -109,13 +108,10 @@ def test_a_vote_is_durable_before_it_is_answered(make_world: MakeWorld) -> None:
 
 
 def test_that_nothing_was_committed_is_said_when_the_vote_is_dropped_durably(
-    make_world: MakeWorld,
+    world: World, master: End, client: End
 ) -> None:
     """Else it could still be committed: by a node that locked it, and comes back when this one has
     crashed and has its vote again (specification 6.20)."""
-    world = make_world()
-    master = world.operate()
-    client = world.client(master)
     store(client, 10, 1)
     vote(client, 10, 1)
     master.send(AbortTransaction(p64(10), []))
@@ -240,11 +236,8 @@ def test_losing_a_cell_answers_the_stores_that_wait_for_it(
     assert waiting[0].locked == ZERO_TID
 
 
-def test_unlocked_transactions_are_committed_soon(make_world: MakeWorld) -> None:
+def test_unlocked_transactions_are_committed_soon(world: World, master: End, client: End) -> None:
     """Specification 7.35, 14.21."""
-    world = make_world()
-    master = world.operate()
-    client = world.client(master)
     store(client, 10, 1)
     vote(client, 10, 1)
     master.ask(AskLockInformation(p64(10), p64(12)))

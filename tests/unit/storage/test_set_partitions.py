@@ -43,7 +43,9 @@ class Regrouping:
 
     def run(self, about: Operation | None = None) -> Task[bytes]:
         task = Task(
-            self.function.run(about or operation(), 0, {}, lambda done, text: self.told.append(text))
+            self.function.run(
+                about or operation(), 0, {}, lambda done, text: self.told.append(text)
+            )
         )
         self.world.wait(lambda: task.done, "the rows are not regrouped")
         return task
@@ -194,9 +196,8 @@ def test_other_rows_are_deleted_when_no_operation_needs_them_27_97(
 
 
 def test_rows_that_an_operation_left_are_deleted_when_the_node_starts_27_97(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World
 ) -> None:
-    world = make_world()
     master = world.operate(TWO)
     full(world, master)
     assert world.backend.begin_regrouping(6) == ""

@@ -24,13 +24,11 @@ from neo.protocol.packets import (
     ValidateTransaction,
 )
 from tests.unit.storage.requests import commit, load, store, vote
-from tests.unit.storage.world import C1, DISCARDED, OUT, UP, MakeWorld, World
+from tests.unit.storage.world import C1, DISCARDED, OUT, UP, End, MakeWorld, World
 
 
-def test_truncates_when_asked_for_the_last_ids(world: World) -> None:
+def test_truncates_when_asked_for_the_last_ids(world: World, master: End, client: End) -> None:
     """Specification 5.9, 12.17."""
-    master = world.operate()
-    client = world.client(master)
     commit(master, client, 10, 12, 1)
     commit(master, client, 14, 16, 2)
     world.host.advance(5)
@@ -44,11 +42,9 @@ def test_truncates_when_asked_for_the_last_ids(world: World) -> None:
 
 
 def test_a_truncation_without_this_node_is_made_up_for_before_it_is_replicated(
-    world: World,
+    world: World, master: End, client: End
 ) -> None:
     """It came back when the others had truncated, and had committed since (specification 4.28, 12.18)."""
-    master = world.operate()
-    client = world.client(master)
     commit(master, client, 10, 12, 0)
     commit(master, client, 14, 16, 0, serial=12)
     master.send(Truncate(p64(13)))
@@ -89,13 +85,10 @@ def test_last_ids_of_an_empty_database(world: World) -> None:
     "how", ["the operation starts again", "its client is lost", "the master aborts"]
 )
 def test_the_ttid_of_a_vote_that_was_dropped_is_never_forgotten(
-    make_world: MakeWorld, how: str
+    make_world: MakeWorld, world: World, master: End, client: End, how: str
 ) -> None:
     """Else a master whose clock is behind may give it again, and the client that asks for its end hears
     of somebody else's commit (specification 5.3, 7.48)."""
-    world = make_world()
-    master = world.operate()
-    client = world.client(master)
     for ttid, oid in ((14, 1), (10, 2)):
         store(client, ttid, oid)
         vote(client, ttid, oid)
@@ -118,11 +111,10 @@ def test_the_ttid_of_a_vote_that_was_dropped_is_never_forgotten(
         world.close()
 
 
-def test_interrupted_transactions_are_reported_and_validated(make_world: MakeWorld) -> None:
+def test_interrupted_transactions_are_reported_and_validated(
+    make_world: MakeWorld, world: World, master: End, client: End
+) -> None:
     """Specification 4.28, 5.1, 5.2, 5.6, 5.7."""
-    world = make_world()
-    master = world.operate()
-    client = world.client(master)
     store(client, 10, 1)
     vote(client, 10, 1)
     store(client, 14, 2)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
@@ -253,10 +252,9 @@ def test_no_row_is_written_to_a_cell_that_was_taken_away_meanwhile(
 
 
 def test_a_node_without_folder_does_not_write_the_row(
-    make_world: Callable[[], World], caplog: pytest.LogCaptureFixture
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Specification 26.18."""
-    world = make_world()
     _, source = begin(world)
     world.settle()
     assert not has_row(world) and not source.inbox
