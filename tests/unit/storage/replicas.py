@@ -73,7 +73,8 @@ def answer(end: End, message_id: int, message: Message) -> None:
 
 def reply(end: End, kind: type[M], message: Message) -> M:
     """Answer the next message, which must be of this kind. Return it."""
-    question = reply(end, kind, message)
+    message_id, question = take_question(end, kind)
+    end.answer(message_id, message)
     return question
 
 

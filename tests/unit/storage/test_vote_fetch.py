@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.ids import p64
@@ -356,7 +357,31 @@ def test_a_node_that_does_not_know_the_feature_is_not_asked(world: World, master
     assert not source.inbox
 
 
-def test_a_node_that_is_lost_is_an_error(world: World, master: End, source: End) -> None:
+def damaged(ttid: int) -> AddVotedObject:
+    return replace(row(ttid, 2, b"x"), data=b"y")
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        pytest.param([damaged(10)], "does not match its checksum", id="damaged"),
+        pytest.param([row(10, 2, b"x" * 11)], "11 bytes", id="refused by the database"),
+    ],
+)
+def test_rows_that_cannot_be_kept_are_an_error(
+    world: World, master: End, source: End, rows: list[AddVotedObject], problem: str
+) -> None:
+    world.backend.engine.value_max = 10
+    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
+    serve(source, 10, {0: rows})
+    assert problem in failed(asked, world)
+
+
+def test_a_node_that_is_lost_or_refuses_is_an_error(world: World, master: End, source: End) -> None:
+    refusal = Error(ErrorCode.NON_READABLE_CELL.value, "it cannot be read")
+    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
+    answer(source, fetch(source, 10, 0), refusal)
+    assert "it cannot be read" in failed(asked, world)
     asked = ask_voted(master, 10, 2, sources={0: SOURCE})
     fetch(source, 10, 0)
     send(source, 10, 0, row(10, 2, b"x"), metadata=True)
@@ -364,40 +389,16 @@ def test_a_node_that_is_lost_is_an_error(world: World, master: End, source: End)
     assert "cannot be had" in failed(asked, world)
 
 
-def test_a_node_that_refuses_is_an_error(world: World, master: End, source: End) -> None:
-    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
-    message_id = fetch(source, 10, 0)
-    answer(source, message_id, Error(ErrorCode.NON_READABLE_CELL.value, "it cannot be read"))
-    assert "it cannot be read" in failed(asked, world)
-
-
-def test_a_damaged_row_is_an_error(world: World, master: End, source: End) -> None:
-    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
-    good = row(10, 2, b"x")
-    damaged = AddVotedObject(*(good.ttid, good.oid, 0, good.checksum, b"y", None))
-    serve(source, 10, {0: [damaged]})
-    assert "does not match its checksum" in failed(asked, world)
-
-
 def test_rows_that_arrived_damaged_are_fetched(world: World, master: End, source: End) -> None:
     """Specification 25.10: the question waits for them no more."""
-    good = row(10, 2, b"x")
-    damaged = AddVotedObject(*(good.ttid, good.oid, 0, good.checksum, b"y", None))
     send(source, 10, 0)
     asked = ask_voted(master, 10, 2, sources={0: SOURCE})
-    source.send(damaged)
+    source.send(damaged(10))
     assert not source.inbox
     stored = store_later(source, 10, 0)
     assert "does not match its checksum" in refused(stored[0])[1]
-    serve(source, 10, {0: [good]})
+    serve(source, 10, {0: [row(10, 2, b"x")]})
     assert answered(asked, world) == AnswerVoted(p64(10))
-
-
-def test_what_the_database_refuses_is_an_error(world: World, master: End, source: End) -> None:
-    world.backend.engine.value_max = 10
-    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
-    serve(source, 10, {0: [row(10, 2, b"x" * 11)]})
-    assert "11 bytes" in failed(asked, world)
 
 
 def test_rows_that_the_node_does_not_send_are_asked_for_a_few_times(

@@ -167,10 +167,12 @@ class End:
 
     def send(self, message: Message, message_id: int | None = None) -> None:
         """``message_id``: that of the question of which this is a row of the answer."""
-        self.send(message, message_id)
+        self.connection.send(message, message_id)
+        self._deliver()
 
     def answer(self, message_id: int, message: Message) -> None:
-        self.answer(message_id, message)
+        self.connection.answer(message_id, message)
+        self._deliver()
 
     def ask_later(self, message: Request[Any]) -> list[Any]:
         """A list that will have the answer."""
