@@ -16,7 +16,7 @@ from neo.storage.backend.api import (
     TransactionMeta,
 )
 from tests.unit.backend.harness import NP, Harness, p64, serials
-from tests.unit.backend.records import ABOVE_ALL, fetched, record
+from tests.unit.backend.records import ABOVE_ALL, fetched, record, rows
 
 META = TransactionMeta(b"user", b"text", b"ext", [p64(4), p64(5)])
 SINCE = 1764040000.123457
@@ -275,3 +275,21 @@ def test_an_existing_database_gets_the_tables_when_it_is_opened(
     backend = node.restart(backend)
     prepare(node, backend, 10, {4: b"x"})
     assert backend.prepared() == [mark(10, 0, 1, 40000)]
+
+
+def test_a_mark_and_an_outcome_have_their_rows(node: Harness, backend: Any) -> None:
+    """Partitions are two bytes each, and a rollback has no tid (specification 14.38, 14.39)."""
+    node.vote(backend, 10, {4: b"x"})
+    prepared = Prepared(p64(10), b"the xid", 1764040000.5, b"text", [0, 1, 40_000])
+    backend.mark_prepared(prepared, [(p64(7), p64(3))])
+    columns = "ttid, xid, since, text, partitions"
+    partitions = b"\x00\x00\x00\x01\x9c\x40"
+    assert rows(node, backend, columns, "prepared") == [
+        (10, b"the xid", 1764040000.5, b"text", partitions)
+    ]
+    assert rows(node, backend, "ttid, oid, serial", "prepared_check") == [(10, 7, 3)]
+    backend.decide([Decided(b"a", p64(16), None, 3.5), Decided(b"b", p64(10), p64(13), 5.25)])
+    assert rows(node, backend, "xid, ttid, tid, time", "decided") == [
+        (b"a", 16, None, 3.5),
+        (b"b", 10, 13, 5.25),
+    ]

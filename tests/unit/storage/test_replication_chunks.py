@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import sha1
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -25,6 +27,7 @@ from neo.protocol.packets import (
     StopOperation,
 )
 from neo.storage.backend.api import Record, Transaction
+from neo.storage.replication.fetch import Receiver
 from tests.unit.storage.replicas import (
     MAX,
     Destination,
@@ -182,3 +185,22 @@ def test_a_source_that_loses_the_cell_in_a_chunk_refuses_the_rest(
     world.wait(lambda: bool(answers), "the chunk does not end")
     assert refused(answers[0])[0] == ErrorCode.REPLICATION_ERROR.value
     assert len(peer.inbox) == 1
+
+
+def test_a_fetch_that_ends_with_what_it_is_given_does_not_keep_it_from_others() -> None:
+    given: list[str] = []
+
+    class Fetch:
+        def __init__(self, name: str, ends: bool) -> None:
+            self.source, self.name, self.ends = source, name, ends
+
+        def add(self, message: AddTransaction) -> None:
+            given.append(self.name)
+            if self.ends:
+                del receiver.fetches[self]
+
+    source: Any = object()
+    receiver: Any = Receiver(*[Mock()] * 5)
+    receiver.fetches |= dict.fromkeys([Fetch("failing", True), Fetch("other", False)])
+    receiver.add(source, AddTransaction(p64(1), b"", b"", b"", False, p64(1), []))
+    assert given == ["failing", "other"]
