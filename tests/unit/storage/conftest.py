@@ -13,10 +13,12 @@ from tests.unit.storage.world import C2, End, World
 
 @pytest.fixture
 def make_world(tmp_path: Path) -> Iterator[Callable[[], World]]:
-    """Make a node on the same database again, after ``close()`` of the one before."""
+    """Make a node on the same database again, after the end of the one before."""
     worlds: list[World] = []
 
     def make() -> World:
+        if worlds:
+            worlds[-1].close()
         worlds.append(World(str(tmp_path / "node.sqlite")))
         return worlds[-1]
 

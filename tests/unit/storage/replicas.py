@@ -155,3 +155,10 @@ class Destination:
             row_ = AddObject(p64(oid), p64(tid), 0, checksum, data or b"", None)
             source.connection.send(row_, message_id)
         answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
+
+
+def fetching(world: World, *features: str, last: int = 12) -> tuple[Destination, End]:
+    """S1 is about to fetch partition 0 from S2, up to the last transaction."""
+    node = Destination(world)
+    node.unfinished(last)
+    return node, node.source(*features)

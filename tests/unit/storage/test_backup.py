@@ -50,7 +50,7 @@ from tests.unit.storage.replicas import (
 )
 from tests.unit.storage.requests import data_of, load
 from tests.unit.storage.upstream import SOURCE, backup, upstream
-from tests.unit.storage.world import OUT, STORAGE, UP, End, MakeWorld, World, refused
+from tests.unit.storage.world import OUT, STORAGE, UP, End, MakeWorld, World, check_refused
 
 
 def backup_tid(master: End) -> bytes | None:
@@ -94,7 +94,7 @@ def test_clients_cannot_write(world: World) -> None:
     client = world.client(master)
     found = client.ask(AskStoreObject(p64(1), ZERO_TID, 0, bytes(20), b"", None, p64(10)))
     assert not isinstance(found, AnswerStoreObject)
-    assert refused(found)[0] == ErrorCode.READ_ONLY_ACCESS.value
+    check_refused(found, ErrorCode.READ_ONLY_ACCESS)
 
 
 def test_a_source_that_fails_is_tried_again_until_there_is_another_order(world: World) -> None:
@@ -131,7 +131,7 @@ def test_is_no_source_for_what_it_has_not(world: World) -> None:
     master.send(Replicate(p64(10), "", {0: None, 1: None}))
     peer = storage(world, master, 2)
     found = peer.ask(AskFetchTransactions(0, 1000, ZERO_TID, p64(11), []))
-    assert refused(found)[0] == ErrorCode.REPLICATION_ERROR.value
+    check_refused(found, ErrorCode.REPLICATION_ERROR)
     found = peer.ask(AskFetchTransactions(0, 1000, ZERO_TID, p64(10), []))
     assert found == AnswerFetchTransactions(None, None, [])
 
@@ -236,7 +236,6 @@ def test_the_end_of_the_backup_survives_a_crash_before_the_data_is_cut(
     master.send(StopOperation())
     master.send(Truncate(p64(14)))
     master.ask(AskRecovery())
-    world.close()
     world = make_world()
     master = world.join()
     recovery = master.ask(AskRecovery())

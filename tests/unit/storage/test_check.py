@@ -32,8 +32,8 @@ from neo.protocol.packets import (
 from neo.storage.maintenance.check import AGAIN_SECONDS
 from tests.unit.storage.comparing import FINE, MAX, SERIALS, TIDS, Compared, address, digest, full
 from tests.unit.storage.replicas import Destination, reply, storage
-from tests.unit.storage.requests import store, vote
-from tests.unit.storage.world import UP, End, MakeWorld, World, refused
+from tests.unit.storage.requests import store, vote, voted
+from tests.unit.storage.world import UP, End, MakeWorld, World, check_refused, refused
 
 # -- answers -------------------------------------------------------------------------------------
 
@@ -84,8 +84,9 @@ def test_what_is_being_packed_is_not_compared(
     full(world, master)
     peer = storage(world, master, 2)
     master.ask_later(AskPack(p64(20)))
-    code, text = refused(peer.ask(AskCheckTIDRange(0, 9, ZERO_TID, MAX)))
-    assert code == ErrorCode.CHECKING_ERROR.value and "packed" in text
+    check_refused(
+        peer.ask(AskCheckTIDRange(0, 9, ZERO_TID, MAX)), ErrorCode.CHECKING_ERROR, "packed"
+    )
 
 
 # -- questions -----------------------------------------------------------------------------------
@@ -354,7 +355,6 @@ def test_a_repair_that_was_cut_short_begins_again(make_world: MakeWorld) -> None
     master.send(NotifyPartitionChanges(2, 0, changes))
     master.send(NotifyPartitionChanges(3, 0, [(0, 1, CellState.OUT_OF_DATE)]))
     world.settle()
-    world.close()
     world = make_world()
     assert world.backend.get_config("_erase") == "0"
     node = Destination(world, ptid=4)
@@ -371,8 +371,7 @@ def test_a_repair_that_was_cut_short_begins_again(make_world: MakeWorld) -> None
 def lock(world: World, master: End) -> None:
     """Lock a transaction with tid 12, which stores object 0."""
     client = world.client(master)
-    assert store(client, 10, 0) is None
-    vote(client, 10, 0)
+    voted(client, 10, 0)
     master.ask(AskLockInformation(p64(10), p64(12)))
 
 

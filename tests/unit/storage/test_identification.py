@@ -26,7 +26,7 @@ from neo.protocol.packets import (
     RequestIdentification,
 )
 from tests.unit.storage.replicas import OTHER, storage_row
-from tests.unit.storage.world import C1, C2, End, World, refused
+from tests.unit.storage.world import C1, C2, End, World, check_refused, refused
 
 
 def test_features_are_told_to_who_announces_some(world: World, master: End) -> None:
@@ -47,8 +47,11 @@ def test_nobody_is_served_before_the_operation_starts(world: World) -> None:
 
 def test_wrong_names_and_kinds_of_nodes_are_refused(world: World, master: End) -> None:
     """Specification 3.9, 3.24."""
-    code, text = refused(world.identify(world.stranger(), name="other"))
-    assert code == ErrorCode.PROTOCOL_ERROR.value and "invalid cluster name" in text
+    check_refused(
+        world.identify(world.stranger(), name="other"),
+        ErrorCode.PROTOCOL_ERROR,
+        "invalid cluster name",
+    )
     code, text = refused(world.identify(world.stranger(), node_type=NodeType.ADMIN))
     assert code == ErrorCode.PROTOCOL_ERROR.value
 

@@ -45,7 +45,6 @@ def test_identifies_with_its_address_and_properties(world: World) -> None:
 def test_remembers_its_node_id(make_world: MakeWorld, world: World) -> None:
     """Specification 3.3."""
     world.join(nid=7)
-    world.close()
     world = make_world()
     world.join()
     assert world.request.nid == 7
@@ -56,14 +55,11 @@ def test_tells_whether_its_database_is_blank(make_world: MakeWorld, world: World
     (specification 18.9)."""
     world.join()
     assert (world.request.nid, world.request.extra[BLANK]) == (None, True)
-    world.close()
     world = make_world()
     world.join()
     assert (world.request.nid, world.request.extra[BLANK]) == (1, True)
-    world.close()
     world = make_world()
     world.operate()
-    world.close()
     world = make_world()
     world.join()
     assert world.request.extra[BLANK] is False
@@ -77,7 +73,6 @@ def test_remembers_the_greatest_id_that_it_heard_of(make_world: MakeWorld) -> No
     row = NodeType.STORAGE, ("127.0.0.1", 9200), 5, NodeState.PENDING, 3.0
     master.send(NotifyNodeInformation(9e9, [row]))
     master.send(NotifyNodeInformation(9.1e9, [(*row[:3], NodeState.UNKNOWN, 3.0)]))
-    world.close()
     world = make_world()
     world.join()
     assert world.request.extra[GREATEST_NID] == 5
@@ -102,7 +97,6 @@ def test_a_table_of_another_database_changes_nothing(
     world.send_table(master, [[(2, UP)]] * 2, ptid)
     assert world.host.exit_code == 1
     assert "which serves another database" in caplog.text
-    world.close()
     world = make_world()
     assert world.backend.cells() == before and world.core.cells.partitions.ptid == 2
     world.send_table(world.join(), [[(2, UP)]] * 2, 3)
@@ -115,7 +109,6 @@ def test_who_has_no_complete_cell_takes_every_table(make_world: MakeWorld, world
     (specification 9.7)."""
     rows = [[(1, OUT), (2, UP)]] * 2
     world.send_table(world.join(), rows, 7)
-    world.close()
     world = make_world()
     world.send_table(world.join(), [[(2, UP)]] * 2, 6)
     assert world.host.exit_code is None and world.core.cells.partitions.ptid == 6
@@ -163,7 +156,6 @@ def test_the_partition_table_survives_a_restart(make_world: MakeWorld, world: Wo
     rows = [[(1, UP), (2, OUT)], [(1, CellState.FEEDING)], [(2, CellState.CORRUPTED)]]
     world.send_table(master, rows, ptid=5)
     master.send(NotifyPartitionChanges(6, 1, [(0, 1, OUT), (1, 2, UP)]))
-    world.close()
     world = make_world()
     master = world.join()
     assert master.ask(AskRecovery()).ptid == 6
@@ -180,7 +172,6 @@ def test_truncation_is_remembered_before_it_is_confirmed(make_world: MakeWorld) 
     master = world.join()
     master.send(Truncate(p64(50)))
     assert master.ask(AskRecovery()).truncate_tid == p64(50)
-    world.close()
     world = make_world()
     assert world.join().ask(AskRecovery()).truncate_tid == p64(50)
 

@@ -25,6 +25,7 @@ from tests.unit.storage.comparing import FINE, SERIALS, TIDS, Compared
 from tests.unit.storage.replicas import (
     OTHER,
     Destination,
+    fetching,
     identify,
     reply,
     storage,
@@ -200,9 +201,7 @@ def test_a_connection_that_the_peer_closes_is_dialed_again_at_once(world: World)
 
 def test_a_peer_that_returned_is_not_disconnected(world: World) -> None:
     """Specification 3.29, 3.33."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     source.send(CloseClient())
     assert source.ask(Ping()) == Pong()
     node.serve(source, 0, 12, {})
@@ -235,9 +234,7 @@ def test_a_storage_that_is_finished_with_us_is_disconnected(world: World, master
 
 def test_a_connection_stays_while_we_use_it_ourselves(world: World) -> None:
     """Specification 3.29, 3.32."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     source.send(CloseClient())
     assert not source.closed
     node.serve(source, 0, 12, {})

@@ -34,7 +34,7 @@ from tests.unit.storage.packing import full, returned, rows, state
 from tests.unit.storage.pauses import in_pauses, slow_clock
 from tests.unit.storage.replicas import OTHER, reply, storage_row
 from tests.unit.storage.requests import finish, load, vote
-from tests.unit.storage.world import OUT, UP, End, MakeWorld, World, refused
+from tests.unit.storage.world import OUT, UP, End, MakeWorld, World, check_refused, refused
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +86,6 @@ def test_a_pack_goes_on_after_a_restart_where_it_was(make_world: MakeWorld) -> N
     stop(world, master, 4)
     world.settle()
     assert world.backend.get_config("_packing") == f"0:36:{p64(4).hex()}"
-    world.close()
     world = make_world()
     master = world.operate()
     world.wait(lambda: not world.core.packer._working, "the pack does not go on")
@@ -139,7 +138,6 @@ def test_the_node_tells_the_master_of_the_last_pack(make_world: MakeWorld) -> No
     master = world.operate()
     full(world, master, 0)
     master.ask(AskPack(p64(16)))
-    world.close()
     world = make_world()
     world.join()
     assert world.request.extra["pack_tid"] == 16
@@ -176,7 +174,7 @@ def test_what_a_pack_may_remove_is_sent_when_that_is_done(world: World, nid: int
     assert peer.ask(AskPackState(0)) == AnswerPackState(ZERO_TID)
     packing = master.ask_later(AskPack(p64(16)))
     assert peer.ask(AskPackState(0)) == AnswerPackState(p64(16))
-    assert refused(fetch(peer, 0, 16))[0] == ErrorCode.REPLICATION_ERROR.value
+    check_refused(fetch(peer, 0, 16), ErrorCode.REPLICATION_ERROR)
     assert isinstance(fetch(peer, 0, 17), AnswerFetchObjects)
     world.wait(lambda: bool(packing), "the pack does not end")
     assert isinstance(fetch(peer, 0, 0), AnswerFetchObjects)
@@ -216,7 +214,7 @@ def test_rows_are_sent_unpacked_while_the_pack_waits_for_a_locked_undo(world: Wo
     peer = knowing(world, master, None)
     before = rows(world, 0)
     packing = master.ask_later(AskPack(p64(16)))
-    assert refused(fetch(peer, 0, 16))[0] == ErrorCode.REPLICATION_ERROR.value
+    check_refused(fetch(peer, 0, 16), ErrorCode.REPLICATION_ERROR)
     assert peer.ask(AskPackState(0)) == AnswerPackState(p64(16))
     master.ask(AskLockInformation(p64(28), p64(30)))
     assert peer.ask(AskPackState(0)) == AnswerPackState(ZERO_TID)
@@ -239,7 +237,7 @@ def test_a_source_is_not_packed_before_others_can_see_it(
     full(world, master, 0)
     peer = knowing(world, master, 2)
     packing = master.ask_later(AskPack(p64(16)))
-    assert refused(fetch(peer, 0, 0))[0] == ErrorCode.REPLICATION_ERROR.value
+    check_refused(fetch(peer, 0, 0), ErrorCode.REPLICATION_ERROR)
     world.wait(lambda: bool(packing), "the pack does not end")
     assert isinstance(fetch(peer, 0, 0), AnswerFetchObjects)
 
@@ -259,7 +257,7 @@ def test_a_cell_that_others_wait_for_comes_next(world: World) -> None:
     peer = knowing(world, master, 2)
     packing = master.ask_later(AskPack(p64(36)))
     world.wait(lambda: len(rows(world, 0)) < 4, "the pack does not begin")
-    assert refused(fetch(peer, 2, 0))[0] == ErrorCode.REPLICATION_ERROR.value
+    check_refused(fetch(peer, 2, 0), ErrorCode.REPLICATION_ERROR)
     world.wait(lambda: bool(packing), "the pack does not end")
     assert order == [0, 2, 1]
 

@@ -47,7 +47,17 @@ from neo.protocol.packets import (
 )
 from neo.storage.commit.prepared_waits import PREPARED_WAIT
 from tests.unit.storage.requests import commit, data_of, finish, load, store, store_request, vote
-from tests.unit.storage.world import C1, DISCARDED, OUT, UP, End, MakeWorld, World, refused
+from tests.unit.storage.world import (
+    C1,
+    DISCARDED,
+    OUT,
+    UP,
+    End,
+    MakeWorld,
+    World,
+    check_refused,
+    refused,
+)
 
 XID = b"order-7"
 TEXT = b"jim: pays"
@@ -74,7 +84,6 @@ def check(client: End, ttid: int, oid: int, serial: int) -> Any:
 
 def restart(make_world: MakeWorld, world: World, *kept: int) -> tuple[World, End]:
     """Another process on the same database; the master lets these transactions stay."""
-    world.close()
     world = make_world()
     master = world.join()
     master.send(NotifyFeatures([FEATURE_PREPARED]))
@@ -139,8 +148,7 @@ def test_what_has_not_voted_here_cannot_be_prepared(
     if state == "locked":
         vote(client, 10, 1)
         master.ask(AskLockInformation(p64(10), p64(12)))
-    code, text = refused(master.ask(request(10)))
-    assert code == ErrorCode.PROTOCOL_ERROR.value and "does not have its vote" in text
+    check_refused(master.ask(request(10)), ErrorCode.PROTOCOL_ERROR, "does not have its vote")
     assert world.backend.prepared() == []
     assert not master.closed
 
@@ -169,8 +177,7 @@ def test_a_mark_with_an_impossible_partition_is_refused(
 ) -> None:
     store(client, 10, 1)
     vote(client, 10, 1)
-    code, text = refused(master.ask(request(10, 0, 2)))
-    assert code == ErrorCode.PROTOCOL_ERROR.value and "2 partitions" in text
+    check_refused(master.ask(request(10, 0, 2)), ErrorCode.PROTOCOL_ERROR, "2 partitions")
     assert phases(master) == {p64(10): "voted"}
 
 
@@ -255,8 +262,7 @@ def test_the_outcome_of_a_prepared_transaction_is_open(
 ) -> None:
     """24.32"""
     prepare(client, master, 10, 1)
-    code, text = refused(other.ask(AskFinalTID(p64(10))))
-    assert code == ErrorCode.DENIED.value and "outcome is open" in text
+    check_refused(other.ask(AskFinalTID(p64(10))), ErrorCode.DENIED, "outcome is open")
     finish(master, 10, 20)
     assert other.ask(AskFinalTID(p64(10))).tid == p64(20)
 
@@ -271,7 +277,6 @@ def test_marks_are_told_with_the_objects_that_the_node_stores_and_checks(
     commit(master, client, 4, 6, 5)
     assert check(client, 10, 5, 6).locked is None
     prepare(client, master, 10, 1, 2)
-    world.close()
     world = make_world()
     master = world.join()
     world.send_table(master)
@@ -339,7 +344,6 @@ def test_what_one_master_let_stay_is_not_for_the_next_one(make_world: MakeWorld)
     world = make_world()
     master = world.operate()
     prepare(world.client(master), master, 10, 1)
-    world.close()
     world = make_world()
     master = world.join()
     world.send_table(master)
@@ -371,7 +375,6 @@ def test_a_transaction_whose_tid_is_known_is_validated_with_its_outcome(
     """24.18"""
     prepare(world.client(master), master, 10, 1)
     master.ask(AskLockInformation(p64(10), p64(20)))
-    world.close()
     world = make_world()
     master = world.join()
     world.send_table(master)
@@ -397,7 +400,6 @@ def test_a_node_with_marks_refuses_a_master_that_does_not_know_them(
 ) -> None:
     """24.22"""
     prepare(world.client(master), master, 10, 1)
-    world.close()
     world = make_world()
     master = world.join()
     world.send_table(master)

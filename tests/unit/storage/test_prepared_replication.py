@@ -44,12 +44,13 @@ from tests.unit.storage.replicas import (
     OTHER,
     Destination,
     answer,
+    fetching,
     reply,
     storage,
     storage_row,
     take_question,
 )
-from tests.unit.storage.requests import commit, data_of, finish, store, store_request, vote
+from tests.unit.storage.requests import commit, data_of, finish, store, store_request, vote, voted
 from tests.unit.storage.world import C2, OUT, UP, End, MakeWorld, World, refused
 
 
@@ -102,9 +103,7 @@ def test_fetched_rows_replace_what_the_node_voted(world: World) -> None:
 
 def test_the_outcomes_are_fetched_if_nothing_is_prepared(world: World) -> None:
     """24.36"""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source(FEATURE_PREPARED)
+    node, source = fetching(world, FEATURE_PREPARED)
     node.serve(source, 0, 12, {(12, 0): b"committed"})
     message_id, m = take_question(source, AskFetchPrepared)
     assert m.ttid_list == []
@@ -118,9 +117,7 @@ def test_an_older_outcome_of_the_source_does_not_replace_that_of_the_node(world:
     """24.39: the source was away when the older one was forgotten."""
     newer: DecidedRow = (DECIDED[0], p64(8), p64(10), 995.0)
     world.backend.decide([newer])
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source(FEATURE_PREPARED)
+    node, source = fetching(world, FEATURE_PREPARED)
     node.serve(source, 0, 12, {(12, 0): b"committed"})
     message_id, _ = take_question(source, AskFetchPrepared)
     later: DecidedRow = (b"order 8", p64(8), None, 990.0)
@@ -388,8 +385,7 @@ def test_a_source_sends_the_rows_of_one_partition(world: World) -> None:
 def test_a_transaction_of_other_partitions_is_not_sent(world: World) -> None:
     master = world.operate()
     client = world.client(master)
-    assert store(client, 11, 1) is None
-    vote(client, 11, 1)
+    voted(client, 11, 1)
     master.ask(AskPrepareInformation(p64(11), XID, SINCE, TEXT, [1]))
     peer = storage(world, master, 2)
     assert peer.ask(AskFetchPrepared(0, [p64(11)])) == AnswerFetchPrepared([], [])
@@ -464,6 +460,5 @@ def test_fetched_rows_survive_a_restart_in_a_cell_that_is_out_of_date(
     node.row(10, 0, b"prepared")
     node.end_rows()
     take_question(node.master, AskJoinPrepared)
-    world.close()
     world = make_world()
     assert [mark.xid for mark in world.backend.prepared()] == [XID]

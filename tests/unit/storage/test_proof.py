@@ -88,7 +88,6 @@ def test_a_cell_that_was_out_of_date_here_is_not_proven_by_a_table(
     assert "partition table 2 says that partitions 0 can be read here" in caplog.text
     assert proven(master) == [False, True]
     master.ask(AskRecovery())
-    world.close()
     world = make_world()
     master = world.join()
     world.send_table(master, COMPLETE, 3)

@@ -31,14 +31,13 @@ from neo.protocol.packets import (
 )
 from neo.storage.backend import pages
 from neo.storage.serving import client as serving
-from tests.unit.storage.requests import commit, data_of, load, store, vote
-from tests.unit.storage.world import OUT, UP, End, World, refused
+from tests.unit.storage.requests import commit, commit_twice, data_of, load, store, vote
+from tests.unit.storage.world import OUT, UP, End, World, check_refused, refused
 
 
 def test_a_committed_object_is_loaded(master: End, client: End) -> None:
     """Specification 6.10, 6.11."""
-    commit(master, client, 10, 12, 1)
-    commit(master, client, 14, 16, 1, serial=12)
+    commit_twice(master, client, 1)
     first = AnswerObject(p64(1), p64(12), p64(16), 0, sha1(data_of(10)).digest(), data_of(10), None)
     assert load(client, 1, before=16) == first
     assert load(client, 1, at=12) == first
@@ -141,8 +140,7 @@ def test_transactions_are_listed_and_described(master: End, client: End) -> None
 
 def test_pages_of_revisions_have_data_as_stored(master: End, client: End) -> None:
     """Specification 6.25, 6.26."""
-    commit(master, client, 10, 12, 1)
-    commit(master, client, 14, 16, 1, serial=12)
+    commit_twice(master, client, 1)
     answer = client.ask(AskRevisions(1, 1, ZERO_TID, p64(99), None, 1, True))
     row = (p64(1), p64(12), 0, sha1(data_of(10)).digest(), len(data_of(10)), data_of(10), None)
     assert (list(map(tuple, answer.revision_list)), answer.more) == ([row], True)
@@ -188,8 +186,7 @@ def test_pages_of_what_a_pack_may_have_removed_are_refused(
     world: World, master: End, client: End
 ) -> None:
     """Specification 6.27."""
-    commit(master, client, 10, 12, 1)
-    commit(master, client, 14, 16, 1, serial=12)
+    commit_twice(master, client, 1)
     assert master.ask(AskPack(p64(20))) == AnswerPack(True)
 
     def revisions(order: int, first: int, last: int) -> Any:
@@ -215,14 +212,13 @@ def test_pages_of_no_sense_are_refused(client: End) -> None:
 
 def test_histories_are_newest_first(master: End, client: End) -> None:
     """Specification 6.9, 6.14."""
-    commit(master, client, 10, 12, 1)
-    commit(master, client, 14, 16, 1, serial=12)
+    commit_twice(master, client, 1)
     answer = client.ask(AskObjectHistory(p64(1), 0, 2))
     assert [tuple(item) for item in answer.history_list] == [(p64(16), 10), (p64(12), 10)]
     answer = client.ask(AskObjectHistory(p64(1), 1, 2))
     assert [tuple(item) for item in answer.history_list] == [(p64(12), 10)]
-    assert refused(client.ask(AskObjectHistory(p64(2), 0, 1)))[0] == ErrorCode.OID_NOT_FOUND.value
-    assert refused(client.ask(AskObjectHistory(p64(1), 1, 1)))[0] == ErrorCode.PROTOCOL_ERROR.value
+    check_refused(client.ask(AskObjectHistory(p64(2), 0, 1)), ErrorCode.OID_NOT_FOUND)
+    check_refused(client.ask(AskObjectHistory(p64(1), 1, 1)), ErrorCode.PROTOCOL_ERROR)
 
 
 def test_a_packed_history_begins_at_the_pack_as_with_nodes_of_other_implementations(
@@ -238,7 +234,7 @@ def test_a_packed_history_begins_at_the_pack_as_with_nodes_of_other_implementati
     assert client.ask(AskObject(p64(1), None, p64(22))).serial == p64(16)
     master.ask(AskPack(p64(26)))
     assert client.ask(AskObjectHistory(p64(3), 0, 9)).history_list == [(p64(26), 10)]
-    assert refused(client.ask(AskObjectHistory(p64(1), 0, 9)))[0] == ErrorCode.OID_NOT_FOUND.value
+    check_refused(client.ask(AskObjectHistory(p64(1), 0, 9)), ErrorCode.OID_NOT_FOUND)
 
 
 def test_the_outcome_by_another_number_of_partitions_is_told_when_it_is_durable_27_99(
@@ -257,7 +253,7 @@ def test_the_outcome_by_another_number_of_partitions_is_told_when_it_is_durable_
     assert client.ask(AskCommitted(0, p64(10))) == AnswerCommitted(p64(12))
     assert client.ask(AskCommitted(1, p64(10))) == AnswerCommitted(None)
     assert durable == [AnswerCommitted(p64(12)), AnswerCommitted(None)]
-    assert refused(client.ask(AskCommitted(7, p64(10))))[0] == ErrorCode.PROTOCOL_ERROR.value
+    check_refused(client.ask(AskCommitted(7, p64(10))), ErrorCode.PROTOCOL_ERROR)
 
 
 # -- bounds ----------------------------------------------------------------------------------------
@@ -275,15 +271,14 @@ def test_lists_of_ids_are_cut_to_what_a_node_gives_at_most(
     assert client.ask(AskTIDsFrom(ZERO_TID, p64(99), 10, 0)).tid_list == [p64(10), p64(12)]
     assert client.ask(AskOIDs(0, ZERO_OID, 10)).oid_list == [p64(10), p64(12)]
     for message in AskTIDs(3, 3, 0), AskTIDs(3, 2, 0), AskTIDsFrom(ZERO_TID, p64(9), 0, 0):
-        assert refused(client.ask(message))[0] == ErrorCode.PROTOCOL_ERROR.value
+        check_refused(client.ask(message), ErrorCode.PROTOCOL_ERROR)
 
 
 def test_what_the_transaction_stored_counts_as_the_last_revision_for_its_undo(
     master: End, client: End
 ) -> None:
     """Specification 6.23."""
-    commit(master, client, 10, 12, 1)
-    commit(master, client, 14, 16, 1, serial=12)
+    commit_twice(master, client, 1)
     assert store(client, 20, 1, serial=16) is None
     for ttid, is_current in (20, False), (22, True):
         answer = client.ask(AskObjectUndoSerial(p64(ttid), p64(17), p64(16), [p64(1)]))

@@ -458,7 +458,6 @@ def test_what_is_locked_survives_a_crash_and_the_rest_is_dropped(make_world: Mak
     confirm(master, 10, 2)
     confirm(master, 14, 4)
     lock(master, 10, 12)
-    world.close()
     world = make_world()
     master = verify(world)
     locked = master.ask(AskLockedTransactions())

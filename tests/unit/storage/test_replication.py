@@ -24,21 +24,19 @@ from neo.protocol.packets import (
     NotifyTransactionFinished,
 )
 from neo.storage.backend.api import BackendFailure, Record, Transaction
-from tests.unit.storage.replicas import MAX, Destination, answer, reply, take_question
+from tests.unit.storage.replicas import MAX, Destination, answer, fetching, reply, take_question
 from tests.unit.storage.requests import commit, data_of, finish, load, store, vote
-from tests.unit.storage.world import C2, DISCARDED, OUT, UP, End, MakeWorld, World, refused
+from tests.unit.storage.world import C2, DISCARDED, OUT, UP, End, MakeWorld, World, check_refused
 
 
 def test_a_cell_is_fetched_then_announced_then_read(world: World) -> None:
     """Specification 10.1, 10.26."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     node.serve(source, 0, 12, {(12, 0): b"a", (12, 2): None})
     assert node.master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
     assert source.take(CloseClient) == CloseClient()
     client = world.client(node.master)
-    assert refused(load(client, 0))[0] == ErrorCode.NON_READABLE_CELL.value
+    check_refused(load(client, 0), ErrorCode.NON_READABLE_CELL)
     node.master.send(NotifyPartitionChanges(2, 0, [(0, 1, UP)]))
     assert load(client, 0).data == b"a"
     assert load(client, 2).compression is None
@@ -294,9 +292,7 @@ def test_a_cell_that_is_complete_beyond_its_last_transaction_begins_with_that(
 
 def test_damaged_data_is_not_kept_and_fetched_again(world: World) -> None:
     """Specification 10.9."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
     message_id, _ = take_question(source, AskFetchObjects)
     source.connection.send(AddObject(p64(0), p64(12), 0, b"?" * 20, b"a", None), message_id)
@@ -311,9 +307,7 @@ def test_damaged_data_is_not_kept_and_fetched_again(world: World) -> None:
 
 def test_a_source_that_cannot_serve_is_asked_again(world: World) -> None:
     """Specification 10.18."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     reply(source, AskFetchTransactions, Error(ErrorCode.REPLICATION_ERROR.value, "not here"))
     source.disconnect()
     world.host.advance(1)
@@ -353,9 +347,7 @@ def test_a_cell_that_fails_again_is_tried_after_the_others(world: World) -> None
 
 def test_a_cell_that_is_taken_away_is_not_announced(world: World) -> None:
     """Specification 10.28."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     message_id, _ = take_question(source, AskFetchTransactions)
     node.master.send(NotifyPartitionChanges(2, 0, [(0, 1, DISCARDED)]))
     answer(source, message_id, AnswerFetchTransactions(None, None, []))
@@ -368,9 +360,7 @@ def test_a_cell_that_is_taken_away_is_not_announced(world: World) -> None:
 
 def test_what_comes_for_a_cell_that_was_taken_away_is_dropped(world: World) -> None:
     """The eraser may have been there already."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
     message_id, _ = take_question(source, AskFetchObjects)
     node.master.send(NotifyPartitionChanges(2, 0, [(0, 1, DISCARDED)]))
@@ -385,9 +375,7 @@ def test_what_comes_for_a_cell_that_was_taken_away_is_dropped(world: World) -> N
 def test_a_database_that_fails_while_it_is_written_starts_the_node_again(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     message_id, _ = take_question(source, AskFetchTransactions)
 
     def fail(row: Transaction) -> None:

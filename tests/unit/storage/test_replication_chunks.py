@@ -32,6 +32,7 @@ from tests.unit.storage.replicas import (
     MAX,
     Destination,
     answer,
+    fetching,
     full,
     reply,
     storage,
@@ -39,7 +40,7 @@ from tests.unit.storage.replicas import (
 )
 from tests.unit.storage.requests import data_of, finish, vote
 from tests.unit.storage.upstream import SOURCE, backup, upstream
-from tests.unit.storage.world import OUT, UP, End, World, refused
+from tests.unit.storage.world import OUT, UP, End, World, check_refused
 
 # -- destination -----------------------------------------------------------------------------------
 
@@ -73,9 +74,7 @@ def test_the_next_chunk_is_asked_for_when_the_one_before_is_durable(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Specification 10.13."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     message_id, _ = take_question(source, AskFetchTransactions)
     held: list[Callable[[], None]] = []
     monkeypatch.setattr(world.backend, "stored", held.append)
@@ -91,9 +90,7 @@ def test_the_next_chunk_is_asked_for_when_the_one_before_is_durable(
 
 def test_a_packed_transaction_of_the_source_says_how_far_packs_went(world: World) -> None:
     """The row itself has no such mark (specification 10.7, 14.14)."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     message_id, _ = take_question(source, AskFetchTransactions)
     row = AddTransaction(p64(12), b"user", b"note", b"ext", True, p64(10), [p64(0), p64(1)])
     source.connection.send(row, message_id)
@@ -113,9 +110,7 @@ def test_a_cell_that_becomes_out_of_date_during_the_operation_is_replicated(mast
 
 def test_replication_ends_with_the_operation(world: World) -> None:
     """Specification 10.28."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     message_id, _ = take_question(source, AskFetchTransactions)
     node.master.send(StopOperation())
     answer(source, message_id, AnswerFetchTransactions(None, None, []))
@@ -183,7 +178,7 @@ def test_a_source_that_loses_the_cell_in_a_chunk_refuses_the_rest(
     assert len(peer.inbox) == 1 and not answers
     master.send(NotifyPartitionChanges(2, 0, [(0, 1, OUT), (0, 2, UP)]))
     world.wait(lambda: bool(answers), "the chunk does not end")
-    assert refused(answers[0])[0] == ErrorCode.REPLICATION_ERROR.value
+    check_refused(answers[0], ErrorCode.REPLICATION_ERROR)
     assert len(peer.inbox) == 1
 
 

@@ -202,7 +202,6 @@ def test_rows_that_an_operation_left_are_deleted_when_the_node_starts_27_97(
     full(world, master)
     assert world.backend.begin_regrouping(6) == ""
     world.settle()
-    world.close()
     world = make_world()
     world.operate(TWO)
     world.wait(lambda: world.backend.get_config("_regrouping") is None, "the rows are not deleted")

@@ -17,8 +17,8 @@ from neo.protocol.packets import (
     NotifyUnlockInformation,
 )
 from tests.unit.storage.replicas import MAX, full, storage
-from tests.unit.storage.requests import data_of, store, vote
-from tests.unit.storage.world import OUT, UP, End, World, refused
+from tests.unit.storage.requests import data_of, voted
+from tests.unit.storage.world import OUT, UP, End, World, check_refused
 
 
 def test_sends_transactions_that_the_destination_has_not(world: World, master: End) -> None:
@@ -94,14 +94,13 @@ def test_what_cannot_be_read_cannot_be_replicated(world: World, partition: int) 
     master = world.operate([[(1, UP)], [(1, OUT), (3, UP)]])
     peer = storage(world, master, 2)
     found = peer.ask(AskFetchTransactions(partition, 1000, ZERO_TID, MAX, []))
-    assert refused(found)[0] == ErrorCode.REPLICATION_ERROR.value
+    check_refused(found, ErrorCode.REPLICATION_ERROR)
 
 
 def test_a_source_waits_for_transactions_that_are_locked(world: World, master: End) -> None:
     """Specification 10.11."""
     client = world.client(master)
-    assert store(client, 10, 0) is None
-    vote(client, 10, 0)
+    voted(client, 10, 0)
     master.ask(AskLockInformation(p64(10), p64(12)))
     peer = storage(world, master, 2)
     answers = peer.ask_later(AskFetchObjects(0, 1000, ZERO_TID, p64(12), ZERO_OID, {}))

@@ -37,9 +37,9 @@ from neo.protocol.packets import (
     SyncMark,
 )
 from tests.unit.storage.replicas import answer, reply, take_question
-from tests.unit.storage.requests import store, vote
+from tests.unit.storage.requests import voted
 from tests.unit.storage.upstream import SOURCE, backup, upstream
-from tests.unit.storage.world import C1, End, MakeWorld, World, refused
+from tests.unit.storage.world import C1, End, MakeWorld, World, check_refused, refused
 
 XID = b"order-7"
 #: Transaction 10, whose metadata is in partition 0 as object 2. It stores 2 and 3, and checks 5.
@@ -94,7 +94,6 @@ def values(world: World, oids: Sequence[int] = (2, 3)) -> list[bytes | None]:
 
 
 def restart(make_world: MakeWorld, world: World) -> tuple[World, End]:
-    world.close()
     world = make_world()
     master = world.join()
     master.send(NotifyFeatures([FEATURE_PREPARED]))
@@ -147,7 +146,7 @@ def test_a_source_that_is_lost_takes_nothing_that_is_kept(world: World) -> None:
     take_question(source, AskFetchVoted)
     send(source, 3)
     source.disconnect()
-    assert refused(got(world, second))[0] == ErrorCode.INCOMPLETE_TRANSACTION.value
+    check_refused(got(world, second), ErrorCode.INCOMPLETE_TRANSACTION)
     third = ask(master, 1)
     serve(upstream(world, FEATURE_SYNC), 3)
     assert got(world, third) == AnswerVoted(p64(10))
@@ -204,8 +203,7 @@ def test_a_node_that_only_checks_for_a_prepared_transaction_has_it(world: World)
     master = world.operate()
     master.send(NotifyFeatures([FEATURE_PREPARED]))
     client = world.client(master, C1)
-    assert store(client, 2, 3) is None
-    vote(client, 2, 3)
+    voted(client, 2, 3)
     assert master.ask(AskLockInformation(p64(2), p64(4))).ttid == p64(2)
     master.send(NotifyUnlockInformation(p64(2)))
     world.settle()

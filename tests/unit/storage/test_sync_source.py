@@ -38,7 +38,7 @@ from neo.storage.replication.sync_source import FULL_SECONDS, STEP_BYTES, STORE_
 from tests.unit.storage.replicas import answer, reply
 from tests.unit.storage.requests import commit, data_of, finish, store, store_request, vote
 from tests.unit.storage.syncing import guest, messages, meta, row, subscriber, vote_later
-from tests.unit.storage.world import C1, DEADLINE, OUT, UP, End, World, refused
+from tests.unit.storage.world import C1, DEADLINE, OUT, UP, End, World, check_refused, refused
 
 
 def stored(end: End, ttid: int, *partitions: int) -> None:
@@ -230,8 +230,7 @@ def test_a_vote_that_the_subscriber_refuses_is_refused_with_its_reason(
     del backup.inbox[:2]
     reply(backup, AskStoreVoted, Error(ErrorCode.DENIED.value, "the record is too big"))
     world.settle()
-    code, text = refused(voted[0])
-    assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "the record is too big" in text
+    check_refused(voted[0], ErrorCode.INCOMPLETE_TRANSACTION, "the record is too big")
     client.send(AbortTransaction(p64(10), []))
     assert messages(backup) == [NotifyAborted(p64(10))]
     assert world.backend.locked_transactions() == {}
@@ -512,7 +511,7 @@ def test_a_node_that_does_not_know_the_feature_cannot_subscribe(
     world: World, master: End, client: End
 ) -> None:
     old = guest(world, FEATURE_MAINTENANCE)
-    assert refused(old.ask(AskFetchVoted(p64(10), [0])))[0] == ErrorCode.PROTOCOL_ERROR.value
+    check_refused(old.ask(AskFetchVoted(p64(10), [0])), ErrorCode.PROTOCOL_ERROR)
     assert store(client, 10, 2) is None
     vote(client, 10, 2)
     assert not old.inbox
@@ -560,7 +559,7 @@ def test_a_fetch_of_what_ends_meanwhile_is_refused(
     else:
         master.send(AbortTransaction(p64(10), []))
     world.wait(lambda: bool(fetched), "the fetch is not answered")
-    assert refused(fetched[0])[0] == ErrorCode.TID_NOT_FOUND.value
+    check_refused(fetched[0], ErrorCode.TID_NOT_FOUND)
     assert NotifyAborted(p64(10)) in messages(backup)
     assert world.host.restarts == 0 and world.host.exit_code is None
     assert store(client, 14, 8) is None, "the node serves"
@@ -614,8 +613,11 @@ def test_a_fetch_of_damaged_data_is_refused(world: World, master: End, client: E
     vote(client, 10, 2)
     damage(world)
     backup = guest(world, FEATURE_SYNC)
-    code, text = refused(backup.ask(AskFetchVoted(p64(10), [0])))
-    assert code == ErrorCode.CHECKING_ERROR.value and "does not match its checksum" in text
+    check_refused(
+        backup.ask(AskFetchVoted(p64(10), [0])),
+        ErrorCode.CHECKING_ERROR,
+        "does not match its checksum",
+    )
     assert not backup.closed and store(client, 14, 4) is None
 
 

@@ -31,7 +31,7 @@ from neo.storage.replication.vote_fetch import FETCHES_MAX
 from tests.unit.storage.replicas import OTHER, answer, take_question
 from tests.unit.storage.syncing import ask_voted, connected, kept, row, send, store_later
 from tests.unit.storage.upstream import SOURCE, backup, upstream
-from tests.unit.storage.world import DISCARDED, OUT, UP, End, World, refused
+from tests.unit.storage.world import DISCARDED, OUT, UP, End, World, check_refused, refused
 
 BOTH = {0: SOURCE, 1: SOURCE}
 MARK: SyncMark = (p64(10), b"order-7", 1000.0, b"jim: pays", [0, 1], [p64(2), p64(3)], [])
@@ -429,7 +429,7 @@ def test_an_error_does_not_prevent_another_question(world: World, master: End, s
 def test_a_node_that_is_not_one_of_a_backup_refuses(world: World) -> None:
     master = world.operate()
     asked = ask_voted(master, 10, 2, sources={0: SOURCE})
-    assert refused(answered(asked, world))[0] == ErrorCode.NOT_READY.value
+    check_refused(answered(asked, world), ErrorCode.NOT_READY)
     assert not world.host.dialed
 
 

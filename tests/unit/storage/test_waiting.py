@@ -18,7 +18,7 @@ from neo.protocol.packets import (
     NotifyUnlockInformation,
 )
 from tests.unit.storage.lock_node import LockNode, oid, tid
-from tests.unit.storage.requests import store, store_request, vote
+from tests.unit.storage.requests import store, store_request, voted
 from tests.unit.storage.world import C1, C2, End, World, refused
 
 
@@ -119,8 +119,7 @@ def test_a_client_is_told_what_delays_its_reads(
     world: World, master: End, client: End, other: End
 ) -> None:
     """Specification 6.29, 8.26."""
-    store(client, 10, 1)
-    vote(client, 10, 1)
+    voted(client, 10, 1)
     read = AskLockHolders(ZERO_TID, p64(1))
     scan = AskLockHolders(ZERO_TID, INVALID_OID)
     assert other.ask(read) == other.ask(scan) == AnswerLockHolders(None, []), "it is not locked"
@@ -140,8 +139,7 @@ def test_the_address_of_a_holder_whose_connection_is_lost_is_not_known(
     world: World, client: End, other: End
 ) -> None:
     """Specification 8.26."""
-    store(client, 10, 1)
-    vote(client, 10, 1)
+    voted(client, 10, 1)
     client.disconnect()
     other.ask_later(store_request(12, 1))
     ((_, nid, address, _, phase),) = other.ask(AskLockHolders(p64(12), p64(1))).holder_list
@@ -154,8 +152,7 @@ def test_the_master_is_told_of_all_transactions(
     """Specification 8.29."""
     assert FEATURE_LOCKS in world.request.extra[FEATURES]
     assert master.ask(AskLocks()) == AnswerLocks([])
-    store(client, 10, 1)
-    vote(client, 10, 1)
+    voted(client, 10, 1)
     other.ask_later(store_request(12, 1))
     world.host.advance(7)
     other.ask_later(store_request(14, 1))
@@ -184,8 +181,7 @@ def test_an_aborted_transaction_can_neither_hold_nor_vote_and_keeps_its_connecti
 def test_what_is_locked_by_the_master_is_not_aborted(
     world: World, master: End, client: End
 ) -> None:
-    store(client, 10, 1)
-    vote(client, 10, 1)
+    voted(client, 10, 1)
     assert master.ask(AskLockInformation(p64(10), p64(20))).ttid == p64(10)
     master.send(AbortTransaction(p64(10), []))
     ((ttid, _, phase, _, _),) = master.ask(AskLocks()).row_list

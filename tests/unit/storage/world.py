@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from neo.net.connection import Connection
 from neo.net.fault_sites import FaultSite
 from neo.node.peer import Peer
-from neo.protocol.enums import CellState, NodeState, NodeType
+from neo.protocol.enums import CellState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import PeerError
 from neo.protocol.packets import (
     FEATURE_BLOBS,
@@ -323,6 +323,12 @@ def refused(answer: Any) -> tuple[int, str]:
     """Code and text of an Error."""
     assert isinstance(answer, Error), answer
     return answer.code, answer.message
+
+
+def check_refused(answer: Any, code: ErrorCode, text: str = "") -> None:
+    """The answer is this Error, and says this, among other things."""
+    found, message = refused(answer)
+    assert found == code.value and text in message, answer
 
 
 #: Another one on the same database, after a restart.

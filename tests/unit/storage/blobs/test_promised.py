@@ -65,7 +65,7 @@ from tests.unit.storage.syncing import (
     vote_later,
 )
 from tests.unit.storage.upstream import SOURCE, backup, upstream
-from tests.unit.storage.world import End, World, refused
+from tests.unit.storage.world import End, World, check_refused, refused
 
 DATA = b"the content"
 
@@ -132,8 +132,7 @@ def test_a_transfer_that_fails_is_made_anew_for_another_row(
     give(other, DATA)
     world.wait(lambda: all(waiting), "a vote is not answered")
     assert waiting[1] == [AnswerStoreVoted(p64(11))]
-    code, text = refused(waiting[0][0])
-    assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "cannot be fetched" in text
+    check_refused(waiting[0][0], ErrorCode.INCOMPLETE_TRANSACTION, "cannot be fetched")
 
 
 def test_votes_that_wait_for_contents_do_not_hold_back_others(world: World, source: End) -> None:
@@ -345,8 +344,7 @@ def test_a_vote_is_refused_if_its_backup_keeps_no_contents(world: World, client:
     client.ask(store_of(DATA))
     answers = vote_later(client, 10, 2)
     world.wait(lambda: bool(answers), "the vote is not answered")
-    code, text = refused(answers[0])
-    assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "keeps no contents of blobs" in text
+    check_refused(answers[0], ErrorCode.INCOMPLETE_TRANSACTION, "keeps no contents of blobs")
 
 
 @pytest.mark.parametrize("foreign", [False, True])
@@ -357,7 +355,7 @@ def test_storage_nodes_read_contents(committed: World, master: End, foreign: boo
     checksum = content_of(DATA).checksum
     assert peer.ask(AskBlob(p64(2), checksum, 4, 3)) == AnswerBlob(DATA[4:7])
     unknown = AskBlob(p64(2), bytes(32), 0, 3)
-    assert refused(peer.ask(unknown))[0] == ErrorCode.OID_NOT_FOUND.value
+    check_refused(peer.ask(unknown), ErrorCode.OID_NOT_FOUND)
 
 
 @pytest.mark.parametrize("foreign", [False, True])
