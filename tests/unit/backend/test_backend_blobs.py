@@ -7,20 +7,14 @@ from typing import Any
 
 import pytest
 
-from neo.protocol.blobs import Content, content_hash, with_content
+from neo.protocol.blobs import with_content
 from neo.protocol.enums import CellState
 from neo.storage.backend import blobs
 from neo.storage.backend.api import FIRST_PLACE, Place
 from tests.unit.backend.harness import Harness, p64
+from tests.unit.storage.blobs.contents import content_of
 
-
-def content(text: bytes) -> Content:
-    made = content_hash()
-    made.update(text)
-    return Content(len(text), made.digest())
-
-
-ONE, TWO = content(b"one"), content(b"two!")
+ONE, TWO = content_of(b"one"), content_of(b"two!")
 A, B = with_content(b"a", ONE), with_content(b"b", TWO)
 
 
@@ -53,10 +47,10 @@ def test_groups_of_contents_are_those_of_the_time_of_writing(node: Harness) -> N
     while place is not None:
         place = backend.regroup(place, 100)
     backend.switch_partitions(2)
-    node.commit(backend, 12, {9: with_content(b"c", content(b"three"))})
+    node.commit(backend, 12, {9: with_content(b"c", content_of(b"three"))})
     assert backend.content_groups() == [1, 4]
     assert [found.content for found in backend.references(4, 0, 10)] == [ONE]
-    assert [found.content for found in backend.references(1, 0, 10)] == [TWO, content(b"three")]
+    assert [found.content for found in backend.references(1, 0, 10)] == [TWO, content_of(b"three")]
 
 
 def test_a_voted_value_has_a_reference_and_a_stored_one_has_a_row(
@@ -164,7 +158,7 @@ def test_too_many_deletions_are_not_remembered(
     monkeypatch.setattr(blobs, "COLLECTED_MAX", 2)
     backend = node.ready()
     for tid in range(11, 15):
-        node.commit(backend, tid, {4: with_content(b"%d" % tid, content(b"%d" % tid))})
+        node.commit(backend, tid, {4: with_content(b"%d" % tid, content_of(b"%d" % tid))})
     backend.truncate(p64(1), [1])
     assert backend.freed_contents() is None
     assert backend.freed_contents() == set()

@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from neo.storage.backend.api import (
-    BackendRefused,
-    Prepared,
-    PreparedRows,
-    Stored,
-    TransactionMeta,
-)
+from neo.storage.backend.api import BackendRefused, Prepared, PreparedRows, Stored, TransactionMeta
 from tests.unit.backend.harness import Harness, p64, serials
 from tests.unit.backend.records import ABOVE_ALL, fetched, record
 

@@ -60,6 +60,12 @@ class Prepared(Destination):
         row = AddPreparedObject(p64(ttid), p64(oid), 0, checksum, data or b"", source)
         self.end.send(row, self.message_id)
 
+    def send_one(self, oid: int) -> None:
+        """The source sends transaction 10, of which it has one object."""
+        self.mark()
+        self.row(10, oid, b"prepared")
+        self.end_rows()
+
     def end_rows(self, *ttids: int) -> None:
         sent = [p64(ttid) for ttid in ttids or (10,)]
         answer(self.end, self.message_id, AnswerFetchPrepared(sent, [DECIDED]))

@@ -16,7 +16,6 @@ from neo.protocol.packets import (
     AnswerFetchTransactions,
     AnswerPackState,
     AnswerRecovery,
-    AnswerStoreObject,
     AnswerUnfinishedTransactions,
     AskFetchObjects,
     AskFetchTransactions,
@@ -25,7 +24,6 @@ from neo.protocol.packets import (
     AskPackState,
     AskPartitionTable,
     AskRecovery,
-    AskStoreObject,
     AskUnfinishedTransactions,
     NotifyPartitionChanges,
     NotifyReady,
@@ -58,6 +56,13 @@ def backup_tid(master: End) -> bytes | None:
     return tid
 
 
+def complete(world: World, tid: int) -> End:
+    """A backup whose cells are complete up to this tid."""
+    master = backup(world)
+    master.send(Replicate(p64(tid), "", {0: None, 1: None}))
+    return master
+
+
 def serve(world: World, source: End, first: int, last: int, oid: int, tid: int) -> None:
     Destination.serve(source, first, last, {(tid, oid): data_of(tid)})
 
@@ -72,8 +77,7 @@ def test_knows_durably_that_it_is_a_backup_with_the_first_order(world: World) ->
 
 def test_fetches_from_upstream_and_says_so_when_it_is_durable(world: World) -> None:
     """Specification 13.13, 13.17, 13.18."""
-    master = backup(world)
-    master.send(Replicate(ZERO_TID, "", {0: None, 1: None}))
+    master = complete(world, 0)
     master.send(Replicate(p64(12), "up", {0: SOURCE}))
     source = upstream(world)
     serve(world, source, 0, 12, 2, 12)
@@ -87,14 +91,6 @@ def test_fetches_from_upstream_and_says_so_when_it_is_durable(world: World) -> N
     master.send(Replicate(p64(14), "up", {0: SOURCE}))
     serve(world, source, 13, 14, 2, 14)
     assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(14))
-
-
-def test_clients_cannot_write(world: World) -> None:
-    master = backup(world)
-    client = world.client(master)
-    found = client.ask(AskStoreObject(p64(1), ZERO_TID, 0, bytes(20), b"", None, p64(10)))
-    assert not isinstance(found, AnswerStoreObject)
-    check_refused(found, ErrorCode.READ_ONLY_ACCESS)
 
 
 def test_a_source_that_fails_is_tried_again_until_there_is_another_order(world: World) -> None:
@@ -127,8 +123,7 @@ def test_an_order_that_comes_again_with_a_greater_tid_is_done_once_more(world: W
 
 def test_is_no_source_for_what_it_has_not(world: World) -> None:
     """Specification 10.10."""
-    master = backup(world)
-    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    master = complete(world, 10)
     peer = storage(world, master, 2)
     found = peer.ask(AskFetchTransactions(0, 1000, ZERO_TID, p64(11), []))
     check_refused(found, ErrorCode.REPLICATION_ERROR)
@@ -152,8 +147,7 @@ def test_serves_backups_of_its_cluster(world: World, master: End) -> None:
 
 
 def test_goes_on_after_a_restart_where_all_cells_were(world: World) -> None:
-    master = backup(world)
-    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    master = complete(world, 10)
     assert backup_tid(master) == p64(10)
     master.disconnect()
     world.host.advance(5)
@@ -165,8 +159,7 @@ def test_goes_on_after_a_restart_where_all_cells_were(world: World) -> None:
 
 def test_a_cell_that_is_lost_counts_no_more(world: World) -> None:
     """Specification 13.17."""
-    master = backup(world)
-    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    master = complete(world, 10)
     master.send(Replicate(p64(12), "", {0: None}))
     assert backup_tid(master) == p64(10)
     master.send(NotifyPartitionChanges(2, 0, [(1, 1, OUT), (1, 2, UP)]))
@@ -214,8 +207,7 @@ def test_a_cell_that_is_readable_since_the_node_was_lost_is_complete_up_to_where
 
 def test_truncation_ends_the_backup(world: World) -> None:
     """Specification 4.22, 13.29."""
-    master = backup(world)
-    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    master = complete(world, 10)
     master.send(StopOperation())
     master.send(Truncate(p64(10)))
     ptid = master.ask(AskPartitionTable()).ptid
@@ -231,8 +223,7 @@ def test_the_end_of_the_backup_survives_a_crash_before_the_data_is_cut(
 ) -> None:
     """A second Truncate may come with the next master, and the tables of a start without this node
     (specification 13.29)."""
-    master = backup(world)
-    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    master = complete(world, 10)
     master.send(StopOperation())
     master.send(Truncate(p64(14)))
     master.ask(AskRecovery())
@@ -253,8 +244,7 @@ def test_the_end_of_the_backup_survives_a_crash_before_the_data_is_cut(
 
 def test_what_was_fetched_in_part_is_fetched_again_after_the_backup_ended(world: World) -> None:
     """Metadata came, objects did not: the cell is not complete up to there."""
-    master = backup(world)
-    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    master = complete(world, 10)
     master.send(Replicate(p64(12), "up", {0: SOURCE}))
     source = upstream(world)
     message_id, _ = take_question(source, AskFetchTransactions)
@@ -274,8 +264,7 @@ def test_what_was_fetched_in_part_is_fetched_again_after_the_backup_ended(world:
 
 def test_who_missed_the_end_of_the_backup_is_compared_in_whole(world: World) -> None:
     """Specification 13.30."""
-    master = backup(world)
-    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    master = complete(world, 10)
     assert backup_tid(master) == p64(10)
     master.disconnect()
     world.host.advance(5)
@@ -306,8 +295,7 @@ def has(world: World, oid: int) -> list[tuple[int, bool]]:
 
 def behind(world: World) -> tuple[End, End]:
     """What it has up to 12 can be read, with objects 0, 2 and 4; the upstream has committed 14 to 18."""
-    master = backup(world)
-    master.send(Replicate(ZERO_TID, "", {0: None, 1: None}))
+    master = complete(world, 0)
     master.send(Replicate(p64(12), "up", {0: SOURCE}))
     source = upstream(world, FEATURE_MAINTENANCE)
     pack_state(source, 0)
@@ -413,8 +401,7 @@ def test_a_source_that_was_packed_meanwhile_is_fetched_from_again(world: World) 
 
 def test_an_order_without_the_name_of_a_cluster_is_for_a_node_of_the_own_one(world: World) -> None:
     """Specification 13.13."""
-    master = backup(world)
-    master.send(Replicate(ZERO_TID, "", {0: None, 1: None}))
+    master = complete(world, 0)
     master.send(Replicate(p64(12), "", {0: OTHER}))
     world.wait(lambda: bool(world.host.dialed), "the other node is not dialed")
     source = world.take_dial()
@@ -427,8 +414,7 @@ def test_an_order_without_the_name_of_a_cluster_is_for_a_node_of_the_own_one(wor
 
 def test_an_order_that_comes_after_the_operation_is_ignored(world: World) -> None:
     """Specification 13.16."""
-    master = backup(world)
-    master.send(Replicate(ZERO_TID, "", {0: None, 1: None}))
+    master = complete(world, 0)
     master.send(StopOperation())
     master.send(Replicate(p64(12), "up", {0: SOURCE}))
     world.settle()

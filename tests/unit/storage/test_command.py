@@ -58,38 +58,18 @@ def test_where_the_node_is_can_be_told_by_file_and_command_line(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("argv", "complaint"),
+    ("more", "complaint"),
     [
-        (["-c", "test", "-m", "127.0.0.1:1", "-b", "127.0.0.1:2"], "'database' is missing"),
-        (["-c", "test", "-m", "127.0.0.1:1", "-d", "x"], "'bind' is missing"),
-        (
-            ["-c", "test", "-m", "127.0.0.1:1", "-b", "127.0.0.1:2", "-d", "x", "-a", "Oracle"],
-            "'adapter'",
-        ),
-        (
-            ["-c", "test", "-m", "127.0.0.1:1", "-b", "127.0.0.1:2", "-d", "x", "-w", "soon"],
-            "'wait'",
-        ),
-        (
-            [
-                "-c",
-                "test",
-                "-m",
-                "127.0.0.1:1",
-                "-b",
-                "127.0.0.1:2",
-                "-d",
-                "x",
-                "--new-nid",
-                "--reset",
-            ],
-            "'new_nid'",
-        ),
+        ("-b 127.0.0.1:2", "'database' is missing"),
+        ("-d x", "'bind' is missing"),
+        ("-b 127.0.0.1:2 -d x -a Oracle", "'adapter'"),
+        ("-b 127.0.0.1:2 -d x -w soon", "'wait'"),
+        ("-b 127.0.0.1:2 -d x --new-nid --reset", "'new_nid'"),
     ],
 )
-def test_wrong_settings_are_named(argv: list[str], complaint: str) -> None:
+def test_wrong_settings_are_named(more: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        load_settings(argv)
+        load_settings(f"-c test -m 127.0.0.1:1 {more}".split())
 
 
 def test_a_broken_list_of_masters_is_named(tmp_path: Path) -> None:

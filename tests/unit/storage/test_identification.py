@@ -182,7 +182,8 @@ def test_a_storage_node_without_id_hears_of_features_first(
     end._deliver()
     world.wait(lambda: bool(told), "the node does not answer")
     assert told == [nid is None]
-    assert FEATURE_MAINTENANCE in end.take(NotifyFeatures).features
+    features = end.take(NotifyFeatures).features
+    assert FEATURE_MAINTENANCE in features and (FEATURE_PREPARED in features) == (nid == 2)
 
 
 def test_a_peer_that_announces_nothing_is_told_nothing(world: World, client: End) -> None:

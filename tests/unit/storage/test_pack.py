@@ -62,7 +62,7 @@ def test_a_pack_that_is_interrupted_is_refused_and_goes_on_with_the_operation(wo
     assert "goes on" in refused(packing[0])[1]
     assert len(rows(world, 0)) == 5  # one step was done
     again(master)
-    world.wait(lambda: not world.core.packer._working, "the pack does not go on")
+    world.wait(lambda: not world.core.background.jobs, "the pack does not go on")
     assert rows(world, 0) == [(16, 0), (26, 2), (36, 4)]
 
 
@@ -88,7 +88,7 @@ def test_a_pack_goes_on_after_a_restart_where_it_was(make_world: MakeWorld) -> N
     assert world.backend.get_config("_packing") == f"0:36:{p64(4).hex()}"
     world = make_world()
     master = world.operate()
-    world.wait(lambda: not world.core.packer._working, "the pack does not go on")
+    world.wait(lambda: not world.core.background.jobs, "the pack does not go on")
     world.settle()
     assert rows(world, 0) == [(16, 0), (26, 2), (36, 4)]
     assert world.core.packer.packed(0) == world.core.packer.packed(1) == 36
@@ -113,7 +113,7 @@ def test_a_cell_that_becomes_readable_is_packed_then(world: World, master: End) 
     assert len(rows(world, 0)) == 4
     assert world.core.packer.packed(1) == 26
     master.send(NotifyPartitionChanges(3, 0, [(0, 1, UP)]))
-    world.wait(lambda: not world.core.packer._working, "the cell is not packed")
+    world.wait(lambda: world.core.packer.packed(0) == 26, "the cell is not packed")
     world.settle()
     assert rows(world, 0) == [(16, 0), (26, 2)]
 

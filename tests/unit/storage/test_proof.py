@@ -42,6 +42,15 @@ def again(world: World, rows: CellRows, ptid: int) -> End:
     return master
 
 
+def announced(world: World) -> End:
+    """The cell of partition 0 was replicated, and the master was told."""
+    node = Destination(world)
+    node.unfinished(12)
+    node.serve(node.source(), 0, 12, {(12, 0): b"a"})
+    node.master.take(NotifyReplicationDone)
+    return node.master
+
+
 def proven(master: End) -> list[bool]:
     answer = master.ask(AskTails([0, 1], None, 100))
     assert isinstance(answer, AnswerTails)
@@ -77,12 +86,9 @@ def test_a_cell_that_was_out_of_date_here_is_not_proven_by_a_table(
 ) -> None:
     """Also after a restart, until the master has it copied: all that is here is compared then
     (specification 5.22)."""
-    node = Destination(world)
-    node.unfinished(12)
-    node.serve(node.source(), 0, 12, {(12, 0): b"a"})
-    node.master.take(NotifyReplicationDone)
+    master = announced(world)
     world.core.cells.proof.begin([0])  # as if that had not happened
-    node.master.disconnect()
+    master.disconnect()
     caplog.set_level(logging.ERROR)
     master = again(world, COMPLETE, 2)
     assert "partition table 2 says that partitions 0 can be read here" in caplog.text
@@ -101,20 +107,12 @@ def test_a_cell_that_was_out_of_date_here_is_not_proven_by_a_table(
 
 def test_a_cell_that_was_announced_is_proven(world: World) -> None:
     """The node was lost before it knew that its cell is readable (specification 5.22, 10.26)."""
-    node = Destination(world)
-    node.unfinished(12)
-    node.serve(node.source(), 0, 12, {(12, 0): b"a"})
-    node.master.take(NotifyReplicationDone)
-    node.master.disconnect()
+    announced(world).disconnect()
     assert proven(again(world, COMPLETE, 2)) == [True, True]
 
 
 def test_it_is_not_when_it_replicates_again(world: World) -> None:
-    node = Destination(world)
-    node.unfinished(12)
-    node.serve(node.source(), 0, 12, {(12, 0): b"a"})
-    node.master.take(NotifyReplicationDone)
-    node.master.disconnect()
+    announced(world).disconnect()
     master = again(world, COPYING, 2)
     master.send(StartOperation(False))
     master.take(NotifyReady)

@@ -148,7 +148,7 @@ def test_votes_that_cannot_be_complete_are_refused(client: End, other: End) -> N
     check_refused(client.ask(AskVoteTransaction(p64(10))), ErrorCode.PROTOCOL_ERROR, "unknown here")
     store(client, 10, 1)
     other.ask_later(store_request(12, 1))
-    assert "cannot vote" in refused(other.ask(AskVoteTransaction(p64(12))))[1]
+    assert "cannot vote: 1 requests wait" in refused(other.ask(AskVoteTransaction(p64(12))))[1]
     assert "another connection" in refused(other.ask(store_request(10, 1)))[1]
 
 

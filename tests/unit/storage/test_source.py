@@ -11,7 +11,9 @@ from neo.protocol.packets import (
     AddTransaction,
     AnswerFetchObjects,
     AnswerFetchTransactions,
+    AskCheckTIDRange,
     AskFetchObjects,
+    AskFetchPrepared,
     AskFetchTransactions,
     AskLockInformation,
     NotifyUnlockInformation,
@@ -89,12 +91,16 @@ def test_others_are_served_between_portions(
 
 
 @pytest.mark.parametrize("partition", [1, 7])
-def test_what_cannot_be_read_cannot_be_replicated(world: World, partition: int) -> None:
-    """Specification 10.10."""
+def test_what_cannot_be_read_is_not_sent_and_not_compared(world: World, partition: int) -> None:
+    """Specification 10.10, 11.6."""
     master = world.operate([[(1, UP)], [(1, OUT), (3, UP)]])
     peer = storage(world, master, 2)
-    found = peer.ask(AskFetchTransactions(partition, 1000, ZERO_TID, MAX, []))
-    check_refused(found, ErrorCode.REPLICATION_ERROR)
+    for question, code in (
+        (AskFetchTransactions(partition, 1000, ZERO_TID, MAX, []), ErrorCode.REPLICATION_ERROR),
+        (AskFetchPrepared(partition, []), ErrorCode.REPLICATION_ERROR),
+        (AskCheckTIDRange(partition, 9, ZERO_TID, MAX), ErrorCode.CHECKING_ERROR),
+    ):
+        check_refused(peer.ask(question), code)
 
 
 def test_a_source_waits_for_transactions_that_are_locked(world: World, master: End) -> None:

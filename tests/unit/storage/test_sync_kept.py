@@ -74,6 +74,16 @@ def got(world: World, answers: list[Any]) -> Any:
     return answers[0]
 
 
+def half_kept(world: World) -> tuple[End, End]:
+    """The node has the rows of partition 0. Return its master, and the node that sent them."""
+    master = backup(world)
+    first = ask(master, 0)
+    source = upstream(world, FEATURE_SYNC)
+    serve(source, 2)
+    assert got(world, first) == AnswerVoted(p64(10))
+    return master, source
+
+
 def kept(master: End, checked: bool = False) -> list[bytes]:
     """Return the oids that the node stores with a mark, or those that it checks."""
     marks = master.ask(AskPreparedTransactions()).mark_list
@@ -106,11 +116,7 @@ def restart(make_world: MakeWorld, world: World) -> tuple[World, End]:
 
 def test_a_kept_transaction_gets_the_rows_of_a_further_partition(world: World) -> None:
     """Specification 25.53: another cell of the node is about to become readable."""
-    master = backup(world)
-    first = ask(master, 0)
-    source = upstream(world, FEATURE_SYNC)
-    serve(source, 2)
-    assert got(world, first) == AnswerVoted(p64(10))
+    master, source = half_kept(world)
     second = ask(master, 1)
     serve(source, 3)
     assert got(world, second) == AnswerVoted(p64(10))
@@ -121,11 +127,7 @@ def test_a_kept_transaction_gets_the_rows_of_a_further_partition(world: World) -
 
 def test_what_it_checks_is_kept_in_the_partitions_of_the_node(world: World) -> None:
     """Specification 25.60: others must not change it after a take-over."""
-    master = backup(world)
-    first = ask(master, 0)
-    source = upstream(world, FEATURE_SYNC)
-    serve(source, 2)
-    got(world, first)
+    master, source = half_kept(world)
     assert kept(master, checked=True) == []
     second = ask(master, 1)
     serve(source, 3)
@@ -137,11 +139,7 @@ def test_what_it_checks_is_kept_in_the_partitions_of_the_node(world: World) -> N
 
 def test_a_source_that_is_lost_takes_nothing_that_is_kept(world: World) -> None:
     """Specification 25.9, 25.53: rows of a further partition were arriving."""
-    master = backup(world)
-    first = ask(master, 0)
-    source = upstream(world, FEATURE_SYNC)
-    serve(source, 2)
-    got(world, first)
+    master, source = half_kept(world)
     second = ask(master, 1)
     take_question(source, AskFetchVoted)
     send(source, 3)
@@ -174,10 +172,7 @@ def test_rows_that_a_restart_found_incomplete_are_fetched(
     world: World, make_world: MakeWorld
 ) -> None:
     """Specification 25.54: they were arriving."""
-    master = backup(world)
-    answers = ask(master, 0)
-    serve(upstream(world, FEATURE_SYNC), 2)
-    got(world, answers)
+    half_kept(world)
     world, master = restart(make_world, world)
     answers = ask(master, 0, 1)
     source = upstream(world, FEATURE_SYNC)

@@ -13,13 +13,11 @@ from neo.protocol.packets import (
     AskLockInformation,
     AskLocks,
     AskObjectHistory,
-    AskVoteTransaction,
-    NotifyFeatures,
     NotifyUnlockInformation,
 )
 from tests.unit.storage.lock_node import LockNode, oid, tid
 from tests.unit.storage.requests import store, store_request, voted
-from tests.unit.storage.world import C1, C2, End, World, refused
+from tests.unit.storage.world import C1, C2, End, World
 
 
 def told(node: LockNode, number: int, name: str) -> tuple[float, list[bytes]] | None:
@@ -162,37 +160,6 @@ def test_the_master_is_told_of_all_transactions(
         (p64(14), C2, "waiting", [], 0.0),
     ]
     assert master.ask(AskLocks()).row_list == rows
-
-
-def test_an_aborted_transaction_can_neither_hold_nor_vote_and_keeps_its_connection(
-    world: World, master: End, client: End, other: End
-) -> None:
-    """AbortTransaction of the master, because the operator ended it."""
-    store(client, 10, 1)
-    waits = other.ask_later(store_request(12, 1))
-    master.send(AbortTransaction(p64(10), []))
-    assert waits[0].locked is None
-    assert store(client, 10, 2) == ZERO_TID
-    code, text = refused(client.ask(AskVoteTransaction(p64(10))))
-    assert "aborted" in text and not client.closed
-    assert store(other, 12, 2) is None
-
-
-def test_what_is_locked_by_the_master_is_not_aborted(
-    world: World, master: End, client: End
-) -> None:
-    voted(client, 10, 1)
-    assert master.ask(AskLockInformation(p64(10), p64(20))).ttid == p64(10)
-    master.send(AbortTransaction(p64(10), []))
-    ((ttid, _, phase, _, _),) = master.ask(AskLocks()).row_list
-    assert (ttid, phase) == (p64(10), "locked")
-
-
-def test_a_client_is_told_of_the_feature(world: World, master: End) -> None:
-    world.notify(master, world.client_row(C1))
-    end = world.stranger()
-    world.identify(end, extra={FEATURES: []})
-    assert FEATURE_LOCKS in end.take(NotifyFeatures).features
 
 
 def test_a_wait_lasts_since_the_first_request_that_is_delayed(node: LockNode) -> None:

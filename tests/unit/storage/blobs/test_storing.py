@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from hashlib import sha1
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from neo.protocol.blobs import PIECE_BYTES, with_content
 from neo.protocol.enums import ErrorCode
@@ -76,16 +78,6 @@ def test_a_record_waits_for_the_content_that_was_sent_before(
     assert world.backend.has_content(content_of(data).checksum)
 
 
-def test_a_record_without_its_content_is_refused(world: World, client: End) -> None:
-    """Specification 26.12."""
-    check_refused(
-        client.ask(store_of(b"not sent")),
-        ErrorCode.INCOMPLETE_TRANSACTION,
-        "send it before the record",
-    )
-    assert not world.backend.has_content(content_of(b"not sent").checksum)
-
-
 def test_a_compressed_record_has_no_content(client: End) -> None:
     """Specification 26.2: bytes of a compressed record mean nothing."""
     data = with_content(b"compressed", content_of(b"not sent"))
@@ -93,13 +85,64 @@ def test_a_compressed_record_has_no_content(client: End) -> None:
     assert client.ask(request) == AnswerStoreObject(None)
 
 
-def test_a_vote_is_refused_while_a_content_is_not_complete(client: End) -> None:
-    """Specification 26.12."""
-    assert client.ask(store_request(TTID, OID)) == AnswerStoreObject(None)
-    client.ask(piece(b"beginning", last=False))
-    check_refused(
-        client.ask(AskVoteTransaction(p64(TTID))), ErrorCode.INCOMPLETE_TRANSACTION, "cannot vote"
-    )
+BEGUN = AskStoreBlob(p64(TTID), p64(OID), 0, b"0123", None)
+
+
+@pytest.mark.parametrize(
+    ("before", "request_", "code", "text"),
+    [
+        pytest.param(
+            None,
+            store_of(b"not sent"),
+            ErrorCode.INCOMPLETE_TRANSACTION,
+            "send it before the record",
+            id="a record without its content (26.12)",
+        ),
+        pytest.param(
+            BEGUN,
+            AskVoteTransaction(p64(TTID)),
+            ErrorCode.INCOMPLETE_TRANSACTION,
+            "cannot vote",
+            id="a vote while a content is not complete (26.12)",
+        ),
+        pytest.param(
+            BEGUN,
+            replace(BEGUN, offset=3),
+            ErrorCode.PROTOCOL_ERROR,
+            "the one at 4 expected",
+            id="a piece twice (26.10)",
+        ),
+        pytest.param(
+            BEGUN,
+            replace(BEGUN, offset=5),
+            ErrorCode.PROTOCOL_ERROR,
+            "the one at 4 expected",
+            id="a piece too late (26.10)",
+        ),
+        pytest.param(
+            None,
+            replace(BEGUN, data=bytes(PIECE_BYTES + 1)),
+            ErrorCode.PROTOCOL_ERROR,
+            "",
+            id="a piece that is too long (26.10)",
+        ),
+        pytest.param(
+            None,
+            piece(b"0123", 2),
+            ErrorCode.INCOMPLETE_TRANSACTION,
+            "begin the transaction again",
+            id="a continuation of nothing: the node was restarted (26.10)",
+        ),
+    ],
+)
+def test_what_comes_out_of_order_is_refused(
+    world: World, client: End, before: Any, request_: Any, code: ErrorCode, text: str
+) -> None:
+    if before is not None:
+        client.ask(store_request(TTID, OID))
+        client.ask(before)
+    check_refused(client.ask(request_), code, text)
+    assert not world.backend.has_content(content_of(b"not sent").checksum)
 
 
 def test_a_content_that_does_not_match_is_refused_and_deleted(client: End, folder: Path) -> None:
@@ -110,33 +153,6 @@ def test_a_content_that_does_not_match_is_refused_and_deleted(client: End, folde
     assert files(folder) == [] and parts(folder) == []
     code, _ = refused(client.ask(store_of(b"sent")))
     assert code == ErrorCode.INCOMPLETE_TRANSACTION.value
-
-
-@pytest.mark.parametrize("offset", [3, 5])
-def test_pieces_come_in_order(client: End, offset: int) -> None:
-    """Specification 26.10."""
-    client.ask(AskStoreBlob(p64(TTID), p64(OID), 0, b"0123", None))
-    check_refused(
-        client.ask(AskStoreBlob(p64(TTID), p64(OID), offset, b"45", None)),
-        ErrorCode.PROTOCOL_ERROR,
-        "the one at 4 expected",
-    )
-
-
-def test_a_piece_is_bounded(client: End) -> None:
-    """Specification 26.10."""
-    too_long = AskStoreBlob(p64(TTID), p64(OID), 0, bytes(PIECE_BYTES + 1), None)
-    code, _ = refused(client.ask(too_long))
-    assert code == ErrorCode.PROTOCOL_ERROR.value
-
-
-def test_a_continuation_of_nothing_says_to_begin_again(client: End) -> None:
-    """Specification 26.10: the node was restarted."""
-    check_refused(
-        client.ask(piece(b"0123", 2)),
-        ErrorCode.INCOMPLETE_TRANSACTION,
-        "begin the transaction again",
-    )
 
 
 def test_an_object_may_be_stored_twice_in_a_transaction(
@@ -154,12 +170,22 @@ def test_an_object_may_be_stored_twice_in_a_transaction(
 # -- the end of transactions ---------------------------------------------------------------------
 
 
-def test_an_abort_drops_contents(world: World, client: End, folder: Path) -> None:
+@pytest.mark.parametrize("end", ["abort", "lost connection", "end of the operation"])
+def test_what_does_not_vote_leaves_no_content(
+    world: World, master: End, client: End, folder: Path, end: str
+) -> None:
     """Specification 26.13."""
     upload(client, b"whole")
     client.ask(piece(b"beginning", last=False, ttid=11))
-    client.send(AbortTransaction(p64(TTID), []))
-    client.send(AbortTransaction(p64(11), []))
+    if end == "abort":
+        client.send(AbortTransaction(p64(TTID), []))
+        client.send(AbortTransaction(p64(11), []))
+    elif end == "lost connection":
+        client.disconnect()
+    else:
+        master.disconnect()
+        world.host.advance(RETRY_SECONDS)
+        world.operate()
     wait_for_files(world, folder)
 
 
@@ -169,27 +195,6 @@ def test_an_abort_after_the_record_drops_contents(world: World, client: End, fol
     assert client.ask(store_of(b"whole")) == AnswerStoreObject(None)
     vote(client, TTID, OID)
     client.send(AbortTransaction(p64(TTID), []))
-    wait_for_files(world, folder)
-
-
-def test_a_lost_connection_drops_contents(
-    world: World, master: End, client: End, folder: Path
-) -> None:
-    """Specification 26.13."""
-    upload(client, b"whole")
-    client.ask(piece(b"beginning", last=False, ttid=11))
-    client.disconnect()
-    wait_for_files(world, folder)
-
-
-def test_the_end_of_the_operation_drops_contents(
-    world: World, master: End, client: End, folder: Path
-) -> None:
-    upload(client, b"whole")
-    client.ask(piece(b"beginning", last=False, ttid=11))
-    master.disconnect()
-    world.host.advance(RETRY_SECONDS)
-    world.operate()
     wait_for_files(world, folder)
 
 
