@@ -90,13 +90,6 @@ def test_tables_of_another_engine_are_refused(mariadb: Harness) -> None:
         mariadb.open()
 
 
-def test_an_unknown_engine_is_refused() -> None:
-    from neo.storage.backend.mariadb.engine import MariaDB
-
-    with pytest.raises(BackendFailure, match="engine 'TokuDB' is not supported, use InnoDB"):
-        MariaDB("neo1", "TokuDB", lambda *args: None, lambda failure: None)
-
-
 @pytest.mark.parametrize("dropped", [0, 1, 6, 13])
 def test_an_erasure_that_was_interrupted_goes_on_at_the_next_start(
     mariadb: Harness, monkeypatch: pytest.MonkeyPatch, dropped: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sqlite3
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,12 +113,6 @@ def test_settings_that_do_not_fit_the_adapter(
         start(*arguments(tmp_path, *more))
 
 
-def test_mysqlclient_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "neo.storage.backend.mariadb.engine", None)
-    with pytest.raises(ConfigError, match="needs the package mysqlclient"):
-        start(*arguments(tmp_path, "-a", "MySQL", "-d", "neo1"))
-
-
 def test_a_database_of_another_cluster_is_refused_unless_it_is_reset(tmp_path: Path) -> None:
     start(*arguments(tmp_path)).stop(0)
     argv = arguments(tmp_path)
@@ -189,12 +182,6 @@ def test_the_process_hands_what_it_acknowledged_to_each_core(
     assert isinstance(given[0], Acknowledged)
 
 
-def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "s1.sqlite").write_text("this is no database, but it is long enough to be one" * 9)
-    with pytest.raises(StartFailure, match=r"s1\.sqlite"):
-        start(*arguments(tmp_path))
-
-
 def test_a_database_in_use_is_refused(tmp_path: Path) -> None:
     core = start(*arguments(tmp_path))
     with pytest.raises(StartFailure, match="another process uses this database"):
@@ -243,8 +230,3 @@ def test_a_disk_that_is_gone_when_it_was_opened_is_worth_another_try(
         with pytest.raises(StartFailure, match="the disk is gone"):
             start(*arguments(tmp_path))
     start(*arguments(tmp_path)).stop(0)  # the database was let go
-
-
-def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StartFailure, match="must exist"):
-        start(*arguments(tmp_path / "missing"))

@@ -82,17 +82,6 @@ def test_a_lock_waits_for_the_partition_table_to_be_durable(
     world.wait(lambda: bool(locked), "the lock is not answered")
 
 
-def test_votes_that_come_during_a_sync_share_the_next_one(
-    world: World, client: End, syncs: list[int]
-) -> None:
-    ttids = range(10, 20)
-    for ttid in ttids:
-        store(client, ttid, ttid)
-    votes = [client.ask_later(AskVoteTransaction(p64(ttid))) for ttid in ttids]
-    world.wait(lambda: all(votes), "a vote is not answered")
-    assert len(syncs) == 2
-
-
 def test_all_who_wait_for_an_object_cost_one_store_each_and_one_more_to_resolve(
     world: World, master: End, client: End, other: End
 ) -> None:

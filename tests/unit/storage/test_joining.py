@@ -30,7 +30,7 @@ from neo.protocol.packets import (
 from neo.storage.backend.api import BackendFailure
 from neo.storage.node import NodeSettings, StorageNode
 from tests.unit.storage.requests import commit, store
-from tests.unit.storage.world import C1, DISCARDED, MASTER, OUT, STORAGE, UP, End, MakeWorld, World
+from tests.unit.storage.world import C1, MASTER, OUT, STORAGE, UP, End, MakeWorld, World
 
 
 def test_identifies_with_its_address_and_properties(world: World) -> None:
@@ -231,16 +231,6 @@ def test_a_table_with_another_number_of_partitions_stops_the_node(world: World) 
     master = world.operate()
     world.send_table(master, [[(1, UP)]], ptid=2)
     assert world.host.exit_code == 1
-
-
-def test_the_data_of_lost_partitions_is_deleted(world: World, master: End, client: End) -> None:
-    """Specification 9.8."""
-    commit(master, client, 10, 12, 1)
-    assert world.backend.object_exists(p64(1))
-    master.send(NotifyPartitionChanges(2, 0, [(1, 2, UP), (1, 1, DISCARDED)]))
-    world.wait(lambda: not world.core.background.jobs, "the data is not deleted")
-    assert not world.backend.object_exists(p64(1))
-    assert world.backend.prune_orphans(True, 0, 10)[0] == 0
 
 
 def test_logs_are_reopened_on_demand(world: World) -> None:

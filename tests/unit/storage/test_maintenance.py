@@ -56,14 +56,6 @@ def test_a_dropped_partition_is_erased_in_steps(world: World, master: End) -> No
     assert world.backend.prune_orphans(True, 0, 100)[0] == 0
 
 
-def test_others_are_served_meanwhile(world: World, master: End) -> None:
-    full(world, master)
-    client = world.client(master)
-    discard(master)
-    assert load(client, 1).serial == p64(24)
-    assert rows(world, 0)
-
-
 def test_the_erasure_works_in_small_pieces_with_pauses_while_clients_are_at_work(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from neo.protocol.enums import CellState, ErrorCode, NodeState
 from neo.protocol.ids import ZERO_TID, p64, time_from_tid
 from neo.protocol.packets import (
+    FEATURE_LOCKS,
     FEATURE_PREPARED,
     FEATURES,
     AbortTransaction,
@@ -105,8 +106,8 @@ def marked(master: End) -> list[bytes]:
 # -- preparing (24.4, 24.6) ----------------------------------------------------------------------
 
 
-def test_the_feature_is_announced_to_the_master(world: World, master: End) -> None:
-    assert FEATURE_PREPARED in world.request.extra[FEATURES]
+def test_features_are_announced_to_the_master(world: World, master: End) -> None:
+    assert {FEATURE_LOCKS, FEATURE_PREPARED} <= {*world.request.extra[FEATURES]}
 
 
 def test_a_mark_is_answered_when_it_and_the_vote_are_durable(

@@ -78,18 +78,6 @@ def test_chunks_end_when_they_are_big(
     assert found == AnswerFetchObjects(None, p64(12), p64(2), {})
 
 
-def test_others_are_served_between_portions(
-    world: World, master: End, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("neo.storage.serving.storage.STEP_LENGTH", 1)
-    full(world, master)
-    peer = storage(world, master, 2)
-    answers = peer.ask_later(AskFetchObjects(0, 1000, ZERO_TID, MAX, ZERO_OID, {}))
-    assert len(peer.inbox) == 1 and not answers
-    world.wait(lambda: bool(answers), "the chunk does not end")
-    assert len(peer.inbox) == 4
-
-
 @pytest.mark.parametrize("partition", [1, 7])
 def test_what_cannot_be_read_is_not_sent_and_not_compared(world: World, partition: int) -> None:
     """Specification 10.10, 11.6."""

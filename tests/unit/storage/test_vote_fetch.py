@@ -75,6 +75,13 @@ def failed(asked: list[Any], world: World) -> str:
     return text
 
 
+def fetch_both(master: End, source: End, mark: SyncMark | None = None) -> None:
+    """The node fetches objects 2 and 3 of transaction 10 for its master."""
+    asked = ask_voted(master, 10, 2, 3, sources=BOTH, mark=mark)
+    serve(source, 10, {0: [row(10, 2, b"x")], 1: [row(10, 3, b"y")]})
+    assert answered(asked, master.world) == AnswerVoted(p64(10))
+
+
 # -- rows that are here, or come -------------------------------------------------------------------
 
 
@@ -247,9 +254,7 @@ def test_a_node_of_a_backup_that_leaves_ends_its_subscriptions(
     world: World, master: End, source: End
 ) -> None:
     """Specification 25.18: what is not confirmed is dropped, since nobody would tell of its end."""
-    asked = ask_voted(master, 10, 2, 3, sources=BOTH)
-    serve(source, 10, {0: [row(10, 2, b"x")], 1: [row(10, 3, b"y")]})
-    assert answered(asked, world) == AnswerVoted(p64(10))
+    fetch_both(master, source)
     send(source, 20, 0, row(20, 2, b"z"), metadata=True)
     store_later(source, 20, 0)
     assert kept(world, 20) == [p64(2)]
@@ -309,9 +314,7 @@ def test_rows_of_a_cell_that_was_erased_are_fetched(
     world: World, master: End, source: End, state: CellState
 ) -> None:
     """The rows of a prepared transaction go with the cell (specification 24.35)."""
-    asked = ask_voted(master, 10, 2, 3, sources=BOTH, mark=MARK)
-    serve(source, 10, {0: [row(10, 2, b"x")], 1: [row(10, 3, b"y")]})
-    assert answered(asked, world) == AnswerVoted(p64(10))
+    fetch_both(master, source, MARK)
     master.send(NotifyPartitionChanges(2, 0, [(0, 1, state), (0, 2, UP)]))
     while world.backend.drop_partition(0, 100):
         pass
@@ -421,9 +424,7 @@ def test_an_error_does_not_prevent_another_question(world: World, master: End, s
     failed(asked, world)
     master.send(AbortTransaction(p64(10), []))
     assert kept(world, 10) == []
-    asked = ask_voted(master, 10, 2, 3, sources=BOTH)
-    serve(source, 10, {0: [row(10, 2, b"x")], 1: [row(10, 3, b"y")]})
-    assert answered(asked, world) == AnswerVoted(p64(10))
+    fetch_both(master, source)
 
 
 def test_a_node_that_is_not_one_of_a_backup_refuses(world: World) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from neo.protocol.ids import INVALID_OID, ZERO_TID, p64
 from neo.protocol.packets import (
-    FEATURE_LOCKS,
-    FEATURES,
     AbortTransaction,
     AnswerLockHolders,
     AnswerLocks,
@@ -148,7 +146,6 @@ def test_the_master_is_told_of_all_transactions(
     world: World, master: End, client: End, other: End
 ) -> None:
     """Specification 8.29."""
-    assert FEATURE_LOCKS in world.request.extra[FEATURES]
     assert master.ask(AskLocks()) == AnswerLocks([])
     voted(client, 10, 1)
     other.ask_later(store_request(12, 1))
