@@ -58,25 +58,18 @@ def test_a_commit_without_metadata_syncs_once(
     assert len(syncs) == 1
 
 
-def test_a_lock_waits_for_the_vote_to_be_durable_whatever_the_client_does(
-    world: World, master: End, client: End
-) -> None:
-    """Specification 7.30."""
-    world.settle()  # else the lock would wait for the partition table
-    store(client, 10, 1)
-    client.ask_later(AskVoteTransaction(p64(10)))  # the client does not wait
-    locked = master.ask_later(AskLockInformation(p64(10), p64(12)))
-    assert not locked
-    world.wait(lambda: bool(locked), "the lock is not answered")
-
-
-def test_a_lock_waits_for_the_partition_table_to_be_durable(
-    world: World, master: End, client: End
+@pytest.mark.parametrize("what", ["vote", "partition table"])
+def test_a_lock_waits_for_what_is_not_durable_whatever_the_client_does(
+    world: World, master: End, client: End, what: str
 ) -> None:
     """Specification 7.30, 9.6."""
+    world.settle()  # else the lock would wait for the first partition table
     store(client, 10, 1)
-    client.ask(AskVoteTransaction(p64(10)))
-    master.send(NotifyPartitionChanges(2, 0, [(0, 2, OUT)]))
+    if what == "vote":
+        client.ask_later(AskVoteTransaction(p64(10)))  # the client does not wait
+    else:
+        client.ask(AskVoteTransaction(p64(10)))
+        master.send(NotifyPartitionChanges(2, 0, [(0, 2, OUT)]))
     locked = master.ask_later(AskLockInformation(p64(10), p64(12)))
     assert not locked
     world.wait(lambda: bool(locked), "the lock is not answered")

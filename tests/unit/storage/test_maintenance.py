@@ -46,7 +46,7 @@ def erased(world: World) -> None:
 
 
 def test_a_dropped_partition_is_erased_in_steps(world: World, master: End) -> None:
-    """Specification 12.21."""
+    """Specification 9.8, 12.21."""
     full(world, master)
     before = rows(world, 0)
     discard(master)

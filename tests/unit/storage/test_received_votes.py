@@ -354,12 +354,18 @@ def looked(world: World) -> None:
         world.host.advance(LOOK_SECONDS)
 
 
+@pytest.mark.parametrize("prepared", [False, True])
 def test_a_pack_waits_for_undos_of_the_upstream_cluster(
-    world: World, master: End, source: End
+    world: World, master: End, source: End, prepared: bool
 ) -> None:
-    """Else the undo would go back to a revision that is gone (specification 25.64)."""
+    """Else the undo would go back to a revision that is gone; if it is prepared, from its lock on
+    (specification 24.37, 25.64)."""
     packing = undone(master, source)
-    confirm(master, 10, 2)
+    if prepared:
+        prepare_undo(master)
+    else:
+        confirm(master, 10, 2)
+        looked(world)
     assert not packing and not world.core.packer.packed(0)
     lock(master, 10, 12)
     looked(world)
@@ -376,20 +382,6 @@ def test_a_pack_goes_on_when_the_undo_is_dropped(world: World, master: End, sour
     packing = undone(master, source)
     assert not packing
     source.send(NotifyAborted(p64(10)))
-    looked(world)
-    assert packing == [AnswerPack(True)]
-
-
-def test_a_pack_waits_for_an_undo_that_is_prepared_when_it_is_locked(
-    world: World, master: End, source: End
-) -> None:
-    """Specification 24.37, 25.64."""
-    packing = undone(master, source)
-    prepare_undo(master)
-    lock(master, 10, 12)
-    looked(world)
-    assert not packing
-    unlock(master, 10)
     looked(world)
     assert packing == [AnswerPack(True)]
 
