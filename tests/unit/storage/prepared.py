@@ -15,16 +15,31 @@ from neo.protocol.packets import (
     AskJoinPrepared,
     AskLocks,
     DecidedRow,
+    NotifyFeatures,
     NotifyPrepared,
+    NotifyReady,
     NotifyReplicationDone,
     PreparedMetadata,
+    StartOperation,
 )
 from tests.unit.storage.replicas import Destination, answer, reply, take_question
-from tests.unit.storage.world import World
+from tests.unit.storage.world import End, MakeWorld, World
 
 XID, TEXT, SINCE = b"order 7", b"jim: pays", 1000.0
 META: PreparedMetadata = (b"user", b"note", b"ext", [p64(0), p64(2)])
 DECIDED: DecidedRow = (b"order 6", p64(4), None, 990.0)
+
+
+def restart(make_world: MakeWorld, *kept: int, backup: bool = False) -> tuple[World, End]:
+    """Another process on the same database; the master lets these transactions stay."""
+    world = make_world()
+    master = world.join()
+    master.send(NotifyFeatures([FEATURE_PREPARED]))
+    world.send_table(master)
+    master.send(NotifyPrepared([p64(ttid) for ttid in kept]))
+    master.send(StartOperation(backup))
+    assert master.take(NotifyReady) == NotifyReady()
+    return world, master
 
 
 class Prepared(Destination):

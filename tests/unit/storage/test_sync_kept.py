@@ -29,13 +29,11 @@ from neo.protocol.packets import (
     AskVoteTransaction,
     Error,
     NotifyFeatures,
-    NotifyPrepared,
-    NotifyReady,
     NotifyUnlockInformation,
     RequestIdentification,
-    StartOperation,
     SyncMark,
 )
+from tests.unit.storage.prepared import restart
 from tests.unit.storage.replicas import answer, reply, take_question
 from tests.unit.storage.requests import voted
 from tests.unit.storage.upstream import SOURCE, backup, upstream
@@ -103,17 +101,6 @@ def values(world: World, oids: Sequence[int] = (2, 3)) -> list[bytes | None]:
     return [None if each is None else each.data for each in found]
 
 
-def restart(make_world: MakeWorld, world: World) -> tuple[World, End]:
-    world = make_world()
-    master = world.join()
-    master.send(NotifyFeatures([FEATURE_PREPARED]))
-    world.send_table(master)
-    master.send(NotifyPrepared([p64(10)]))
-    master.send(StartOperation(True))
-    master.take(NotifyReady)
-    return world, master
-
-
 def test_a_kept_transaction_gets_the_rows_of_a_further_partition(world: World) -> None:
     """Specification 25.53: another cell of the node is about to become readable."""
     master, source = half_kept(world)
@@ -160,7 +147,7 @@ def test_what_stays_prepared_at_a_restart_is_not_fetched_again(
     answers = ask(master, 0, 1)
     serve(upstream(world, FEATURE_SYNC), 2, 3)
     got(world, answers)
-    world, master = restart(make_world, world)
+    world, master = restart(make_world, 10, backup=True)
     assert got(world, ask(master, 0, 1)) == AnswerVoted(p64(10))
     assert not world.host.dialed
     commit(master)
@@ -173,7 +160,7 @@ def test_rows_that_a_restart_found_incomplete_are_fetched(
 ) -> None:
     """Specification 25.54: they were arriving."""
     half_kept(world)
-    world, master = restart(make_world, world)
+    world, master = restart(make_world, 10, backup=True)
     answers = ask(master, 0, 1)
     source = upstream(world, FEATURE_SYNC)
     serve(source, 3)
