@@ -41,7 +41,7 @@ from tests.unit.storage.replicas import (
     take_question,
 )
 from tests.unit.storage.upstream import SOURCE, backup, upstream
-from tests.unit.storage.world import DISCARDED, UP, End, MakeWorld, World
+from tests.unit.storage.world import DISCARDED, UP, End, World
 
 DATA = b"the content"
 LARGE = bytes(range(256)) * (PIECE_BYTES // 256) * 5 + b"end"
@@ -250,11 +250,11 @@ def test_no_row_is_written_to_a_cell_that_was_taken_away_meanwhile(
     assert not has_row(world)
 
 
+@pytest.mark.parametrize("blob_dir", [None])
 def test_a_node_without_folder_does_not_write_the_row(
-    make_world: MakeWorld, caplog: pytest.LogCaptureFixture
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Specification 26.18."""
-    world = make_world()
     _, source = begin(world)
     world.settle()
     assert not has_row(world) and not source.inbox

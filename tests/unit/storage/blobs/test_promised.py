@@ -3,7 +3,6 @@ none (specification 26.5, 26.16, 26.18 to 26.20)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -392,9 +391,8 @@ def test_a_node_with_a_folder_announces_it(world: World, foreign: bool) -> None:
     assert FEATURE_BLOBS in announced(world, foreign)
 
 
+@pytest.mark.parametrize("blob_dir", [None])
 @pytest.mark.parametrize("foreign", [False, True])
-def test_a_node_without_folder_does_not_announce_one(
-    make_world: Callable[[], World], foreign: bool
-) -> None:
+def test_a_node_without_folder_does_not_announce_one(world: World, foreign: bool) -> None:
     """Specification 26.5."""
-    assert FEATURE_BLOBS not in announced(make_world(), foreign)
+    assert FEATURE_BLOBS not in announced(world, foreign)

@@ -28,11 +28,10 @@ from neo.protocol.packets import (
 from neo.storage.backend.api import BackendFailure
 from neo.storage.blobs import contents
 from neo.topology.masters import RETRY_SECONDS
-from tests.unit.storage.blobs.conftest import Make
 from tests.unit.storage.blobs.contents import content_of, files, parts
 from tests.unit.storage.blobs.transfers import OID, TTID, commit_blob, piece, read, store_of, upload
 from tests.unit.storage.requests import commit, finish, load, store_request, vote
-from tests.unit.storage.world import C1, C2, End, World, check_refused, refused
+from tests.unit.storage.world import C1, C2, End, MakeWorld, World, check_refused, refused
 
 
 def wait_for_files(world: World, folder: Path, *wanted: bytes) -> None:
@@ -237,23 +236,21 @@ def test_a_node_with_a_folder_announces_blobs(world: World, master: End) -> None
     assert FEATURE_BLOBS in features(world, master)
 
 
-def test_a_node_without_a_folder_refuses_contents(tmp_path: Path) -> None:
+@pytest.mark.parametrize("blob_dir", [None])
+def test_a_node_without_a_folder_refuses_contents(world: World, master: End) -> None:
     """Specification 26.5."""
-    world = World(str(tmp_path / "node.sqlite"))
-    master = world.operate()
     assert FEATURE_BLOBS not in features(world, master)
     client = world.client(master, C2)
     for request in (piece(b"x"), store_of(b"x")):
         check_refused(client.ask(request), ErrorCode.INCOMPLETE_TRANSACTION, "set blob_dir")
     check_refused(read(client, b"x"), ErrorCode.OID_NOT_FOUND, "set blob_dir")
-    world.close()
 
 
 # -- folders and databases -----------------------------------------------------------------------
 
 
 def test_contents_outlive_a_restart_and_what_is_left_is_removed(
-    make: Make, world: World, master: End, client: End, folder: Path
+    make_world: MakeWorld, world: World, master: End, client: End, folder: Path
 ) -> None:
     """Specification 26.7, 26.9."""
     commit_blob(master, client, b"kept", 12)
@@ -261,14 +258,14 @@ def test_contents_outlive_a_restart_and_what_is_left_is_removed(
     useless = folder / "ab" / ("ab" * 32)
     useless.write_bytes(b"left by a crash")
     (folder / "parts" / "upload-1").write_bytes(b"left by a crash")
-    again = make()
+    again = make_world()
     client = again.client(again.operate())
     wait_for_files(again, folder, b"kept")
     assert read(client, b"kept") == AnswerBlob(b"kept")
 
 
 def test_a_lost_file_is_told_and_the_object_named(
-    make: Make,
+    make_world: MakeWorld,
     world: World,
     master: End,
     client: End,
@@ -280,7 +277,7 @@ def test_a_lost_file_is_told_and_the_object_named(
     world.close()
     kept = content_of(b"kept")
     (folder / kept.checksum.hex()[:2] / kept.checksum.hex()).unlink()
-    again = make()
+    again = make_world()
     client = again.client(again.operate())
     again.wait(lambda: kept.checksum in again.core.blobs.contents.lost, "the loss is not noticed")
     assert again.core.blobs.contents.lost[kept.checksum] == (kept, p64(OID))
