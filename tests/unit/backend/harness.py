@@ -59,6 +59,12 @@ class Harness:
         backend.change_cells(1, 0, [(p, 1, UP) for p in range(partitions)], 1, True)
         return backend
 
+    def restart(self, backend: Any, dedup: bool = False) -> Any:
+        """Another process opens the database when all is durable."""
+        self.wait(backend.stored)
+        self.close()
+        return self.open(dedup)
+
     def close(self) -> None:
         for backend in self.opened:
             backend.close()
@@ -82,6 +88,14 @@ class Harness:
         assert not done, "called inside the call"
         self.run_until(lambda: done or self.failures)
         assert not self.failures, self.failures
+
+    def failure(self, backend: Any) -> BackendFailure:
+        """Run the loop until the backend fails, which must not acknowledge anything then."""
+        acknowledged: list[bool] = []
+        backend.stored(lambda: acknowledged.append(True))
+        self.run_until(lambda: self.failures)
+        assert not acknowledged
+        return self.failures[0]
 
     # -- transactions ---------------------------------------------------------------------------
 
@@ -115,7 +129,11 @@ class Harness:
         """A whole transaction with ttid = tid, visible afterwards, not durable yet."""
         self.vote(backend, tid, objects)
         backend.lock(p64(tid), p64(tid))
-        backend.unlock(p64(tid), p64(tid))
+        self.unlock(backend, tid, tid)
+
+    def unlock(self, backend: Any, ttid: int, tid: int) -> None:
+        """Commit what has voted, and wait until it is visible."""
+        backend.unlock(p64(ttid), p64(tid))
         self.wait(backend.executed)
 
     def limit_values(self, backend: Any, value_max: int) -> None:

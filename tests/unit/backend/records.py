@@ -13,19 +13,25 @@ ABOVE_ALL = b"\xff" * 8
 
 def record(
     serial: int,
-    data: bytes,
+    data: bytes | None,
     next_serial: int | None = None,
     data_serial: int | None = None,
     compression: int = 0,
 ) -> Record:
+    """``data`` None: a deletion."""
     return Record(
         p64(serial),
         None if next_serial is None else p64(next_serial),
-        compression,
-        sha1(data).digest(),
-        data,
+        None if data is None else compression,
+        bytes(20) if data is None else sha1(data).digest(),
+        data or b"",
         None if data_serial is None else p64(data_serial),
     )
+
+
+def fetched(data: bytes | None, data_serial: int | None = None) -> Record:
+    """A row of a transaction that is not committed, as another node sends it."""
+    return record(0, data, data_serial=data_serial)
 
 
 def rows(node: Harness, backend: Any, columns: str, table: str) -> list[tuple[Any, ...]]:

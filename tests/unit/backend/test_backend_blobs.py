@@ -7,20 +7,14 @@ from typing import Any
 
 import pytest
 
-from neo.protocol.blobs import Content, content_hash, with_content
+from neo.protocol.blobs import with_content
 from neo.protocol.enums import CellState
 from neo.storage.backend import blobs
 from neo.storage.backend.api import FIRST_PLACE, Place
 from tests.unit.backend.harness import Harness, p64
+from tests.unit.storage.blobs.contents import content_of
 
-
-def content(text: bytes) -> Content:
-    made = content_hash()
-    made.update(text)
-    return Content(len(text), made.digest())
-
-
-ONE, TWO = content(b"one"), content(b"two!")
+ONE, TWO = content_of(b"one"), content_of(b"two!")
 A, B = with_content(b"a", ONE), with_content(b"b", TWO)
 
 
@@ -28,8 +22,7 @@ def rows(node: Harness, backend: Any) -> int:
     return len(node.select(backend, "data_id", "content"))
 
 
-def test_a_value_with_a_reference_has_a_row(node: Harness) -> None:
-    backend = node.ready()
+def test_a_value_with_a_reference_has_a_row(node: Harness, backend: Any) -> None:
     assert not backend.has_content(ONE.checksum)
     node.commit(backend, 11, {4: A, 5: b"plain", 7: B})
     assert backend.has_content(ONE.checksum)
@@ -54,29 +47,25 @@ def test_groups_of_contents_are_those_of_the_time_of_writing(node: Harness) -> N
     while place is not None:
         place = backend.regroup(place, 100)
     backend.switch_partitions(2)
-    node.commit(backend, 12, {9: with_content(b"c", content(b"three"))})
+    node.commit(backend, 12, {9: with_content(b"c", content_of(b"three"))})
     assert backend.content_groups() == [1, 4]
     assert [found.content for found in backend.references(4, 0, 10)] == [ONE]
-    assert [found.content for found in backend.references(1, 0, 10)] == [TWO, content(b"three")]
+    assert [found.content for found in backend.references(1, 0, 10)] == [TWO, content_of(b"three")]
 
 
-def test_a_voted_value_has_a_reference_and_a_stored_one_has_a_row(node: Harness) -> None:
-    backend = node.ready()
+def test_a_voted_value_has_a_reference_and_a_stored_one_has_a_row(
+    node: Harness, backend: Any
+) -> None:
     backend.store_data(p64(4), 0, b"h" * 20, A)
     assert backend.has_content(ONE.checksum)
     assert backend.references(1, 0, 10) == []
+    backend.store_data(p64(7), 1, b"h" * 20, B)
+    assert not backend.has_content(TWO.checksum), "what is compressed refers to nothing"
     node.vote(backend, 10, {7: B})
     assert [found.content for found in backend.references(1, 0, 10)] == [TWO]
 
 
-def test_a_compressed_value_refers_to_nothing(node: Harness) -> None:
-    backend = node.ready()
-    backend.store_data(p64(4), 1, b"h" * 20, A)
-    assert not backend.has_content(ONE.checksum)
-
-
-def test_an_undo_shares_the_content(node: Harness) -> None:
-    backend = node.ready()
+def test_an_undo_shares_the_content(node: Harness, backend: Any) -> None:
     for tid, data in (11, A), (12, B), (13, 11):
         node.commit(backend, tid, {4: data})
     assert backend.objects_with(ONE.checksum, 10) == [(p64(4), p64(11)), (p64(4), p64(13))]
@@ -86,8 +75,7 @@ def test_an_undo_shares_the_content(node: Harness) -> None:
     assert backend.freed_contents() == set()
 
 
-def test_equal_contents_of_two_values(node: Harness) -> None:
-    backend = node.ready()
+def test_equal_contents_of_two_values(node: Harness, backend: Any) -> None:
     node.commit(backend, 11, {4: A, 5: with_content(b"other", ONE)})
     assert backend.content_totals() == (1, 3)
     backend.truncate(p64(1), [1])
@@ -129,9 +117,8 @@ def _drop(node: Harness, backend: Any) -> None:
 
 @pytest.mark.parametrize("remove", [_abort, _release, _truncate, _delete, _pack, _drop])
 def test_whatever_deletes_a_value_frees_its_content(
-    node: Harness, remove: Callable[[Harness, Any], None]
+    node: Harness, backend: Any, remove: Callable[[Harness, Any], None]
 ) -> None:
-    backend = node.ready()
     node.commit(backend, 10, {5: B})
     remove(node, backend)
     assert backend.freed_contents() == {ONE.checksum}
@@ -142,14 +129,13 @@ def test_whatever_deletes_a_value_frees_its_content(
 
 
 @pytest.mark.parametrize("value", [b"plain", B])
-def test_a_row_that_a_crash_left_is_not_taken_by_another_value(node: Harness, value: bytes) -> None:
+def test_a_row_that_a_crash_left_is_not_taken_by_another_value(
+    node: Harness, backend: Any, value: bytes
+) -> None:
     """Specification 26.8: the value was deleted, and its row of ``content`` was not yet."""
-    backend = node.ready()
     node.commit(backend, 20, {4: A})
     backend.delete_objects([(p64(20), p64(4))])
-    node.wait(backend.stored)
-    node.close()
-    backend = node.open()
+    backend = node.restart(backend)
     node.commit(backend, 21, {4: value})
     assert not backend.has_content(ONE.checksum)
     assert backend.has_content(TWO.checksum) == (value == B)
@@ -158,12 +144,9 @@ def test_a_row_that_a_crash_left_is_not_taken_by_another_value(node: Harness, va
     assert rows(node, backend) == (value == B)
 
 
-def test_orphans_free_their_contents(node: Harness) -> None:
-    backend = node.ready()
+def test_orphans_free_their_contents(node: Harness, backend: Any) -> None:
     backend.store_data(p64(4), 0, b"h" * 20, A)
-    node.wait(backend.stored)
-    node.close()
-    backend = node.open()
+    backend = node.restart(backend)
     assert backend.has_content(ONE.checksum)
     backend.prune_orphans(False, 0, 10)
     assert backend.freed_contents() == {ONE.checksum}
@@ -175,7 +158,7 @@ def test_too_many_deletions_are_not_remembered(
     monkeypatch.setattr(blobs, "COLLECTED_MAX", 2)
     backend = node.ready()
     for tid in range(11, 15):
-        node.commit(backend, tid, {4: with_content(b"%d" % tid, content(b"%d" % tid))})
+        node.commit(backend, tid, {4: with_content(b"%d" % tid, content_of(b"%d" % tid))})
     backend.truncate(p64(1), [1])
     assert backend.freed_contents() is None
     assert backend.freed_contents() == set()
@@ -196,8 +179,7 @@ def test_deduplication_keeps_one_row(node: Harness) -> None:
     assert backend.objects_with(ONE.checksum, 10) == [(p64(4), p64(11)), (p64(4), p64(12))]
 
 
-def test_the_view_shows_contents_by_object(node: Harness) -> None:
-    backend = node.ready()
+def test_the_view_shows_contents_by_object(node: Harness, backend: Any) -> None:
     node.commit(backend, 11, {4: A})
     columns = "`partition`, oid, tid, size, checksum"
     (found,) = node.select(backend, columns, "show_content")
@@ -205,8 +187,7 @@ def test_the_view_shows_contents_by_object(node: Harness) -> None:
     assert row == (1, f"{4:016x}", f"{11:016x}", 3, ONE.checksum.hex())
 
 
-def test_a_reset_forgets_contents(node: Harness) -> None:
-    backend = node.ready()
+def test_a_reset_forgets_contents(node: Harness, backend: Any) -> None:
     node.commit(backend, 11, {4: A})
     node.close()
     backend = node.open(reset=True)

@@ -15,9 +15,10 @@ from tests.unit.backend.records import ABOVE_ALL, record
 # -- two-phase commit ----------------------------------------------------------------------------
 
 
-def test_nothing_of_a_transaction_is_visible_before_it_is_unlocked(node: Harness) -> None:
+def test_nothing_of_a_transaction_is_visible_before_it_is_unlocked(
+    node: Harness, backend: Any
+) -> None:
     """Specification 7.35."""
-    backend = node.ready()
     node.vote(backend, 10, {4: b"x"})
     node.wait(backend.stored)
     backend.lock(p64(10), p64(13))
@@ -27,35 +28,31 @@ def test_nothing_of_a_transaction_is_visible_before_it_is_unlocked(node: Harness
     assert backend.last_ids([0, 1, 2]) == (None, None)
     assert backend.locked_transactions() == {p64(10): p64(13)}
     assert backend.final_tid(p64(10)) == p64(13)
-    backend.unlock(p64(10), p64(13))
-    node.wait(backend.executed)
+    node.unlock(backend, 10, 13)
     assert backend.load(p64(4), None, None) == record(13, b"x")
     assert backend.locked_transactions() == {}
     assert backend.final_tid(p64(10)) == p64(13)
     assert backend.final_tid(p64(11)) is None
 
 
-def test_a_vote_without_metadata_is_known_by_its_objects(node: Harness) -> None:
+def test_a_vote_without_metadata_is_known_by_its_objects(node: Harness, backend: Any) -> None:
     """Specification 7.20."""
-    backend = node.ready()
     node.vote(backend, 10, {4: b"x"}, meta=False)
     backend.lock(p64(10), p64(13))
     assert backend.locked_transactions() == {p64(10): None}
     assert backend.final_tid(p64(10)) is None
-    backend.unlock(p64(10), p64(13))
-    node.wait(backend.executed)
+    node.unlock(backend, 10, 13)
     assert backend.load(p64(4), None, None) == record(13, b"x")
     assert backend.transaction(p64(13)) is None
 
 
-def test_a_locked_transaction_survives_a_restart_and_is_validated(node: Harness) -> None:
-    backend = node.ready()
+def test_a_locked_transaction_survives_a_restart_and_is_validated(
+    node: Harness, backend: Any
+) -> None:
     node.vote(backend, 10, {4: b"x", 5: b"y"})
     node.vote(backend, 11, {6: b"z"}, meta=False)
     backend.lock(p64(10), p64(13))
-    node.wait(backend.stored)
-    backend.close()
-    backend = node.open()
+    backend = node.restart(backend)
     assert backend.locked_transactions() == {p64(10): p64(13), p64(11): None}
     backend.validate(p64(10), p64(13))
     backend.validate(p64(11), p64(14))
@@ -66,8 +63,7 @@ def test_a_locked_transaction_survives_a_restart_and_is_validated(node: Harness)
     assert backend.transaction(p64(13)).oids == [p64(4), p64(5)]
 
 
-def test_an_aborted_transaction_leaves_nothing(node: Harness) -> None:
-    backend = node.ready()
+def test_an_aborted_transaction_leaves_nothing(node: Harness, backend: Any) -> None:
     node.vote(backend, 10, {4: b"x"})
     backend.abort(p64(10))
     backend.abort(p64(77))
@@ -75,31 +71,28 @@ def test_an_aborted_transaction_leaves_nothing(node: Harness) -> None:
     assert backend.locked_transactions() == {}
 
 
-def test_unfinished_transactions_are_dropped_with_their_data(node: Harness) -> None:
+def test_unfinished_transactions_are_dropped_with_their_data(node: Harness, backend: Any) -> None:
     """Specification 14.21."""
-    backend = node.ready()
     node.commit(backend, 5, {1: b"kept"})
     node.vote(backend, 10, {4: b"x", 1: 5})
-    node.wait(backend.stored)
-    backend.close()
-    backend = node.open()
+    backend = node.restart(backend)
     backend.drop_unfinished()
     assert node.data_rows(backend) == 1
     assert backend.locked_transactions() == {}
     assert backend.load(p64(1), None, None) == record(5, b"kept")
 
 
-def test_data_is_readable_before_the_vote_and_gone_once_released(node: Harness) -> None:
-    backend = node.ready()
+def test_data_is_readable_before_the_vote_and_gone_once_released(
+    node: Harness, backend: Any
+) -> None:
     data_id = node.store_data(backend, 4, b"x")
     assert backend.load_data(data_id) == (0, sha1(b"x").digest(), b"x")
     backend.release_data([data_id])
     assert node.data_rows(backend) == 0
 
 
-def test_data_ids_carry_the_partition_and_count_up(node: Harness) -> None:
+def test_data_ids_carry_the_partition_and_count_up(node: Harness, backend: Any) -> None:
     """Specification 14.16."""
-    backend = node.ready()
     first = [node.store_data(backend, oid, b"x") for oid in (0, 3, 1, 2)]
     assert first == [0, 1, 1 << 48, 2 << 48]
     backend.vote(p64(10), None, [Stored(p64(3), 1, None), Stored(p64(2), 2 << 48, None)])
@@ -121,9 +114,8 @@ def test_the_last_partitions_have_usable_data_ids(node: Harness) -> None:
     assert backend.prune_orphans(False, 0, 10)[:1] == (0,)
 
 
-def test_ids_above_the_greatest_are_refused_in_writes(node: Harness) -> None:
+def test_ids_above_the_greatest_are_refused_in_writes(backend: Any) -> None:
     """Specification 14.1."""
-    backend = node.ready()
     with pytest.raises(BackendRefused, match="oid ff"):
         backend.store_data(ABOVE_ALL, 0, bytes(20), b"x")
     with pytest.raises(BackendRefused, match="ttid ff"):
@@ -133,9 +125,8 @@ def test_ids_above_the_greatest_are_refused_in_writes(node: Harness) -> None:
         backend.lock(p64(1), ABOVE_ALL)
 
 
-def test_an_object_larger_than_the_backend_accepts_is_refused(node: Harness) -> None:
+def test_an_object_larger_than_the_backend_accepts_is_refused(node: Harness, backend: Any) -> None:
     """Specification 14.25."""
-    backend = node.ready()
     node.limit_values(backend, 1000)
     data = bytes(1001)
     with pytest.raises(BackendRefused, match="1001 bytes.*at most 1000"):
@@ -144,16 +135,14 @@ def test_an_object_larger_than_the_backend_accepts_is_refused(node: Harness) -> 
     assert backend.load(p64(4), None, None) == record(10, bytes(1000))
 
 
-def test_a_write_after_an_unlock_is_made_durable_by_close(node: Harness) -> None:
-    backend = node.ready()
+def test_a_write_after_an_unlock_is_made_durable_by_close(node: Harness, backend: Any) -> None:
     node.commit(backend, 10, {4: b"x"})
     backend.close()
     backend.close()
     assert node.open().load(p64(4), None, None) == record(10, b"x")
 
 
-def test_a_closed_backend_says_so(node: Harness) -> None:
-    backend = node.ready()
+def test_a_closed_backend_says_so(node: Harness, backend: Any) -> None:
     backend.close()
     for use in (
         lambda: backend.load(p64(1), None, None),
@@ -165,9 +154,8 @@ def test_a_closed_backend_says_so(node: Harness) -> None:
             use()
 
 
-def test_only_one_process_uses_a_database(node: Harness) -> None:
+def test_only_one_process_uses_a_database(node: Harness, backend: Any) -> None:
     """Specification 14.29, 14.35, 22.3."""
-    backend = node.ready()
     second = node.make()
     with pytest.raises(BackendFailure, match="another process uses this database"):
         second.open()
@@ -176,8 +164,7 @@ def test_only_one_process_uses_a_database(node: Harness) -> None:
     assert second.partition_count() == NP
 
 
-def test_calls_of_stored_are_answered_in_their_order(node: Harness) -> None:
-    backend = node.ready()
+def test_calls_of_stored_are_answered_in_their_order(node: Harness, backend: Any) -> None:
     order: list[int] = []
     for i in range(50):
         backend.set_config("x", str(i))
@@ -200,9 +187,8 @@ def undo(
     return int.from_bytes(current, "big"), target and int.from_bytes(target, "big"), is_current
 
 
-def test_undo_goes_back_along_origins(node: Harness) -> None:
+def test_undo_goes_back_along_origins(node: Harness, backend: Any) -> None:
     """Specification 6.22."""
-    backend = node.ready()
     node.commit(backend, 11, {4: b"23"})
     node.commit(backend, 12, {4: b"24"})
     node.commit(backend, 13, {4: b"25"})
@@ -223,18 +209,16 @@ def test_undo_goes_back_along_origins(node: Harness) -> None:
     assert undo(backend, 18, 11, 5) is None
 
 
-def test_undo_is_asked_as_of_a_tid(node: Harness) -> None:
+def test_undo_is_asked_as_of_a_tid(node: Harness, backend: Any) -> None:
     """Specification 6.21."""
-    backend = node.ready()
     node.commit(backend, 11, {4: b"1"})
     node.commit(backend, 12, {4: b"2"})
     assert undo(backend, 12, 11, 4) == (11, None, True)
     assert undo(backend, 13, 11, 4) == (12, None, False)
 
 
-def test_several_undos_in_one_transaction(node: Harness) -> None:
+def test_several_undos_in_one_transaction(node: Harness, backend: Any) -> None:
     """Specification 6.23."""
-    backend = node.ready()
     for tid in 11, 12, 13:
         node.commit(backend, tid, {4: b"%d" % tid})
     assert undo(backend, 14, 13, 4) == (13, 12, True)
@@ -245,18 +229,16 @@ def test_several_undos_in_one_transaction(node: Harness) -> None:
     assert undo(backend, 14, 12, 4, resolved) == (13, 11, False)
 
 
-def test_equal_data_counts_as_current(node: Harness) -> None:
+def test_equal_data_counts_as_current(node: Harness, backend: Any) -> None:
     """Specification 6.23."""
-    backend = node.ready()
     for tid, data in (11, b"a"), (12, b"b"), (13, b"c"), (14, b"b"):
         node.commit(backend, tid, {4: data})
     assert undo(backend, 15, 12, 4) == (14, 11, True)
     assert undo(backend, 15, 13, 4) == (14, 12, False)
 
 
-def test_undo_of_what_is_packed_away_is_an_error(node: Harness) -> None:
+def test_undo_of_what_is_packed_away_is_an_error(node: Harness, backend: Any) -> None:
     """Specification 6.24."""
-    backend = node.ready()
     for tid in 11, 12, 13:
         node.commit(backend, tid, {4: b"%d" % tid})
     assert backend.pack(p64(12), 1, p64(0), 10) is None
@@ -274,27 +256,26 @@ REMOVALS: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("removal", REMOVALS)
-def test_an_undo_does_not_go_back_to_what_is_being_removed(node: Harness, removal: str) -> None:
+def test_an_undo_does_not_go_back_to_what_is_being_removed(
+    node: Harness, backend: Any, removal: str
+) -> None:
     """Else the undo would keep a link to what is gone, since the pack is over for this object; on a
     replica that is packed later it gets another one (specification 12.22)."""
-    backend = node.ready()
     for tid in 11, 12:
         node.commit(backend, tid, {4: b"%d" % tid})
     REMOVALS[removal](backend)
     assert backend.value_at(p64(4), p64(11)) is None
 
 
-def test_an_undo_goes_back_to_what_is_being_committed(node: Harness) -> None:
-    backend = node.ready()
+def test_an_undo_goes_back_to_what_is_being_committed(node: Harness, backend: Any) -> None:
     (stored,) = node.vote(backend, 11, {4: b"x"})
     backend.unlock(p64(11), p64(11))
     assert backend.value_at(p64(4), p64(11)) == (stored.data_id, None)
     backend.release_data((stored.data_id,))
 
 
-def test_a_transaction_before_the_pack_is_packed(node: Harness) -> None:
+def test_a_transaction_before_the_pack_is_packed(node: Harness, backend: Any) -> None:
     """Specification 6.16, 14.14."""
-    backend = node.ready()
     for tid in 11, 14, 17:
         node.commit(backend, tid, {4: b"%d" % tid})
     backend.pack(p64(14), 1, p64(0), 10)
@@ -302,16 +283,14 @@ def test_a_transaction_before_the_pack_is_packed(node: Harness) -> None:
     assert [backend.transaction(p64(tid)).packed for tid in (11, 14, 17)] == [True, True, False]
 
 
-def test_data_of_an_undo_in_progress_survives_a_pack(node: Harness) -> None:
+def test_data_of_an_undo_in_progress_survives_a_pack(node: Harness, backend: Any) -> None:
     """Specification 14.22."""
-    backend = node.ready()
     for tid in 11, 12, 13:
         node.commit(backend, tid, {4: b"%d" % tid})
     node.vote(backend, 20, {4: 11})
     backend.pack(p64(13), 1, p64(0), 10)
     backend.drain()
     assert serials(backend, 4) == [13]
-    backend.unlock(p64(20), p64(22))
-    node.wait(backend.executed)
+    node.unlock(backend, 20, 22)
     assert backend.load(p64(4), None, None).data == b"11"
     assert node.data_rows(backend) == 2

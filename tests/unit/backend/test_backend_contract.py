@@ -46,9 +46,8 @@ def test_a_new_database_has_only_its_version_and_its_position(node: Harness) -> 
     assert backend.last_ids([]) == (None, None)
 
 
-def test_configuration_is_kept_and_rows_are_deleted(node: Harness) -> None:
+def test_configuration_is_kept_and_rows_are_deleted(node: Harness, backend: Any) -> None:
     """Specification 14.9."""
-    backend = node.ready()
     backend.set_config("name", "clustér")
     backend.set_config("truncate_tid", "00000000000000ff")
     assert backend.get_config("name") == "clustér"
@@ -81,10 +80,9 @@ def test_cells_are_written_with_their_states(node: Harness) -> None:
 
 
 def test_an_own_cell_that_becomes_out_of_date_keeps_what_it_is_complete_up_to(
-    node: Harness,
+    node: Harness, backend: Any
 ) -> None:
     """Specification 14.13."""
-    backend = node.ready()
     node.commit(backend, 10, {0: b"a", 1: b"b"})  # trans in partition 1, obj in 0 and 1
     backend.change_cells(2, 0, [(p, n, OUT) for p in range(3) for n in (1, 2)], 1, False)
     own = {cell.partition: cell.tid for cell in backend.cells() if cell.nid == 1}
@@ -96,18 +94,18 @@ def test_an_own_cell_that_becomes_out_of_date_keeps_what_it_is_complete_up_to(
 
 
 @pytest.mark.parametrize("row", ["backup_tid", LEFT_BACKUP_TID])
-def test_in_backup_mode_an_own_cell_is_complete_up_to_backup_tid(node: Harness, row: str) -> None:
+def test_in_backup_mode_an_own_cell_is_complete_up_to_backup_tid(
+    node: Harness, backend: Any, row: str
+) -> None:
     """Specification 13.31, 14.13."""
-    backend = node.ready()
     node.commit(backend, 10, {0: b"a"})
     backend.set_config(row, f"{0x1234:016x}")
     backend.change_cells(2, 0, [(0, 1, OUT)], 1, False)
     assert backend.cells()[0] == Cell(0, 1, 0x1234)
 
 
-def test_a_corrupted_own_cell_starts_again_from_nothing(node: Harness) -> None:
+def test_a_corrupted_own_cell_starts_again_from_nothing(node: Harness, backend: Any) -> None:
     """Specification 14.13."""
-    backend = node.ready()
     node.commit(backend, 10, {0: b"a"})
     backend.change_cells(2, 0, [(0, 1, CORRUPTED)], 1, False)
     backend.change_cells(3, 0, [(0, 1, OUT)], 1, False)
@@ -121,8 +119,7 @@ def test_more_partitions_than_can_be_numbered_are_refused(node: Harness) -> None
         backend.change_cells(1, 0, [(65536, 1, UP)], 1, True)
 
 
-def test_a_reset_erases_everything(node: Harness) -> None:
-    backend = node.ready()
+def test_a_reset_erases_everything(node: Harness, backend: Any) -> None:
     node.commit(backend, 10, {0: b"a"})
     backend.set_config("name", "old")
     backend.close()
@@ -136,9 +133,8 @@ def test_a_reset_erases_everything(node: Harness) -> None:
 # -- reads ---------------------------------------------------------------------------------------
 
 
-def test_load_at_before_and_current(node: Harness) -> None:
+def test_load_at_before_and_current(node: Harness, backend: Any) -> None:
     """Specification 6.10, 6.11."""
-    backend = node.ready()
     for tid, data in (10, b"ten"), (20, b"twenty"), (30, b"thirty"):
         node.commit(backend, tid, {4: data})
     oid = p64(4)
@@ -159,13 +155,10 @@ def test_load_at_before_and_current(node: Harness) -> None:
 
 
 def test_the_last_serial_of_a_new_object_is_known_without_a_read(
-    node: Harness, monkeypatch: pytest.MonkeyPatch
+    node: Harness, backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = node.ready()
     node.vote(backend, 10, {4: b"x"})
-    node.wait(backend.stored)
-    backend.close()
-    backend = node.open()
+    backend = node.restart(backend)
     node.commit(backend, 20, {7: b"y"})
     backend.add_object(p64(9), record(30, b"z"))
     backend.validate(p64(10), p64(10))
@@ -177,8 +170,7 @@ def test_the_last_serial_of_a_new_object_is_known_without_a_read(
     assert backend.last_serial(p64(10)) is None
 
 
-def test_every_byte_and_compression_comes_back(node: Harness) -> None:
-    backend = node.ready()
+def test_every_byte_and_compression_comes_back(node: Harness, backend: Any) -> None:
     data = bytes(range(256)) * 3 + b"%s ? '\\''\0"
     compressed = zlib.compress(data)
     stored = [
@@ -188,8 +180,7 @@ def test_every_byte_and_compression_comes_back(node: Harness) -> None:
     ]
     meta = TransactionMeta(b"\xff\0'", b"\\%", bytes(range(256)), [p64(1), p64(2), p64(3)])
     backend.vote(p64(9), meta, stored)
-    backend.unlock(p64(9), p64(12))
-    node.wait(backend.executed)
+    node.unlock(backend, 9, 12)
     assert backend.load(p64(1), None, None) == record(12, data)
     assert backend.load(p64(2), None, None) == record(12, compressed, compression=1)
     assert backend.load(p64(3), None, None) == record(12, b"")
@@ -198,9 +189,10 @@ def test_every_byte_and_compression_comes_back(node: Harness) -> None:
     )
 
 
-def test_a_value_that_does_not_match_its_checksum_is_reported_not_returned(node: Harness) -> None:
+def test_a_value_that_does_not_match_its_checksum_is_reported_not_returned(
+    node: Harness, backend: Any
+) -> None:
     """Specification 6.8."""
-    backend = node.ready()
     node.commit(backend, 10, {4: b"right"})
     backend.engine.write("UPDATE data SET value=?", b"wrong")
     backend.drain()
@@ -208,8 +200,7 @@ def test_a_value_that_does_not_match_its_checksum_is_reported_not_returned(node:
         backend.load(p64(4), None, None)
 
 
-def test_a_missing_value_is_reported(node: Harness) -> None:
-    backend = node.ready()
+def test_a_missing_value_is_reported(node: Harness, backend: Any) -> None:
     node.commit(backend, 10, {4: b"right"})
     backend.engine.write("DELETE FROM data")
     backend.drain()
@@ -217,8 +208,7 @@ def test_a_missing_value_is_reported(node: Harness) -> None:
         backend.load(p64(4), None, None)
 
 
-def test_history_is_newest_first_with_sizes_as_stored(node: Harness) -> None:
-    backend = node.ready()
+def test_history_is_newest_first_with_sizes_as_stored(node: Harness, backend: Any) -> None:
     node.commit(backend, 10, {4: b"1"})
     node.commit(backend, 11, {4: b"22"})
     node.commit(backend, 12, {4: None})
@@ -229,9 +219,8 @@ def test_history_is_newest_first_with_sizes_as_stored(node: Harness) -> None:
     assert backend.history(p64(5), 0, 10) == []
 
 
-def test_tids_in_both_directions(node: Harness) -> None:
+def test_tids_in_both_directions(node: Harness, backend: Any) -> None:
     """Specification 6.18, 6.19."""
-    backend = node.ready()
     for tid in range(10, 20):
         node.commit(backend, tid, {0: b"x"})
     down = [p64(tid) for tid in range(19, 9, -1)]
@@ -243,9 +232,8 @@ def test_tids_in_both_directions(node: Harness) -> None:
     assert backend.tids_ascending(p64(11), ABOVE_ALL, 2, 1) == [p64(t) for t in (13, 16)]
 
 
-def test_oids_are_those_that_exist_now(node: Harness) -> None:
+def test_oids_are_those_that_exist_now(node: Harness, backend: Any) -> None:
     """Specification 6.15."""
-    backend = node.ready()
     node.commit(backend, 10, dict.fromkeys(range(0, 30), b"x"))
     node.commit(backend, 11, {6: None, 9: b"y"})
     assert backend.oids(0, p64(0), 4) == [p64(0), p64(3), p64(9), p64(12)]
@@ -253,9 +241,8 @@ def test_oids_are_those_that_exist_now(node: Harness) -> None:
     assert backend.oids(1, p64(28), 9) == [p64(28)]
 
 
-def test_distinct_oids_are_those_of_any_revision(node: Harness) -> None:
+def test_distinct_oids_are_those_of_any_revision(node: Harness, backend: Any) -> None:
     """Deleted ones, too; how often each was written does not matter."""
-    backend = node.ready()
     assert backend.greatest_oid(0) is None
     assert backend.distinct_oids(0, p64(0), 10) == []
     node.commit(backend, 10, dict.fromkeys((3, 4, 6, 9, 12), b"x"))
@@ -268,17 +255,15 @@ def test_distinct_oids_are_those_of_any_revision(node: Harness) -> None:
     assert [backend.greatest_oid(p) for p in range(3)] == [p64(12), p64(4), None]
 
 
-def test_the_size_is_that_of_tables_and_indexes(node: Harness) -> None:
+def test_the_size_is_that_of_tables_and_indexes(node: Harness, backend: Any) -> None:
     """MariaDB tells it from statistics, which are not always new."""
-    backend = node.ready()
     before = backend.size()
     node.commit(backend, 10, {3: bytes(range(256)) * 4_000})
     assert backend.size() >= before >= 0 and backend.size() > 0
 
 
-def test_last_ids_are_those_of_the_given_partitions(node: Harness) -> None:
+def test_last_ids_are_those_of_the_given_partitions(node: Harness, backend: Any) -> None:
     """Specification 5.9."""
-    backend = node.ready()
     node.commit(backend, 10, {4: b"x"})
     node.commit(backend, 12, {3: b"x"})
     assert backend.last_ids([0, 1, 2]) == (p64(4), p64(12))
@@ -306,15 +291,15 @@ def test_equal_values_are_kept_once_with_dedup(node: Harness) -> None:
     assert backend.load(p64(5), None, None) == record(11, b"same")
 
 
-def test_without_dedup_equal_values_are_kept_apart(node: Harness) -> None:
+def test_without_dedup_equal_values_are_kept_apart(node: Harness, backend: Any) -> None:
     """Specification 14.5."""
-    backend = node.ready()
     assert node.store_data(backend, 4, b"same") != node.store_data(backend, 4, b"same")
 
 
 @pytest.mark.parametrize("size", [(4 << 20), (16 << 20) - 1, 16 << 20, (24 << 20) + 1])
-def test_a_big_value_comes_back_whole_and_is_deleted_whole(node: Harness, size: int) -> None:
-    backend = node.ready()
+def test_a_big_value_comes_back_whole_and_is_deleted_whole(
+    node: Harness, backend: Any, size: int
+) -> None:
     data = (b"\0'\\x" * (size // 4 + 1))[:size]  # three of four bytes need an escape
     node.commit(backend, 10, {4: data})
     node.commit(backend, 11, {4: b"small"})
@@ -347,7 +332,9 @@ def test_tables_show_dates_and_hexadecimal_ids_to_people(node: Harness) -> None:
     # A tid counts in 14 ns: a quarter of a second is rounded, and one backend cuts, one rounds.
     assert committed in ("2026-11-05 23:59:58.250", "2026-11-05 23:59:58.249")
     assert others == [1, "user", p64(4).hex()]
-    row = backend.engine.read("SELECT oid, tid, hash, compression, size, value_tid FROM show_obj")[0]
+    row = backend.engine.read("SELECT oid, tid, hash, compression, size, value_tid FROM show_obj")[
+        0
+    ]
     checksum = sha1(b"data").hexdigest()
     assert [str(text(v)) for v in row] == [p64(4).hex(), tid.hex(), checksum, "0", "4", "None"]
     row = backend.engine.read("SELECT id, `partition`, size FROM show_data")[0]

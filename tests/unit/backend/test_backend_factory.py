@@ -29,11 +29,6 @@ def test_an_unknown_adapter_names_the_known_ones() -> None:
         make("Oracle", "x")
 
 
-def test_an_engine_is_not_a_setting_of_sqlite() -> None:
-    with pytest.raises(BackendFailure, match="'InnoDB' is a setting of the adapter MySQL"):
-        make("SQLite", "db", "InnoDB")
-
-
 def test_without_mysqlclient_the_message_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,27 @@ def test_a_database_of_a_release_is_opened_with_all_its_rows(node: Harness, numb
     assert backend.final_tid(p64(39)) == p64(39)
     node.commit(backend, 51, {0: b"goes on"})
     assert backend.load(p64(0), None, None).data == b"goes on"
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        ("4", "format of the database is 4, newer than 3.*Upgrade the program"),
+        ("2", "format of the database is '2', older than 3"),
+        (None, "without version.*another database"),
+    ],
+)
+def test_another_format_is_refused(
+    node: Harness, backend: Any, version: str | None, message: str
+) -> None:
+    if version is None:
+        backend.engine.write("DELETE FROM config WHERE name='version'")
+    else:
+        backend.engine.write("UPDATE config SET value=? WHERE name='version'", version)
+    backend.close()
+    with pytest.raises(BackendFailure, match=message):
+        node.open()
+    assert node.open(reset=True).get_config("version") == "3"
 
 
 # -- migrations ---------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from neo.protocol.enums import CellState
@@ -9,8 +11,7 @@ from tests.unit.backend.harness import Harness, p64, serials
 from tests.unit.backend.records import record
 
 
-def test_truncation_deletes_what_is_later(node: Harness) -> None:
-    backend = node.ready()
+def test_truncation_deletes_what_is_later(node: Harness, backend: Any) -> None:
     for tid in 11, 12, 13:
         node.commit(backend, tid, {4: b"%d" % tid, 5: b"five"})
     node.commit(backend, 14, {4: 11})
@@ -26,8 +27,7 @@ def test_truncation_deletes_what_is_later(node: Harness) -> None:
     assert [cell.tid for cell in backend.cells()] == [11, -1, 11]
 
 
-def test_truncation_leaves_other_partitions_alone(node: Harness) -> None:
-    backend = node.ready()
+def test_truncation_leaves_other_partitions_alone(node: Harness, backend: Any) -> None:
     node.commit(backend, 11, {4: b"x", 5: b"y"})
     backend.truncate(p64(5), [1])
     backend.drain()
@@ -35,9 +35,10 @@ def test_truncation_leaves_other_partitions_alone(node: Harness) -> None:
     assert serials(backend, 5) == [11]
 
 
-def test_pack_keeps_the_last_revision_up_to_the_tid_and_all_later_ones(node: Harness) -> None:
+def test_pack_keeps_the_last_revision_up_to_the_tid_and_all_later_ones(
+    node: Harness, backend: Any
+) -> None:
     """Specification 12.1."""
-    backend = node.ready()
     for tid in 11, 12, 13, 14:
         node.commit(backend, tid, {4: b"%d" % tid})
     node.commit(backend, 15, {4: 11})
@@ -52,10 +53,11 @@ def test_pack_keeps_the_last_revision_up_to_the_tid_and_all_later_ones(node: Har
 
 
 @pytest.mark.parametrize("length", [1, 10])
-def test_pack_keeps_the_deletion_of_the_last_object(node: Harness, length: int) -> None:
+def test_pack_keeps_the_deletion_of_the_last_object(
+    node: Harness, backend: Any, length: int
+) -> None:
     """A master goes on after the greatest oid that is left, and gives no oid twice: here those of
     partition 1 are given up to 7, and 10 only after the tid of the pack (specification 12.1)."""
-    backend = node.ready()
     node.commit(backend, 11, {4: b"x", 7: b"y"})
     node.commit(backend, 12, {4: None, 7: None})
     node.commit(backend, 13, {10: b"z"})
@@ -70,9 +72,8 @@ def test_pack_keeps_the_deletion_of_the_last_object(node: Harness, length: int) 
     assert backend.last_ids([1])[0] == p64(10)
 
 
-def test_pack_removes_an_object_that_does_not_exist(node: Harness) -> None:
+def test_pack_removes_an_object_that_does_not_exist(node: Harness, backend: Any) -> None:
     """Specification 12.1."""
-    backend = node.ready()
     node.commit(backend, 11, {4: b"x", 1: b"y", 7: b"z"})
     node.commit(backend, 12, {4: None})
     node.commit(backend, 13, {1: None})
@@ -85,9 +86,8 @@ def test_pack_removes_an_object_that_does_not_exist(node: Harness) -> None:
     assert node.data_rows(backend) == 2
 
 
-def test_pack_goes_on_where_it_stopped(node: Harness) -> None:
+def test_pack_goes_on_where_it_stopped(node: Harness, backend: Any) -> None:
     """Specification 12.8."""
-    backend = node.ready()
     oids = range(0, 30, 3)
     for tid in 11, 12:
         node.commit(backend, tid, dict.fromkeys(oids, b"%d" % tid))
@@ -102,8 +102,7 @@ def test_pack_goes_on_where_it_stopped(node: Harness) -> None:
     assert node.data_rows(backend) == 10
 
 
-def test_orphans_are_counted_then_deleted(node: Harness) -> None:
-    backend = node.ready()
+def test_orphans_are_counted_then_deleted(node: Harness, backend: Any) -> None:
     node.commit(backend, 11, {4: b"kept"})
     for size in 1, 2, 3:
         node.store_data(backend, 3, bytes(size))
@@ -120,8 +119,7 @@ def test_orphans_are_counted_then_deleted(node: Harness) -> None:
     assert node.data_rows(backend) == 2
 
 
-def test_a_dropped_partition_is_deleted_in_steps(node: Harness) -> None:
-    backend = node.ready()
+def test_a_dropped_partition_is_deleted_in_steps(node: Harness, backend: Any) -> None:
     for tid in 11, 12, 13:
         node.commit(backend, tid, {4: b"%d" % tid, 7: b"x", 5: b"kept"})
     steps = 0

@@ -9,10 +9,5 @@ from tests.unit.backend.model import run_machine
 
 
 @pytest.mark.parametrize("dedup", [False, True], ids=["plain", "dedup"])
-def test_sqlite_behaves_as_the_model(sqlite: Harness, dedup: bool) -> None:
-    run_machine(sqlite, dedup, 60)
-
-
-@pytest.mark.parametrize("dedup", [False, True], ids=["plain", "dedup"])
-def test_mariadb_behaves_as_the_model(mariadb: Harness, dedup: bool) -> None:
-    run_machine(mariadb, dedup, 12)
+def test_a_backend_behaves_as_the_model(node: Harness, dedup: bool) -> None:
+    run_machine(node, dedup, {"SQLite": 60, "MySQL": 12}[node.adapter])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha1
 from typing import Any
 
 import pytest
@@ -13,12 +12,11 @@ from neo.storage.backend.api import (
     Decided,
     Prepared,
     PreparedRows,
-    Record,
     Stored,
     TransactionMeta,
 )
-from tests.unit.backend.harness import NP, UP, Harness, p64, serials
-from tests.unit.backend.records import ABOVE_ALL, record
+from tests.unit.backend.harness import NP, Harness, p64, serials
+from tests.unit.backend.records import ABOVE_ALL, fetched, record, rows
 
 META = TransactionMeta(b"user", b"text", b"ext", [p64(4), p64(5)])
 SINCE = 1764040000.123457
@@ -28,53 +26,41 @@ def mark(ttid: int, *partitions: int) -> Prepared:
     return Prepared(p64(ttid), b"xid-%d" % ttid, SINCE, b"what people read", [*partitions])
 
 
-def fetched(data: bytes | None, data_serial: int | None = None) -> Record:
-    checksum = bytes(20) if data is None else sha1(data).digest()
-    compression = None if data is None else 0
-    source = None if data_serial is None else p64(data_serial)
-    return Record(p64(0), None, compression, checksum, data or b"", source)
-
-
-def prepare(node: Harness, backend: Any, ttid: int, objects: dict[int, Any], meta: bool = True) -> None:
+def prepare(
+    node: Harness, backend: Any, ttid: int, objects: dict[int, Any], meta: bool = True
+) -> None:
     node.vote(backend, ttid, objects, meta)
     backend.mark_prepared(mark(ttid, 0, 1, 40000), [(p64(7), p64(3))])
 
 
-def restart(node: Harness, backend: Any) -> Any:
-    node.wait(backend.stored)
-    node.close()
-    return node.open()
-
-
-def test_a_mark_and_its_checks_survive_a_restart(node: Harness) -> None:
-    backend = node.ready()
+def test_a_mark_and_its_checks_survive_a_restart(node: Harness, backend: Any) -> None:
     stored = node.vote(backend, 10, {4: b"x", 5: b"y"})
     backend.mark_prepared(mark(10, 0, 1, 40000), [(p64(7), p64(3)), (p64(6), p64(0))])
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     assert backend.prepared() == [mark(10, 0, 1, 40000)]
     rows = PreparedRows(META, stored, [(p64(6), p64(0)), (p64(7), p64(3))])
     assert backend.prepared_rows(p64(10)) == rows
 
 
-def test_a_transaction_that_only_checks_is_listed_among_the_voted_ones(node: Harness) -> None:
-    backend = node.ready()
+def test_a_transaction_that_only_checks_is_listed_among_the_voted_ones(
+    node: Harness, backend: Any
+) -> None:
     backend.vote(p64(10), None, [])
     backend.mark_prepared(mark(10, 1), [(p64(7), p64(3))])
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     assert backend.locked_transactions() == {p64(10): None}
     assert backend.prepared_rows(p64(10)) == PreparedRows(None, [], [(p64(7), p64(3))])
 
 
 @pytest.mark.parametrize("end", ["unlock", "validate"])
 def test_the_commit_of_a_marked_transaction_removes_the_mark_and_writes_the_outcome(
-    node: Harness, end: str
+    node: Harness, backend: Any, end: str
 ) -> None:
     """Specification 14.40."""
-    backend = node.ready()
     prepare(node, backend, 10, {4: b"x"})
     backend.lock(p64(10), p64(13))
     getattr(backend, end)(p64(10), p64(13))
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     assert backend.load(p64(4), None, None) == record(13, b"x")
     assert backend.prepared() == []
     assert backend.prepared_rows(p64(10)) == PreparedRows(None, [], [])
@@ -82,42 +68,33 @@ def test_the_commit_of_a_marked_transaction_removes_the_mark_and_writes_the_outc
     assert backend.locked_transactions() == {}
 
 
-def test_a_node_without_the_metadata_writes_no_outcome(node: Harness) -> None:
+def test_without_the_metadata_or_a_mark_no_outcome_is_written(node: Harness, backend: Any) -> None:
     """Specification 14.40."""
-    backend = node.ready()
     prepare(node, backend, 10, {4: b"x"}, meta=False)
     backend.unlock(p64(10), p64(13))
-    assert backend.decided() == []
-    assert backend.prepared() == []
+    node.commit(backend, 16, {4: b"x"})
+    assert (backend.decided(), backend.prepared()) == ([], [])
 
 
-def test_a_commit_without_a_mark_writes_no_outcome(node: Harness) -> None:
-    backend = node.ready()
-    node.commit(backend, 10, {4: b"x"})
-    assert backend.decided() == []
-
-
-def test_the_abort_of_a_marked_transaction_removes_everything(node: Harness) -> None:
+def test_the_abort_of_a_marked_transaction_removes_everything(node: Harness, backend: Any) -> None:
     """Specification 14.40."""
-    backend = node.ready()
     prepare(node, backend, 10, {4: b"x"})
     backend.abort(p64(10))
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     assert backend.prepared() == []
     assert backend.prepared_rows(p64(10)) == PreparedRows(None, [], [])
     assert backend.locked_transactions() == {}
     assert node.data_rows(backend) == 0
 
 
-def test_the_start_of_the_operation_keeps_what_it_is_told_to(node: Harness) -> None:
-    backend = node.ready()
+def test_the_start_of_the_operation_keeps_what_it_is_told_to(node: Harness, backend: Any) -> None:
     prepare(node, backend, 10, {4: b"x"})
     prepare(node, backend, 13, {5: b"dropped"})
     backend.mark_prepared(mark(16, 1), [(p64(8), p64(3))])
     node.vote(backend, 19, {6: b"voted"})
     backend.lock(p64(10), p64(22))
     backend.drop_unfinished([p64(10), p64(99)])
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     assert backend.locked_transactions() == {p64(10): None}
     assert backend.prepared() == [mark(10, 0, 1, 40000)]
     assert node.data_rows(backend) == 1
@@ -126,28 +103,25 @@ def test_the_start_of_the_operation_keeps_what_it_is_told_to(node: Harness) -> N
     assert node.data_rows(backend) == 0
 
 
-def test_a_serial_that_a_column_cannot_keep_is_refused(node: Harness) -> None:
-    backend = node.ready()
+def test_a_serial_that_a_column_cannot_keep_is_refused(backend: Any) -> None:
     backend.vote(p64(10), None, [])
     with pytest.raises(BackendRefused, match="serial"):
         backend.mark_prepared(mark(10, 1), [(p64(7), ABOVE_ALL)])
     assert backend.prepared() == []
 
 
-def test_outcomes_are_kept_replaced_and_forgotten(node: Harness) -> None:
-    backend = node.ready()
+def test_outcomes_are_kept_replaced_and_forgotten(node: Harness, backend: Any) -> None:
     committed = Decided(b"b", p64(10), p64(13), 5.25)
     backend.decide([Decided(b"b", p64(10), None, 4.0), Decided(b"a", p64(16), None, 3.5)])
     backend.decide([committed])
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     assert backend.decided() == [Decided(b"a", p64(16), None, 3.5), committed]
     backend.forget_decided(b"a")
     backend.forget_decided(b"unknown")
     assert backend.decided() == [committed]
 
 
-def test_reset_drops_what_was_prepared_and_decided(node: Harness) -> None:
-    backend = node.ready()
+def test_reset_drops_what_was_prepared_and_decided(node: Harness, backend: Any) -> None:
     prepare(node, backend, 10, {4: b"x"})
     backend.decide([Decided(b"a", p64(16), None, 3.5)])
     node.close()
@@ -158,68 +132,64 @@ def test_reset_drops_what_was_prepared_and_decided(node: Harness) -> None:
 # -- rows that were fetched ----------------------------------------------------------------------
 
 
-def test_fetched_rows_replace_those_of_one_partition(node: Harness) -> None:
-    backend = node.ready()
+def test_fetched_rows_replace_those_of_one_partition(node: Harness, backend: Any) -> None:
     node.vote(backend, 10, {3: b"stale", 4: b"other partition", 6: b"gone"}, meta=False)
     backend.mark_prepared(mark(10, 0, 1), [(p64(9), p64(1)), (p64(7), p64(3))])
     backend.replace_prepared(mark(10, 0, 1), 0, META, [(p64(12), p64(2))])
     stored = backend.add_voted_object(p64(10), p64(3), fetched(b"fetched"))
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     rows = backend.prepared_rows(p64(10))
     assert rows.metadata == META
     assert [change.oid for change in rows.stored] == [p64(3), p64(4)]
     assert rows.stored[0] == stored
     assert rows.checks == [(p64(7), p64(3)), (p64(12), p64(2))]
     assert node.data_rows(backend) == 2
-    backend.unlock(p64(10), p64(13))
-    node.wait(backend.executed)
+    node.unlock(backend, 10, 13)
     assert backend.load(p64(3), None, None) == record(13, b"fetched")
     assert backend.load(p64(4), None, None) == record(13, b"other partition")
     assert serials(backend, 6) == []
     assert len(backend.decided()) == 1
 
 
-def test_fetched_rows_of_a_transaction_that_was_unknown(node: Harness) -> None:
-    backend = node.ready()
+def test_fetched_rows_of_a_transaction_that_was_unknown(node: Harness, backend: Any) -> None:
     backend.replace_prepared(mark(10, 0), 0, None, [])
     backend.add_voted_object(p64(10), p64(3), fetched(None))
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     assert backend.prepared() == [mark(10, 0)]
     assert backend.prepared_rows(p64(10)).stored == [Stored(p64(3), None, None)]
     backend.abort(p64(10))
     assert backend.locked_transactions() == {}
 
 
-def test_a_fetched_undo_shares_the_value_if_its_revision_is_here(node: Harness) -> None:
-    backend = node.ready()
+def test_a_fetched_undo_shares_the_value_if_its_revision_is_here(
+    node: Harness, backend: Any
+) -> None:
     node.commit(backend, 5, {3: b"old"})
     backend.replace_prepared(mark(10, 0), 0, None, [])
     backend.add_voted_object(p64(10), p64(3), fetched(b"old", 5))
     assert node.data_rows(backend) == 1
     backend.add_voted_object(p64(10), p64(6), fetched(b"not here", 5))
     assert node.data_rows(backend) == 2
-    backend.unlock(p64(10), p64(13))
-    node.wait(backend.executed)
+    node.unlock(backend, 10, 13)
     assert backend.load(p64(3), None, None) == record(13, b"old", data_serial=5)
     assert backend.load(p64(6), None, None) == record(13, b"not here", data_serial=5)
     assert backend.link_undone(0) == []
 
 
-def test_an_undo_loses_its_data_with_the_revision_that_it_goes_back_to(node: Harness) -> None:
-    backend = node.ready()
+def test_an_undo_loses_its_data_with_the_revision_that_it_goes_back_to(
+    node: Harness, backend: Any
+) -> None:
     node.commit(backend, 5, {3: b"of a cell that differs"})
     node.vote(backend, 10, {3: 5}, meta=False)
     backend.mark_prepared(mark(10, 0), [])
     backend.unlink_undone([(p64(5), p64(3))])
     backend.delete_objects([(p64(5), p64(3))])
     assert node.data_rows(backend) == 0
-    backend.unlock(p64(10), p64(13))
-    node.wait(backend.executed)
+    node.unlock(backend, 10, 13)
     assert backend.link_undone(0) == [(p64(13), p64(3))]
 
 
-def test_what_is_prepared_in_a_partition_goes_with_it(node: Harness) -> None:
-    backend = node.ready()
+def test_what_is_prepared_in_a_partition_goes_with_it(node: Harness, backend: Any) -> None:
     node.vote(backend, 10, {3: b"x", 4: b"y"}, meta=False)
     backend.mark_prepared(mark(10, 0, 1), [(p64(6), p64(1)), (p64(7), p64(1))])
     node.vote(backend, 16, {9: b"voted"}, meta=False)
@@ -231,9 +201,8 @@ def test_what_is_prepared_in_a_partition_goes_with_it(node: Harness) -> None:
     assert set(backend.locked_transactions()) == {p64(10), p64(16)}
 
 
-def test_metadata_and_outcomes_go_with_their_partition(node: Harness) -> None:
+def test_metadata_and_outcomes_go_with_their_partition(node: Harness, backend: Any) -> None:
     """24.35: nobody would forget them on a node without a cell."""
-    backend = node.ready()
     prepare(node, backend, 10, {3: b"x"})
     outcomes = [Decided(b"a", p64(1), None, 5.0), Decided(b"b", p64(2), p64(5), 6.0)]
     backend.decide(outcomes)
@@ -242,8 +211,7 @@ def test_metadata_and_outcomes_go_with_their_partition(node: Harness) -> None:
     rows = backend.prepared_rows(p64(10))
     assert rows.metadata is None and [change.oid for change in rows.stored] == [p64(3)]
     assert backend.decided() == [row for row in outcomes if row.ttid != p64(10 % NP)]
-    backend.unlock(p64(10), p64(13))
-    node.wait(backend.executed)
+    node.unlock(backend, 10, 13)
     assert backend.transaction(p64(13)) is None
     assert len(backend.decided()) == 1
 
@@ -251,24 +219,23 @@ def test_metadata_and_outcomes_go_with_their_partition(node: Harness) -> None:
 # -- maintenance ---------------------------------------------------------------------------------
 
 
-def test_pack_truncation_and_repair_keep_the_data_of_prepared_transactions(node: Harness) -> None:
-    backend = node.ready()
+def test_pack_truncation_and_repair_keep_the_data_of_prepared_transactions(
+    node: Harness, backend: Any
+) -> None:
     node.commit(backend, 5, {3: b"old"})
     node.commit(backend, 6, {3: b"new"})
     prepare(node, backend, 10, {3: 5, 6: b"x"})
     backend.pack(p64(8), 0, p64(0), 100)
     backend.truncate(p64(6), range(NP))
     assert backend.prune_orphans(False, 0, 100)[0] == 0
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     assert backend.prune_orphans(False, 0, 100)[0] == 0
-    backend.unlock(p64(10), p64(13))
-    node.wait(backend.executed)
+    node.unlock(backend, 10, 13)
     assert backend.load(p64(3), None, None).data == b"old"
     assert backend.load(p64(6), None, None) == record(13, b"x")
 
 
-def test_a_truncation_forgets_later_commits_of_its_partitions(node: Harness) -> None:
-    backend = node.ready()
+def test_a_truncation_forgets_later_commits_of_its_partitions(backend: Any) -> None:
     outcomes = [
         Decided(b"a", p64(10), p64(13), 1.0),
         Decided(b"b", p64(11), p64(20), 1.0),
@@ -288,7 +255,9 @@ def test_people_see_what_is_prepared_and_decided(node: Harness) -> None:
     prepare(node, backend, 10, {4: b"x"})
     backend.decide([Decided(b"a", p64(16), None, SINCE)])
     backend.drain()
-    (row,) = node.select(backend, "xid, ttid, since, text, partitions, stored, checked", "show_prepared")
+    (row,) = node.select(
+        backend, "xid, ttid, since, text, partitions, stored, checked", "show_prepared"
+    )
     assert [text(value) for value in row[:2]] == ["xid-10", "000000000000000a"]
     assert str(text(row[2])).startswith("2025-11-25 03:06:40.123")
     assert [text(value) for value in row[3:]] == ["what people read", 3, 1, 1]
@@ -297,21 +266,30 @@ def test_people_see_what_is_prepared_and_decided(node: Harness) -> None:
     assert str(text(row[4])).startswith("2025-11-25 03:06:40.123")
 
 
-def test_an_existing_database_gets_the_tables_when_it_is_opened(sqlite: Harness) -> None:
+def test_an_existing_database_gets_the_tables_when_it_is_opened(
+    node: Harness, backend: Any
+) -> None:
     """Specification 14.38."""
-    backend = sqlite.ready()
     for table in ("prepared", "prepared_check", "decided"):
         backend.engine.write(f"DROP TABLE {table}")
-    backend = restart(sqlite, backend)
-    prepare(sqlite, backend, 10, {4: b"x"})
+    backend = node.restart(backend)
+    prepare(node, backend, 10, {4: b"x"})
     assert backend.prepared() == [mark(10, 0, 1, 40000)]
 
 
-def test_an_existing_database_of_mariadb_gets_the_tables_when_it_is_opened(mariadb: Harness) -> None:
-    backend = mariadb.ready()
-    for table in ("prepared", "prepared_check", "decided"):
-        backend.engine.write(f"DROP TABLE {table}")
-    backend = restart(mariadb, backend)
-    backend.change_cells(2, 0, [(0, 1, UP)], 1, False)
-    prepare(mariadb, backend, 10, {4: b"x"})
-    assert backend.prepared() == [mark(10, 0, 1, 40000)]
+def test_a_mark_and_an_outcome_have_their_rows(node: Harness, backend: Any) -> None:
+    """Partitions are two bytes each, and a rollback has no tid (specification 14.38, 14.39)."""
+    node.vote(backend, 10, {4: b"x"})
+    prepared = Prepared(p64(10), b"the xid", 1764040000.5, b"text", [0, 1, 40_000])
+    backend.mark_prepared(prepared, [(p64(7), p64(3))])
+    columns = "ttid, xid, since, text, partitions"
+    partitions = b"\x00\x00\x00\x01\x9c\x40"
+    assert rows(node, backend, columns, "prepared") == [
+        (10, b"the xid", 1764040000.5, b"text", partitions)
+    ]
+    assert rows(node, backend, "ttid, oid, serial", "prepared_check") == [(10, 7, 3)]
+    backend.decide([Decided(b"a", p64(16), None, 3.5), Decided(b"b", p64(10), p64(13), 5.25)])
+    assert rows(node, backend, "xid, ttid, tid, time", "decided") == [
+        (b"a", 16, None, 3.5),
+        (b"b", 10, 13, 5.25),
+    ]

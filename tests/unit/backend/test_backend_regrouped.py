@@ -42,7 +42,9 @@ def check_both(node: Harness, backend: Any, active: int, kept: int) -> None:
         ("trans", "tid, packed, oids, user, description, ext, ttid", "tid"),
     ):
         rows = sorted(map(tuple, node.select(backend, f"`partition`, {columns}", table)))
-        others = sorted(map(tuple, node.select(backend, f"`partition`, {columns}", other(table, kept))))
+        others = sorted(
+            map(tuple, node.select(backend, f"`partition`, {columns}", other(table, kept)))
+        )
         assert rows
         assert {row[0] for row in rows} == {row[1] % active for row in rows}, key
         assert sorted(row[1:] for row in rows) == sorted(row[1:] for row in others)
@@ -103,9 +105,7 @@ def test_the_switch_survives_a_restart(node: Harness) -> None:
     seen = contents(backend)
     backend.switch_partitions(AFTER)
     for _ in range(2):
-        node.wait(backend.stored)
-        node.close()
-        backend = node.open()
+        backend = node.restart(backend)
         assert backend.partition_count() == AFTER
         assert backend.regrouped() == NP
         assert contents(backend) == seen
@@ -116,9 +116,7 @@ def test_the_switch_survives_a_restart(node: Harness) -> None:
 def test_a_copy_that_was_interrupted_begins_again(node: Harness) -> None:
     backend = begun(node)
     backend.regroup(FIRST_PLACE, 5)
-    node.wait(backend.stored)
-    node.close()
-    backend = node.open()
+    backend = node.restart(backend)
     node.commit(backend, 300, {6: b"after"})
     assert backend.regrouped() is None
     while not backend.drop_regrouped(10):
@@ -141,9 +139,7 @@ def test_other_rows_are_deleted_in_steps(node: Harness, switched: bool) -> None:
         assert backend.regrouped() is None
     assert steps < 50
     assert backend.drop_regrouped(5)
-    node.wait(backend.stored)
-    node.close()
-    backend = node.open()
+    backend = node.restart(backend)
     assert backend.regrouped() is None
     assert contents(backend) == seen
     assert backend.get_config("_regrouping") is None
@@ -192,9 +188,7 @@ def test_a_switch_that_was_interrupted_is_undone(node: Harness, done: int) -> No
     statements = switch_statements(backend.engine.dialect.name, NP, AFTER)
     for statement in statements[:done]:
         backend.engine.write(statement)
-    node.wait(backend.stored)
-    node.close()
-    backend = node.open()
+    backend = node.restart(backend)
     assert backend.partition_count() == NP
     assert backend.regrouped() == AFTER
     assert contents(backend) == seen

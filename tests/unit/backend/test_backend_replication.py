@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from hashlib import sha1
 from typing import Any
 
 import pytest
 
 from neo.protocol.enums import CellState
-from neo.storage.backend.api import BackendRefused, Cell, Record, Stored, Transaction
+from neo.storage.backend.api import BackendRefused, Cell, Stored, Transaction
 from tests.unit.backend.harness import NP, Harness, p64, serials
+from tests.unit.backend.records import record
 
 OUT, UP = CellState.OUT_OF_DATE, CellState.UP_TO_DATE
-
-
-def record(serial: int, data: bytes | None, data_serial: int | None = None) -> Record:
-    return Record(
-        p64(serial),
-        None,
-        None if data is None else 0,
-        bytes(20) if data is None else sha1(data).digest(),
-        data or b"",
-        None if data_serial is None else p64(data_serial),
-    )
 
 
 def rows(backend: Any, first: int, oid: int, last: int, length: int) -> list[tuple[int, int]]:
@@ -30,8 +19,7 @@ def rows(backend: Any, first: int, oid: int, last: int, length: int) -> list[tup
     return [(int.from_bytes(tid, "big"), int.from_bytes(oid, "big")) for tid, oid in found]
 
 
-def test_objects_are_listed_by_tid_then_oid_from_both(node: Harness) -> None:
-    backend = node.ready()
+def test_objects_are_listed_by_tid_then_oid_from_both(node: Harness, backend: Any) -> None:
     node.commit(backend, 10, {6: b"a", 3: b"b", 1: b"of another partition"})
     node.commit(backend, 20, {3: b"c", 9: b"d"})
     assert rows(backend, 0, 0, 99, 9) == [(10, 3), (10, 6), (20, 3), (20, 9)]
@@ -41,9 +29,8 @@ def test_objects_are_listed_by_tid_then_oid_from_both(node: Harness) -> None:
     assert rows(backend, 20, 8, 20, 9) == [(20, 9)]
 
 
-def test_the_tail_of_a_partition_is_its_last_rows(node: Harness) -> None:
+def test_the_tail_of_a_partition_is_its_last_rows(node: Harness, backend: Any) -> None:
     """Transactions of partition 0 are 12 and 21, objects 3, 6 and 9 (specification 5.14)."""
-    backend = node.ready()
     for tid, oids in ((10, (3, 1)), (12, (6, 3)), (21, (9, 6, 2)), (22, (3,))):
         node.commit(backend, tid, dict.fromkeys(oids, b"x"))
     node.vote(backend, 24, {3: b"not committed"})
@@ -62,9 +49,8 @@ def test_the_tail_of_a_partition_is_its_last_rows(node: Harness) -> None:
     assert backend.tail(2, p64(99), 9).revisions == [(p64(21), p64(2))]
 
 
-def test_many_records_are_read_as_one_by_one(node: Harness) -> None:
+def test_many_records_are_read_as_one_by_one(node: Harness, backend: Any) -> None:
     """Small and big, of an undo, deleted, and not there."""
-    backend = node.ready()
     small: dict[int, bytes | int | None] = {3 * n: b"%d" % n for n in range(70)}
     node.commit(backend, 10, small)
     node.commit(backend, 20, {0: b"new", 3: b"big" * 30_000, 6: b"of one"})
@@ -83,8 +69,7 @@ def test_many_records_are_read_as_one_by_one(node: Harness) -> None:
     assert list(backend.records([])) == []
 
 
-def test_a_replicated_transaction_is_like_a_committed_one(node: Harness) -> None:
-    backend = node.ready()
+def test_a_replicated_transaction_is_like_a_committed_one(node: Harness, backend: Any) -> None:
     row = Transaction(p64(9), b"user", b"text", b"ext", False, [p64(3), p64(4)], p64(6))
     backend.add_transaction(row)
     node.wait(backend.stored)
@@ -93,8 +78,7 @@ def test_a_replicated_transaction_is_like_a_committed_one(node: Harness) -> None
     assert backend.tids_ascending(p64(0), p64(99), 10, 0) == [p64(9)]
 
 
-def test_a_replicated_object_is_like_a_committed_one(node: Harness) -> None:
-    backend = node.ready()
+def test_a_replicated_object_is_like_a_committed_one(node: Harness, backend: Any) -> None:
     backend.add_object(p64(3), record(10, b"old"))
     backend.add_object(p64(3), record(20, b"new"))
     backend.add_object(p64(6), record(20, None))
@@ -106,27 +90,24 @@ def test_a_replicated_object_is_like_a_committed_one(node: Harness) -> None:
     assert backend.prune_orphans(True, 0, 100)[0] == 0
 
 
-def test_a_replicated_undo_shares_the_data(node: Harness) -> None:
+def test_a_replicated_undo_shares_the_data_or_brings_it_if_it_is_packed_away(
+    node: Harness, backend: Any
+) -> None:
     """Specification 10.8."""
-    backend = node.ready()
     backend.add_object(p64(3), record(10, b"old"))
     backend.add_object(p64(3), record(20, b"new"))
     backend.add_object(p64(3), record(30, b"old", data_serial=10))
     node.wait(backend.stored)
     assert node.data_rows(backend) == 2
     assert backend.load(p64(3), None, None)[4:] == (b"old", p64(10))
-
-
-def test_a_replicated_undo_of_what_is_packed_away_brings_its_data(node: Harness) -> None:
-    backend = node.ready()
-    backend.add_object(p64(3), record(30, b"old", data_serial=10))
+    backend.add_object(p64(6), record(30, b"old", data_serial=10))
     node.wait(backend.stored)
-    assert backend.load(p64(3), None, None)[4:] == (b"old", p64(10))
+    assert node.data_rows(backend) == 3
+    assert backend.load(p64(6), None, None)[4:] == (b"old", p64(10))
 
 
-def test_a_blind_undo_gets_its_data_when_the_revision_is_there(node: Harness) -> None:
+def test_a_blind_undo_gets_its_data_when_the_revision_is_there(node: Harness, backend: Any) -> None:
     """Also one that goes back to another one (specification 14.19)."""
-    backend = node.ready()
     for tid, value_serial in (30, 10), (40, 30):
         backend.vote(p64(tid), None, [Stored(p64(3), None, p64(value_serial))])
         backend.unlock(p64(tid), p64(tid))
@@ -142,9 +123,8 @@ def test_a_blind_undo_gets_its_data_when_the_revision_is_there(node: Harness) ->
 
 
 def test_a_blind_undo_of_what_is_packed_away_gets_the_data_that_is_sent_with_it(
-    node: Harness,
+    node: Harness, backend: Any
 ) -> None:
-    backend = node.ready()
     backend.vote(p64(30), None, [Stored(p64(3), None, p64(10))])
     backend.unlock(p64(30), p64(30))
     assert backend.link_undone(0) == [(p64(30), p64(3))]
@@ -155,8 +135,9 @@ def test_a_blind_undo_of_what_is_packed_away_gets_the_data_that_is_sent_with_it(
     assert node.data_rows(backend) == 1
 
 
-def test_an_undo_to_what_is_about_to_go_is_as_one_that_was_accepted_blindly(node: Harness) -> None:
-    backend = node.ready()
+def test_an_undo_to_what_is_about_to_go_is_as_one_that_was_accepted_blindly(
+    node: Harness, backend: Any
+) -> None:
     node.commit(backend, 10, {3: b"old", 6: b"other"})
     node.commit(backend, 20, {3: b"new"})
     for tid, oid, value_serial in (30, 3, 10), (40, 3, 20), (50, 3, 30), (60, 6, 10):
@@ -173,9 +154,8 @@ def test_an_undo_to_what_is_about_to_go_is_as_one_that_was_accepted_blindly(node
     assert serials(backend, 6) == [60, 10]
 
 
-def test_the_value_of_an_undo_is_told_as_it_is_after_a_pack(node: Harness) -> None:
+def test_the_value_of_an_undo_is_told_as_it_is_after_a_pack(node: Harness, backend: Any) -> None:
     """Specification 12.11."""
-    backend = node.ready()
     node.commit(backend, 10, {3: b"old"})
     node.commit(backend, 20, {3: b"new"})
     for tid, value_serial in (30, 10), (40, 10), (50, 20):
@@ -188,10 +168,9 @@ def test_the_value_of_an_undo_is_told_as_it_is_after_a_pack(node: Harness) -> No
 
 
 def test_the_value_of_an_undo_that_is_not_committed_is_told_as_it_is_after_a_pack(
-    node: Harness,
+    node: Harness, backend: Any
 ) -> None:
     """Specification 25.64."""
-    backend = node.ready()
     node.commit(backend, 10, {3: b"old"})
     node.commit(backend, 20, {3: b"new"})
     assert backend.packed_undo(p64(3), p64(10), p64(15)) == p64(10), "it stays"
@@ -202,8 +181,9 @@ def test_the_value_of_an_undo_that_is_not_committed_is_told_as_it_is_after_a_pac
     assert backend.packed_undo(p64(6), p64(7), p64(25)) == p64(7), "it has no revisions"
 
 
-def test_rows_that_the_source_has_not_are_deleted_with_their_data(node: Harness) -> None:
-    backend = node.ready()
+def test_rows_that_the_source_has_not_are_deleted_with_their_data(
+    node: Harness, backend: Any
+) -> None:
     node.commit(backend, 9, {3: b"kept", 6: b"bad"})
     node.commit(backend, 12, {3: b"bad too"})
     backend.delete_objects([(p64(9), p64(6)), (p64(12), p64(3)), (p64(12), p64(9))])
@@ -215,8 +195,9 @@ def test_rows_that_the_source_has_not_are_deleted_with_their_data(node: Harness)
     assert backend.tids_ascending(p64(0), p64(99), 10, 0) == [p64(9)]
 
 
-def test_progress_of_an_own_outdated_cell_survives(node: Harness) -> None:
-    backend = node.ready()
+def test_progress_of_an_own_outdated_cell_survives_until_it_is_forgotten(
+    node: Harness, backend: Any
+) -> None:
     backend.change_cells(2, 0, [(0, 1, OUT), (1, 1, UP), (2, 2, OUT)], 1, True)
     backend.set_complete(0, 1, p64(20))
     backend.set_complete(0, 1, p64(10))  # less than it has
@@ -224,21 +205,14 @@ def test_progress_of_an_own_outdated_cell_survives(node: Harness) -> None:
     backend.close()
     backend = node.open()
     assert backend.cells() == [Cell(0, 1, 20), Cell(1, 1, -UP.value), Cell(2, 2, 0)]
-
-
-def test_progress_of_own_outdated_cells_can_be_forgotten(node: Harness) -> None:
-    backend = node.ready()
-    backend.change_cells(2, 0, [(0, 1, OUT), (1, 1, UP), (2, 2, OUT)], 1, True)
-    backend.set_complete(0, 1, p64(20))
     backend.forget_complete(1)
     backend.close()
     backend = node.open()
     assert backend.cells() == [Cell(0, 1, 0), Cell(1, 1, -UP.value), Cell(2, 2, 0)]
 
 
-def test_a_pack_elsewhere_counts_as_a_pack_here(node: Harness) -> None:
+def test_a_pack_elsewhere_counts_as_a_pack_here(node: Harness, backend: Any) -> None:
     """Specification 12.7."""
-    backend = node.ready()
     node.commit(backend, 20, {3: b"a"})
     node.commit(backend, 30, {3: b"b"})
     assert backend.undo_serial(p64(3), p64(99), p64(10), None) is None
@@ -247,8 +221,7 @@ def test_a_pack_elsewhere_counts_as_a_pack_here(node: Harness) -> None:
         backend.undo_serial(p64(3), p64(99), p64(10), None)
 
 
-def test_metadata_that_this_backend_cannot_keep_is_refused(node: Harness) -> None:
-    backend = node.ready()
+def test_metadata_that_this_backend_cannot_keep_is_refused(backend: Any) -> None:
     big = bytes(backend.engine.dialect.text_max + 1)
     with pytest.raises(BackendRefused, match="the user of the transaction"):
         backend.add_transaction(Transaction(p64(NP), big, b"", b"", False, [], p64(NP)))

@@ -30,198 +30,141 @@ class Table(NamedTuple):
 
 ROWID, CLUSTERED = "by rowid", "WITHOUT ROWID"
 
-SQLITE_TRANS = [
-    "partition INTEGER NOT NULL",
-    "tid INTEGER NOT NULL",
-    "packed BOOLEAN NOT NULL",
-    "oids BLOB NOT NULL",
-    "user BLOB NOT NULL",
-    "description BLOB NOT NULL",
-    "ext BLOB NOT NULL",
-    "ttid INTEGER NOT NULL",
-]
-SQLITE_OBJ = [
-    "partition INTEGER NOT NULL",
-    "oid INTEGER NOT NULL",
-    "tid INTEGER NOT NULL",
-    "data_id INTEGER",
-    "value_tid INTEGER",
-]
+
+def table(columns: str, *keys: str, kept: str = "InnoDB") -> Table:
+    """``columns`` is written as in CREATE TABLE."""
+    return Table(columns.split(", "), set(keys), kept)
+
+
+def sqlite_rowid(columns: str, *keys: str) -> Table:
+    """A single INTEGER key is the rowid itself: never NULL, though SQLite does not say so."""
+    return table(columns, *keys, kept=ROWID)
+
+
+def sqlite_clustered(columns: str, *keys: str) -> Table:
+    return table(columns, *keys, kept=CLUSTERED)
+
+
+SQLITE_TRANS = (
+    "packed BOOLEAN NOT NULL, oids BLOB NOT NULL, user BLOB NOT NULL, description BLOB NOT NULL, "
+    "ext BLOB NOT NULL, ttid INTEGER NOT NULL"
+)
+SQLITE_OBJ = (
+    "partition INTEGER NOT NULL, oid INTEGER NOT NULL, tid INTEGER NOT NULL, data_id INTEGER, "
+    "value_tid INTEGER"
+)
 SQLITE = {
-    "config": Table(["name TEXT NOT NULL", "value TEXT"], {"PRIMARY (name)"}, ROWID),
-    "pt": Table(
-        ["partition INTEGER NOT NULL", "nid INTEGER NOT NULL", "tid INTEGER NOT NULL"],
-        {"PRIMARY (partition, nid)"},
-        ROWID,
+    "config": sqlite_rowid("name TEXT NOT NULL, value TEXT", "PRIMARY (name)"),
+    "pt": sqlite_rowid(
+        "partition INTEGER NOT NULL, nid INTEGER NOT NULL, tid INTEGER NOT NULL",
+        "PRIMARY (partition, nid)",
     ),
-    "trans": Table(SQLITE_TRANS, {"PRIMARY (partition, tid)"}, CLUSTERED),
-    "obj": Table(
+    "trans": sqlite_clustered(
+        "partition INTEGER NOT NULL, tid INTEGER NOT NULL, " + SQLITE_TRANS,
+        "PRIMARY (partition, tid)",
+    ),
+    "obj": sqlite_clustered(
         SQLITE_OBJ,
-        {
-            "PRIMARY (partition, oid, tid)",
-            "KEY _obj_i1 (partition, tid, oid)",
-            "KEY _obj_i2 (data_id)",
-        },
-        CLUSTERED,
+        "PRIMARY (partition, oid, tid)",
+        "KEY _obj_i1 (partition, tid, oid)",
+        "KEY _obj_i2 (data_id)",
     ),
-    "data": Table(
-        [
-            # The rowid itself: never NULL, though SQLite does not say so.
-            "id INTEGER",
-            "hash BLOB NOT NULL",
-            "compression INTEGER NOT NULL",
-            "value BLOB NOT NULL",
-        ],
-        {"PRIMARY (id)"},
-        ROWID,
+    "data": sqlite_rowid(
+        "id INTEGER, hash BLOB NOT NULL, compression INTEGER NOT NULL, value BLOB NOT NULL",
+        "PRIMARY (id)",
     ),
-    "ttrans": Table([SQLITE_TRANS[0], "tid INTEGER", *SQLITE_TRANS[2:]], set(), ROWID),
-    "tobj": Table(SQLITE_OBJ, {"PRIMARY (tid, oid)"}, ROWID),
-    "prepared": Table(
-        [
-            # The rowid itself: never NULL, though SQLite does not say so.
-            "ttid INTEGER",
-            "xid BLOB NOT NULL",
-            "since REAL NOT NULL",
-            "text BLOB NOT NULL",
-            "partitions BLOB NOT NULL",
-        ],
-        {"PRIMARY (ttid)"},
-        ROWID,
+    "ttrans": sqlite_rowid("partition INTEGER NOT NULL, tid INTEGER, " + SQLITE_TRANS),
+    "tobj": sqlite_rowid(SQLITE_OBJ, "PRIMARY (tid, oid)"),
+    "prepared": sqlite_rowid(
+        "ttid INTEGER, xid BLOB NOT NULL, since REAL NOT NULL, text BLOB NOT NULL, "
+        "partitions BLOB NOT NULL",
+        "PRIMARY (ttid)",
     ),
-    "prepared_check": Table(
-        ["ttid INTEGER NOT NULL", "oid INTEGER NOT NULL", "serial INTEGER NOT NULL"],
-        {"PRIMARY (ttid, oid)"},
-        CLUSTERED,
+    "prepared_check": sqlite_clustered(
+        "ttid INTEGER NOT NULL, oid INTEGER NOT NULL, serial INTEGER NOT NULL",
+        "PRIMARY (ttid, oid)",
     ),
-    "decided": Table(
-        ["xid BLOB NOT NULL", "ttid INTEGER NOT NULL", "tid INTEGER", "time REAL NOT NULL"],
-        {"PRIMARY (xid)"},
-        CLUSTERED,
+    "decided": sqlite_clustered(
+        "xid BLOB NOT NULL, ttid INTEGER NOT NULL, tid INTEGER, time REAL NOT NULL",
+        "PRIMARY (xid)",
     ),
-    "content": Table(
-        ["data_id INTEGER", "checksum BLOB NOT NULL", "size INTEGER NOT NULL"],
-        {"PRIMARY (data_id)", "KEY _content_i1 (checksum)"},
-        ROWID,
+    "content": sqlite_rowid(
+        "data_id INTEGER, checksum BLOB NOT NULL, size INTEGER NOT NULL",
+        "PRIMARY (data_id)",
+        "KEY _content_i1 (checksum)",
     ),
-    "operation": Table(["id INTEGER", "body BLOB NOT NULL"], {"PRIMARY (id)"}, ROWID),
-    "operation_step": Table(
-        [
-            *("id INTEGER NOT NULL", "step INTEGER NOT NULL"),
-            *("state INTEGER NOT NULL", "undo_data BLOB NOT NULL", "context BLOB NOT NULL"),
-        ],
-        {"PRIMARY (id, step)"},
-        CLUSTERED,
+    "operation": sqlite_rowid("id INTEGER, body BLOB NOT NULL", "PRIMARY (id)"),
+    "operation_step": sqlite_clustered(
+        "id INTEGER NOT NULL, step INTEGER NOT NULL, state INTEGER NOT NULL, "
+        "undo_data BLOB NOT NULL, context BLOB NOT NULL",
+        "PRIMARY (id, step)",
     ),
 }
 
-MARIADB_TRANS = [
-    "partition SMALLINT UNSIGNED NOT NULL",
-    "tid BIGINT UNSIGNED NOT NULL",
-    "packed BOOLEAN NOT NULL",
-    "oids MEDIUMBLOB NOT NULL",
-    "user BLOB NOT NULL",
-    "description BLOB NOT NULL",
-    "ext BLOB NOT NULL",
-    "ttid BIGINT UNSIGNED NOT NULL",
-]
-MARIADB_OBJ = [
-    "partition SMALLINT UNSIGNED NOT NULL",
-    "oid BIGINT UNSIGNED NOT NULL",
-    "tid BIGINT UNSIGNED NOT NULL",
-    "data_id BIGINT UNSIGNED",
-    "value_tid BIGINT UNSIGNED",
-]
+MARIADB_TRANS = (
+    "packed BOOLEAN NOT NULL, oids MEDIUMBLOB NOT NULL, user BLOB NOT NULL, "
+    "description BLOB NOT NULL, ext BLOB NOT NULL, ttid BIGINT UNSIGNED NOT NULL"
+)
+MARIADB_OBJ = (
+    "partition SMALLINT UNSIGNED NOT NULL, oid BIGINT UNSIGNED NOT NULL, "
+    "tid BIGINT UNSIGNED NOT NULL, data_id BIGINT UNSIGNED, value_tid BIGINT UNSIGNED"
+)
 MARIADB = {
-    "config": Table(
-        ["name VARBINARY(255) NOT NULL", "value VARBINARY(255)"], {"PRIMARY (name)"}, "InnoDB"
+    "config": table("name VARBINARY(255) NOT NULL, value VARBINARY(255)", "PRIMARY (name)"),
+    "pt": table(
+        "partition SMALLINT UNSIGNED NOT NULL, nid INT NOT NULL, tid BIGINT NOT NULL",
+        "PRIMARY (partition, nid)",
     ),
-    "pt": Table(
-        ["partition SMALLINT UNSIGNED NOT NULL", "nid INT NOT NULL", "tid BIGINT NOT NULL"],
-        {"PRIMARY (partition, nid)"},
-        "InnoDB",
+    "trans": table(
+        "partition SMALLINT UNSIGNED NOT NULL, tid BIGINT UNSIGNED NOT NULL, " + MARIADB_TRANS,
+        "PRIMARY (partition, tid)",
     ),
-    "trans": Table(MARIADB_TRANS, {"PRIMARY (partition, tid)"}, "InnoDB"),
-    "obj": Table(
+    "obj": table(
         MARIADB_OBJ,
-        {
-            "PRIMARY (partition, oid, tid)",
-            "KEY tid (partition, tid, oid)",
-            "KEY data_id (data_id)",
-        },
-        "InnoDB",
+        "PRIMARY (partition, oid, tid)",
+        "KEY tid (partition, tid, oid)",
+        "KEY data_id (data_id)",
     ),
-    "data": Table(
-        [
-            "id BIGINT UNSIGNED NOT NULL",
-            "hash BINARY(20) NOT NULL",
-            "compression TINYINT UNSIGNED",
-            "value LONGBLOB NOT NULL",
-        ],
-        {"PRIMARY (id)"},
-        "InnoDB",
+    "data": table(
+        "id BIGINT UNSIGNED NOT NULL, hash BINARY(20) NOT NULL, compression TINYINT UNSIGNED, "
+        "value LONGBLOB NOT NULL",
+        "PRIMARY (id)",
     ),
-    "bigdata": Table(
-        ["id INT UNSIGNED NOT NULL AUTO_INCREMENT", "value MEDIUMBLOB NOT NULL"],
-        {"PRIMARY (id)"},
-        "InnoDB",
+    "bigdata": table(
+        "id INT UNSIGNED NOT NULL AUTO_INCREMENT, value MEDIUMBLOB NOT NULL", "PRIMARY (id)"
     ),
-    "ttrans": Table(
-        [MARIADB_TRANS[0], "tid BIGINT UNSIGNED", *MARIADB_TRANS[2:]],
-        {"PRIMARY (ttid)"},
-        "InnoDB",
+    "ttrans": table(
+        "partition SMALLINT UNSIGNED NOT NULL, tid BIGINT UNSIGNED, " + MARIADB_TRANS,
+        "PRIMARY (ttid)",
     ),
-    "tobj": Table(MARIADB_OBJ, {"PRIMARY (tid, oid)"}, "InnoDB"),
-    "prepared": Table(
-        [
-            "ttid BIGINT UNSIGNED NOT NULL",
-            "xid VARBINARY(140) NOT NULL",
-            "since DOUBLE NOT NULL",
-            "text BLOB NOT NULL",
-            "partitions MEDIUMBLOB NOT NULL",
-        ],
-        {"PRIMARY (ttid)"},
-        "InnoDB",
+    "tobj": table(MARIADB_OBJ, "PRIMARY (tid, oid)"),
+    "prepared": table(
+        "ttid BIGINT UNSIGNED NOT NULL, xid VARBINARY(140) NOT NULL, since DOUBLE NOT NULL, "
+        "text BLOB NOT NULL, partitions MEDIUMBLOB NOT NULL",
+        "PRIMARY (ttid)",
     ),
-    "prepared_check": Table(
-        [
-            "ttid BIGINT UNSIGNED NOT NULL",
-            "oid BIGINT UNSIGNED NOT NULL",
-            "serial BIGINT UNSIGNED NOT NULL",
-        ],
-        {"PRIMARY (ttid, oid)"},
-        "InnoDB",
+    "prepared_check": table(
+        "ttid BIGINT UNSIGNED NOT NULL, oid BIGINT UNSIGNED NOT NULL, "
+        "serial BIGINT UNSIGNED NOT NULL",
+        "PRIMARY (ttid, oid)",
     ),
-    "decided": Table(
-        [
-            "xid VARBINARY(140) NOT NULL",
-            "ttid BIGINT UNSIGNED NOT NULL",
-            "tid BIGINT UNSIGNED",
-            "time DOUBLE NOT NULL",
-        ],
-        {"PRIMARY (xid)"},
-        "InnoDB",
+    "decided": table(
+        "xid VARBINARY(140) NOT NULL, ttid BIGINT UNSIGNED NOT NULL, tid BIGINT UNSIGNED, "
+        "time DOUBLE NOT NULL",
+        "PRIMARY (xid)",
     ),
-    "content": Table(
-        [
-            "data_id BIGINT UNSIGNED NOT NULL",
-            "checksum BINARY(32) NOT NULL",
-            "size BIGINT UNSIGNED NOT NULL",
-        ],
-        {"PRIMARY (data_id)", "KEY checksum (checksum)"},
-        "InnoDB",
+    "content": table(
+        "data_id BIGINT UNSIGNED NOT NULL, checksum BINARY(32) NOT NULL, "
+        "size BIGINT UNSIGNED NOT NULL",
+        "PRIMARY (data_id)",
+        "KEY checksum (checksum)",
     ),
-    "operation": Table(
-        ["id BIGINT UNSIGNED NOT NULL", "body MEDIUMBLOB NOT NULL"], {"PRIMARY (id)"}, "InnoDB"
-    ),
-    "operation_step": Table(
-        [
-            *("id BIGINT UNSIGNED NOT NULL", "step SMALLINT UNSIGNED NOT NULL"),
-            *("state TINYINT UNSIGNED NOT NULL", "undo_data MEDIUMBLOB NOT NULL"),
-            "context MEDIUMBLOB NOT NULL",
-        ],
-        {"PRIMARY (id, step)"},
-        "InnoDB",
+    "operation": table("id BIGINT UNSIGNED NOT NULL, body MEDIUMBLOB NOT NULL", "PRIMARY (id)"),
+    "operation_step": table(
+        "id BIGINT UNSIGNED NOT NULL, step SMALLINT UNSIGNED NOT NULL, "
+        "state TINYINT UNSIGNED NOT NULL, undo_data MEDIUMBLOB NOT NULL, "
+        "context MEDIUMBLOB NOT NULL",
+        "PRIMARY (id, step)",
     ),
 }
 

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from hashlib import sha1
 from typing import Any
 
 import pytest
 
-from neo.storage.backend.api import (
-    BackendRefused,
-    Prepared,
-    PreparedRows,
-    Record,
-    Stored,
-    TransactionMeta,
-)
+from neo.storage.backend.api import BackendRefused, Prepared, PreparedRows, Stored, TransactionMeta
 from tests.unit.backend.harness import Harness, p64, serials
-from tests.unit.backend.records import ABOVE_ALL, record
+from tests.unit.backend.records import ABOVE_ALL, fetched, record
 
 #: Partition 0 of three keeps the metadata of transaction 9, and the objects 3 and 6.
 TTID = p64(9)
 META = TransactionMeta(b"user", b"text", b"ext", [p64(3), p64(6)])
 OTHER_META = TransactionMeta(b"", b"other", b"", [p64(6)])
-
-
-def fetched(data: bytes | None, data_serial: int | None = None) -> Record:
-    checksum = bytes(20) if data is None else sha1(data).digest()
-    compression = None if data is None else 0
-    source = None if data_serial is None else p64(data_serial)
-    return Record(p64(0), None, compression, checksum, data or b"", source)
 
 
 def receive(
@@ -44,27 +29,20 @@ def receive(
     ]
 
 
-def restart(node: Harness, backend: Any, dedup: bool = False) -> Any:
-    node.wait(backend.stored)
-    node.close()
-    return node.open(dedup)
-
-
 def commit(node: Harness, backend: Any, tid: int) -> None:
     backend.lock(TTID, p64(tid))
     backend.unlock(TTID, p64(tid))
     node.wait(backend.executed)
 
 
-def test_the_rows_of_one_partition_are_replaced(node: Harness) -> None:
-    backend = node.ready()
+def test_the_rows_of_one_partition_are_replaced(node: Harness, backend: Any) -> None:
     receive(backend, 0, {3: b"gone", 6: b"stale"}, META)
     (other,) = receive(backend, 1, {4: b"of another partition"})
     (stored,) = receive(backend, 0, {6: b"new"}, OTHER_META)
     assert backend.prepared_rows(TTID) == PreparedRows(OTHER_META, [other, stored], [])
     assert backend.locked_transactions() == {TTID: None}
     assert node.data_rows(backend) == 2
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     assert backend.prepared_rows(TTID) == PreparedRows(OTHER_META, [other, stored], [])
     commit(node, backend, 12)
     assert backend.load(p64(6), None, None) == record(12, b"new")
@@ -74,8 +52,7 @@ def test_the_rows_of_one_partition_are_replaced(node: Harness) -> None:
     assert backend.locked_transactions() == {}
 
 
-def test_metadata_stays_unless_it_is_replaced(node: Harness) -> None:
-    backend = node.ready()
+def test_metadata_stays_unless_it_is_replaced(backend: Any) -> None:
     receive(backend, 0, {3: b"x"}, META)
     receive(backend, 1, {4: b"y"})
     receive(backend, 0, {6: b"z"})
@@ -84,15 +61,13 @@ def test_metadata_stays_unless_it_is_replaced(node: Harness) -> None:
     assert [change.oid for change in rows.stored] == [p64(4), p64(6)]
 
 
-def test_nothing_of_an_unknown_transaction_is_replaced(node: Harness) -> None:
-    backend = node.ready()
+def test_nothing_of_an_unknown_transaction_is_replaced(backend: Any) -> None:
     backend.replace_voted(TTID, 0, None)
     assert backend.prepared_rows(TTID) == PreparedRows(None, [], [])
     assert backend.locked_transactions() == {}
 
 
-def test_other_transactions_keep_their_rows(node: Harness) -> None:
-    backend = node.ready()
+def test_other_transactions_keep_their_rows(node: Harness, backend: Any) -> None:
     stored = node.vote(backend, 10, {3: b"of another transaction"})
     receive(backend, 0, {3: b"x"}, META)
     receive(backend, 0, {}, META)
@@ -100,53 +75,53 @@ def test_other_transactions_keep_their_rows(node: Harness) -> None:
     assert node.data_rows(backend) == 1
 
 
-def test_an_abort_drops_what_was_replaced(node: Harness) -> None:
+def test_an_abort_drops_what_was_replaced(node: Harness, backend: Any) -> None:
     """Specification 25.9."""
-    backend = node.ready()
     receive(backend, 0, {3: b"x", 6: None}, META)
     receive(backend, 0, {3: b"y"}, META)
     backend.abort(TTID)
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     assert backend.prepared_rows(TTID) == PreparedRows(None, [], [])
     assert backend.locked_transactions() == {}
     assert node.data_rows(backend) == 0
 
 
-def test_what_is_locked_survives_a_restart_and_other_votes_are_dropped(node: Harness) -> None:
+def test_what_is_locked_survives_a_restart_and_other_votes_are_dropped(
+    node: Harness, backend: Any
+) -> None:
     """Specification 25.24."""
-    backend = node.ready()
     receive(backend, 0, {3: b"x"}, META)
     backend.lock(TTID, p64(12))
     backend.replace_voted(p64(15), 0, META)
     backend.add_voted_object(p64(15), p64(6), fetched(b"y"))
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     assert backend.locked_transactions() == {TTID: p64(12), p64(15): None}
     assert (backend.final_tid(TTID), backend.final_tid(p64(15))) == (p64(12), None)
     backend.validate(TTID, p64(12))
     backend.drop_unfinished()
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     assert backend.locked_transactions() == {}
     assert backend.load(p64(3), None, None) == record(12, b"x")
     assert node.data_rows(backend) == 1
 
 
-def test_an_undo_shares_the_value_if_its_revision_is_here(node: Harness) -> None:
-    backend = node.ready()
+def test_an_undo_shares_the_value_if_its_revision_is_here(node: Harness, backend: Any) -> None:
     node.commit(backend, 5, {3: b"old"})
     for _ in range(2):
         backend.replace_voted(TTID, 0, META)
         backend.add_voted_object(TTID, p64(3), fetched(b"old", 5))
         backend.add_voted_object(TTID, p64(6), fetched(b"not here", 5))
         assert node.data_rows(backend) == 2
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     commit(node, backend, 12)
     assert backend.load(p64(3), None, None) == record(12, b"old", data_serial=5)
     assert backend.load(p64(6), None, None) == record(12, b"not here", data_serial=5)
     assert backend.load(p64(3), p64(5), None).data == b"old"
 
 
-def test_the_value_of_a_revision_stays_when_its_undo_is_dropped(node: Harness) -> None:
-    backend = node.ready()
+def test_the_value_of_a_revision_stays_when_its_undo_is_dropped(
+    node: Harness, backend: Any
+) -> None:
     node.commit(backend, 5, {3: b"old"})
     backend.replace_voted(TTID, 0, META)
     backend.add_voted_object(TTID, p64(3), fetched(b"old", 5))
@@ -156,13 +131,12 @@ def test_the_value_of_a_revision_stays_when_its_undo_is_dropped(node: Harness) -
     assert node.data_rows(backend) == 1
 
 
-def test_deletions_keep_what_they_go_back_to(node: Harness) -> None:
+def test_deletions_keep_what_they_go_back_to(node: Harness, backend: Any) -> None:
     """The undo of a creation, and that of a deletion, have no data."""
-    backend = node.ready()
     backend.replace_voted(TTID, 0, META)
     backend.add_voted_object(TTID, p64(3), fetched(None))
     backend.add_voted_object(TTID, p64(6), fetched(None, 5))
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     stored = [Stored(p64(3), None, None), Stored(p64(6), None, p64(5))]
     assert backend.prepared_rows(TTID).stored == stored
     assert node.data_rows(backend) == 0
@@ -179,7 +153,7 @@ def test_equal_data_is_shared_and_lives_as_long_as_one_uses_it(node: Harness) ->
     assert node.data_rows(backend) == 3
     receive(backend, 0, {3: b"new", 6: b"new"}, META)
     assert node.data_rows(backend) == 3
-    backend = restart(node, backend, dedup=True)
+    backend = node.restart(backend, dedup=True)
     receive(backend, 1, {})
     assert node.data_rows(backend) == 2
     commit(node, backend, 12)
@@ -190,15 +164,14 @@ def test_equal_data_is_shared_and_lives_as_long_as_one_uses_it(node: Harness) ->
     ]
 
 
-def test_a_mark_stays_while_rows_are_replaced(node: Harness) -> None:
+def test_a_mark_stays_while_rows_are_replaced(node: Harness, backend: Any) -> None:
     """Specification 25.26: a further partition is fetched."""
-    backend = node.ready()
     receive(backend, 0, {3: b"x"}, META)
     mark = Prepared(TTID, b"xid", 5.0, b"", [0, 1])
     backend.mark_prepared(mark, [])
     receive(backend, 1, {4: b"y"})
     backend.mark_prepared(mark, [])
-    backend = restart(node, backend)
+    backend = node.restart(backend)
     assert backend.prepared() == [mark]
     rows = backend.prepared_rows(TTID)
     assert [change.oid for change in rows.stored] == [p64(3), p64(4)]
@@ -210,8 +183,7 @@ def test_a_mark_stays_while_rows_are_replaced(node: Harness) -> None:
 # -- refusals --------------------------------------------------------------------------------------
 
 
-def test_ids_that_no_column_keeps_are_refused(node: Harness) -> None:
-    backend = node.ready()
+def test_ids_that_no_column_keeps_are_refused(node: Harness, backend: Any) -> None:
     with pytest.raises(BackendRefused, match="ttid"):
         backend.replace_voted(ABOVE_ALL, 0, None)
     backend.replace_voted(TTID, 0, META)
@@ -220,8 +192,7 @@ def test_ids_that_no_column_keeps_are_refused(node: Harness) -> None:
     assert node.data_rows(backend) == 0
 
 
-def test_a_record_that_is_too_big_is_refused(node: Harness) -> None:
-    backend = node.ready()
+def test_a_record_that_is_too_big_is_refused(node: Harness, backend: Any) -> None:
     receive(backend, 0, {3: b"x"}, META)
     node.limit_values(backend, 10)
     with pytest.raises(BackendRefused, match="11 bytes"):
@@ -229,8 +200,7 @@ def test_a_record_that_is_too_big_is_refused(node: Harness) -> None:
     assert [change.oid for change in backend.prepared_rows(TTID).stored] == [p64(3)]
 
 
-def test_refused_metadata_replaces_nothing(node: Harness) -> None:
-    backend = node.ready()
+def test_refused_metadata_replaces_nothing(backend: Any) -> None:
     receive(backend, 0, {3: b"x"}, META)
     big = META._replace(user=bytes(backend.engine.dialect.text_max + 1))
     with pytest.raises(BackendRefused, match="the user of the transaction"):

@@ -270,6 +270,11 @@ def test_files_that_were_not_used_for_long_are_removed_first(tmp_path: Path) -> 
         assert left == sorted([found[3], recent])
 
 
+def tidied(storage: NEOStorage) -> None:
+    """Wait until the cache's thread is done."""
+    wait_until(lambda: not storage._blobs._eviction._running, "the cache is not tidied")
+
+
 def test_files_that_were_just_handed_out_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

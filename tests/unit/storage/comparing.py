@@ -9,6 +9,7 @@ from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.ids import ZERO_HASH, ZERO_TID, p64
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
+    FEATURE_TAILS,
     AcceptIdentification,
     AnswerCheckSerialRange,
     AnswerCheckTIDRange,
@@ -22,7 +23,7 @@ from neo.protocol.packets import (
     RequestIdentification,
     StartOperation,
 )
-from tests.unit.storage.replicas import answer, take_question
+from tests.unit.storage.replicas import reply
 from tests.unit.storage.requests import commit
 from tests.unit.storage.world import UP, End, World
 
@@ -40,47 +41,22 @@ def full(world: World, master: End) -> None:
     commit(master, client, 18, 20, 0, serial=12)
 
 
-class Compared:
-    """S1 has 12, 16 and 20 in partition 0 and compares it with nodes played by the test."""
+class Comparison:
+    """S1 compares a cell with those of other nodes, which the test plays."""
 
-    def __init__(self, world: World, *others: int) -> None:
+    def __init__(self, world: World, master: End) -> None:
         self.world = world
-        self.master = world.join()
-        self.master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
-        for nid in others:
-            row = (NodeType.STORAGE, address(nid), nid, NodeState.RUNNING, 20.0 + nid)
-            world.notify(self.master, row)
-        cells = [(nid, UP) for nid in (1, *others)]
-        world.send_table(self.master, [cells, [(1, UP)]])
-        self.master.send(StartOperation(False))
-        self.master.take(NotifyReady)
-        full(world, self.master)
+        self.master = master
         self.others: dict[int, End] = {}
 
-    def check(self, reference: int | None = None) -> None:
-        source = "", None if reference is None else address(reference)
-        self.master.send(CheckPartition(0, source, ZERO_TID, p64(20)))
-
-    def connect(self, *nids: int) -> None:
-        for nid in nids:
-            end = self.world.take_dial()
-            message_id, _ = take_question(end, RequestIdentification)
-            answer(end, message_id, AcceptIdentification(NodeType.STORAGE, nid, 1))
-            self.others[nid] = end
-
-    def lose(self, nid: int) -> None:
-        """The node ends, and the master knows."""
-        row = (NodeType.STORAGE, address(nid), nid, NodeState.DOWN, 20.0 + nid)
-        self.world.notify(self.master, row)
-
-    def replies(self, nid: int, message: Message) -> None:
-        """To one question; then as often as it is asked again."""
+    def replies(self, nid: int, *messages: Message) -> None:
+        """To one question each."""
         kind: dict[type[Message], Any] = {
             AnswerCheckTIDRange: AskCheckTIDRange,
             AnswerCheckSerialRange: AskCheckSerialRange,
         }
-        message_id, _ = take_question(self.others[nid], kind[type(message)])
-        answer(self.others[nid], message_id, message)
+        for message in messages:
+            reply(self.others[nid], kind[type(message)], message)
 
     def insist(self, answers: dict[int, Message]) -> None:
         """The same answers each time a difference is looked at again."""
@@ -97,6 +73,52 @@ class Compared:
             "the check does not end",
         )
         return [message for _, message in self.master.inbox]
+
+
+class Compared(Comparison):
+    """S1 has 12, 16 and 20 in partition 0, with replicas on other nodes."""
+
+    def __init__(self, world: World, *others: int) -> None:
+        super().__init__(world, world.join())
+        self.master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
+        for nid in others:
+            row = (NodeType.STORAGE, address(nid), nid, NodeState.RUNNING, 20.0 + nid)
+            world.notify(self.master, row)
+        cells = [(nid, UP) for nid in (1, *others)]
+        world.send_table(self.master, [cells, [(1, UP)]])
+        self.master.send(StartOperation(False))
+        self.master.take(NotifyReady)
+        full(world, self.master)
+
+    def check(self, reference: int | None = None) -> None:
+        source = "", None if reference is None else address(reference)
+        self.master.send(CheckPartition(0, source, ZERO_TID, p64(20)))
+
+    def connect(self, *nids: int) -> None:
+        for nid in nids:
+            end = self.world.take_dial()
+            reply(end, RequestIdentification, AcceptIdentification(NodeType.STORAGE, nid, 1))
+            self.others[nid] = end
+
+    def lose(self, nid: int) -> None:
+        """The node ends, and the master knows."""
+        row = (NodeType.STORAGE, address(nid), nid, NodeState.DOWN, 20.0 + nid)
+        self.world.notify(self.master, row)
+
+    def find_equal(self) -> None:
+        """S2 has the same."""
+        self.replies(2, TIDS, SERIALS)
+        assert self.result() == [FINE]
+
+
+def comparing(world: World, *others: int, tails: bool = False) -> Compared:
+    """S1 has begun to ask these nodes; ``tails``: the master knows of cells that are behind."""
+    checked = Compared(world, *others)
+    if tails:
+        checked.master.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_TAILS]))
+    checked.check()
+    checked.connect(*others)
+    return checked
 
 
 def address(nid: int) -> tuple[str, int]:

@@ -12,12 +12,20 @@ from tests.unit.storage.world import C2, End, World
 
 
 @pytest.fixture
-def make_world(tmp_path: Path) -> Iterator[Callable[[], World]]:
-    """Make a node on the same database again, after ``close()`` of the one before."""
+def blob_dir() -> str | None:
+    """Where the nodes of a test keep contents of blobs, if they do."""
+    return None
+
+
+@pytest.fixture
+def make_world(tmp_path: Path, blob_dir: str | None) -> Iterator[Callable[[], World]]:
+    """Make a node on the same database again, after the end of the one before."""
     worlds: list[World] = []
 
     def make() -> World:
-        worlds.append(World(str(tmp_path / "node.sqlite")))
+        if worlds:
+            worlds[-1].close()
+        worlds.append(World(str(tmp_path / "node.sqlite"), blob_dir=blob_dir))
         return worlds[-1]
 
     yield make

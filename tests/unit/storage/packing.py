@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neo.protocol.ids import ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import FEATURE_MAINTENANCE, AnswerPackState, AskPackState
-from tests.unit.storage.replicas import Destination, answer, take_question
+from tests.unit.storage.replicas import Destination, reply
 from tests.unit.storage.requests import commit
 from tests.unit.storage.world import End, World
 
@@ -41,6 +41,5 @@ def returned(world: World) -> tuple[Destination, End]:
 
 
 def state(source: End, tid: int) -> None:
-    message_id, m = take_question(source, AskPackState)
+    m = reply(source, AskPackState, AnswerPackState(p64(tid)))
     assert m == AskPackState(0)
-    answer(source, message_id, AnswerPackState(p64(tid)))

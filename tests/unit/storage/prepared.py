@@ -15,16 +15,31 @@ from neo.protocol.packets import (
     AskJoinPrepared,
     AskLocks,
     DecidedRow,
+    NotifyFeatures,
     NotifyPrepared,
+    NotifyReady,
     NotifyReplicationDone,
     PreparedMetadata,
+    StartOperation,
 )
-from tests.unit.storage.replicas import Destination, answer, take_question
-from tests.unit.storage.world import World
+from tests.unit.storage.replicas import Destination, answer, reply, take_question
+from tests.unit.storage.world import End, MakeWorld, World
 
 XID, TEXT, SINCE = b"order 7", b"jim: pays", 1000.0
 META: PreparedMetadata = (b"user", b"note", b"ext", [p64(0), p64(2)])
 DECIDED: DecidedRow = (b"order 6", p64(4), None, 990.0)
+
+
+def restart(make_world: MakeWorld, *kept: int, backup: bool = False) -> tuple[World, End]:
+    """Another process on the same database; the master lets these transactions stay."""
+    world = make_world()
+    master = world.join()
+    master.send(NotifyFeatures([FEATURE_PREPARED]))
+    world.send_table(master)
+    master.send(NotifyPrepared([p64(ttid) for ttid in kept]))
+    master.send(StartOperation(backup))
+    assert master.take(NotifyReady) == NotifyReady()
+    return world, master
 
 
 class Prepared(Destination):
@@ -45,23 +60,26 @@ class Prepared(Destination):
 
     def begin_without_any(self) -> None:
         """The node asks for the outcomes only."""
-        message_id, m = take_question(self.end, AskFetchPrepared)
+        m = reply(self.end, AskFetchPrepared, AnswerFetchPrepared([], []))
         assert m.ttid_list == []
-        answer(self.end, message_id, AnswerFetchPrepared([], []))
 
     def mark(self, ttid: int = 10, *checks: tuple[int, int], meta: bool = True) -> None:
         checked = [(p64(oid), p64(serial)) for oid, serial in checks]
         metadata = META if meta else None
         row = AddPrepared(p64(ttid), XID, SINCE, TEXT, [0, 1], metadata, checked)
-        self.end.connection.send(row, self.message_id)
-        self.end._deliver()
+        self.end.send(row, self.message_id)
 
     def row(self, ttid: int, oid: int, data: bytes | None, serial: int | None = None) -> None:
         checksum = ZERO_HASH if data is None else sha1(data).digest()
         source = None if serial is None else p64(serial)
         row = AddPreparedObject(p64(ttid), p64(oid), 0, checksum, data or b"", source)
-        self.end.connection.send(row, self.message_id)
-        self.end._deliver()
+        self.end.send(row, self.message_id)
+
+    def send_one(self, oid: int) -> None:
+        """The source sends transaction 10, of which it has one object."""
+        self.mark()
+        self.row(10, oid, b"prepared")
+        self.end_rows()
 
     def end_rows(self, *ttids: int) -> None:
         sent = [p64(ttid) for ttid in ttids or (10,)]
@@ -69,9 +87,8 @@ class Prepared(Destination):
 
     def join(self, *joined: int, asked: int = 10) -> None:
         """The node asks the master whether it takes part."""
-        message_id, m = take_question(self.master, AskJoinPrepared)
+        m = reply(self.master, AskJoinPrepared, AnswerJoinPrepared([p64(ttid) for ttid in joined]))
         assert (m.partition, m.ttid_list) == (0, [p64(asked)])
-        answer(self.master, message_id, AnswerJoinPrepared([p64(ttid) for ttid in joined]))
 
     def done(self, tid: int) -> None:
         assert self.master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(tid))

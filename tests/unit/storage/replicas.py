@@ -68,8 +68,14 @@ def take_question(end: End, kind: type[M]) -> tuple[int, M]:
 
 
 def answer(end: End, message_id: int, message: Message) -> None:
-    end.connection.answer(message_id, message)
-    end._deliver()
+    end.answer(message_id, message)
+
+
+def reply(end: End, kind: type[M], message: Message) -> M:
+    """Answer the next message, which must be of this kind. Return it."""
+    message_id, question = take_question(end, kind)
+    end.answer(message_id, message)
+    return question
 
 
 def full(world: World, master: End) -> None:
@@ -97,22 +103,20 @@ class Destination:
         self.master.take(NotifyReady)
 
     def unfinished(self, max_tid: int, *ttids: int, partitions: Sequence[int] = (0,)) -> None:
-        message_id, m = take_question(self.master, AskUnfinishedTransactions)
-        assert m.offset_list == list(partitions)
-        answer(
+        m = reply(
             self.master,
-            message_id,
+            AskUnfinishedTransactions,
             AnswerUnfinishedTransactions(p64(max_tid), [p64(ttid) for ttid in ttids]),
         )
+        assert m.offset_list == list(partitions)
 
     def source(self, *features: str) -> End:
         """S2 is dialed and accepts."""
         self.world.wait(lambda: bool(self.world.host.dialed), "the source is not dialed")
         source = self.world.take_dial()
-        message_id, request = take_question(source, RequestIdentification)
         extra = {FEATURES: [FEATURE_MAINTENANCE, FEATURE_PREPARED, *self.world.blobs]}
+        request = reply(source, RequestIdentification, AcceptIdentification(NodeType.STORAGE, 2, 1))
         assert request == RequestIdentification(NodeType.STORAGE, 1, STORAGE, "test", 1.5, extra)
-        answer(source, message_id, AcceptIdentification(NodeType.STORAGE, 2, 1))
         if features:
             source.send(NotifyFeatures(list(features)))
         return source
@@ -151,3 +155,10 @@ class Destination:
             row_ = AddObject(p64(oid), p64(tid), 0, checksum, data or b"", None)
             source.connection.send(row_, message_id)
         answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
+
+
+def fetching(world: World, *features: str, last: int = 12) -> tuple[Destination, End]:
+    """S1 is about to fetch partition 0 from S2, up to the last transaction."""
+    node = Destination(world)
+    node.unfinished(last)
+    return node, node.source(*features)

@@ -39,6 +39,13 @@ def vote(client: End, ttid: int, *oids: int) -> None:
     assert client.ask(request) == AnswerStoreTransaction()
 
 
+def voted(client: End, ttid: int, *oids: int) -> None:
+    """Objects are stored on top of nothing, and their transaction votes with metadata."""
+    for oid in oids:
+        assert store(client, ttid, oid) is None
+    vote(client, ttid, *oids)
+
+
 def finish(master: End, ttid: int, tid: int) -> None:
     assert master.ask(AskLockInformation(p64(ttid), p64(tid))).ttid == p64(ttid)
     master.send(NotifyUnlockInformation(p64(ttid)))
@@ -49,6 +56,12 @@ def commit(master: End, client: End, ttid: int, tid: int, oid: int, serial: int 
     assert store(client, ttid, oid, serial) is None
     vote(client, ttid, oid)
     finish(master, ttid, tid)
+
+
+def commit_twice(master: End, client: End, oid: int) -> None:
+    """The object has the revisions 12 and 16, with the data of 10 and 14."""
+    commit(master, client, 10, 12, oid)
+    commit(master, client, 14, 16, oid, serial=12)
 
 
 def load(client: End, oid: int, at: int | None = None, before: int | None = None) -> Any:

@@ -27,7 +27,7 @@ from neo.protocol.packets import (
     RequestIdentification,
     SyncMark,
 )
-from tests.unit.storage.replicas import OTHER, answer, take_question
+from tests.unit.storage.replicas import OTHER, reply
 from tests.unit.storage.upstream import SOURCE, upstream
 from tests.unit.storage.world import End, World, refused
 
@@ -94,8 +94,7 @@ def connected(world: World, master: End, address: Address = SOURCE) -> End:
     """A node of the upstream cluster to which the node is connected, and which it subscribed to."""
     asked = ask_voted(master, 1, sources={0: address})
     source = upstream(world, FEATURE_SYNC)
-    message_id, _ = take_question(source, AskFetchVoted)
-    answer(source, message_id, Error(ErrorCode.TID_NOT_FOUND.value, "it has ended"))
+    reply(source, AskFetchVoted, Error(ErrorCode.TID_NOT_FOUND.value, "it has ended"))
     world.wait(lambda: bool(asked), "AskVoted is not answered")
     master.send(AbortTransaction(p64(1), []))
     return source

@@ -4,7 +4,7 @@ half (specification 27.3, 27.50 to 27.65)."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -175,13 +175,14 @@ def test_the_undo_of_a_backup_of_nothing_new_keeps_the_copy_27_55(node: Node, pa
 
 
 @pytest.fixture
-def empty(node: Node, tmp_path: Path, path: Path) -> Node:
+def empty(node: Node, tmp_path: Path, path: Path) -> Iterator[Node]:
     """A node with an empty database, and an archive."""
     for name in (LOOK, COPY, MANIFEST):
         node.run(name)
     world = World(str(tmp_path / "other.sqlite"))
     world.operate()
-    return Node(world, path)
+    yield Node(world, path)
+    world.close()
 
 
 def check_loaded(node: Node) -> None:
@@ -195,32 +196,26 @@ def is_empty(node: Node) -> bool:
 
 
 def test_each_step_of_a_restore_may_happen_twice_27_3(empty: Node) -> None:
-    try:
-        told = empty.run(CHECK)
-        assert empty.run(CHECK) == told
-        for _ in range(2):
-            empty.run(LOAD)
-            check_loaded(empty)
-    finally:
-        empty.world.close()
+    told = empty.run(CHECK)
+    assert empty.run(CHECK) == told
+    for _ in range(2):
+        empty.run(LOAD)
+        check_loaded(empty)
 
 
 def test_a_restore_may_be_undone_twice_and_after_any_half_27_3(empty: Node) -> None:
-    try:
-        empty.run(CHECK)
-        empty.undo(LOAD)  # nothing was done
-        for calls in range(100):
-            whole = empty.half(LOAD, calls)
-            for _ in range(2):
-                empty.undo(LOAD)
-                assert is_empty(empty), calls
-            if whole:
-                break
-        else:
-            raise AssertionError("it does not end")
-        assert calls > 3
-        empty.half(LOAD, calls - 1)
-        empty.run(LOAD)
-        check_loaded(empty)
-    finally:
-        empty.world.close()
+    empty.run(CHECK)
+    empty.undo(LOAD)  # nothing was done
+    for calls in range(100):
+        whole = empty.half(LOAD, calls)
+        for _ in range(2):
+            empty.undo(LOAD)
+            assert is_empty(empty), calls
+        if whole:
+            break
+    else:
+        raise AssertionError("it does not end")
+    assert calls > 3
+    empty.half(LOAD, calls - 1)
+    empty.run(LOAD)
+    check_loaded(empty)

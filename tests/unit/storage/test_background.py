@@ -16,7 +16,15 @@ from neo.protocol.packets import (
     AskFetchTransactions,
 )
 from tests.unit.storage.pauses import slow_clock
-from tests.unit.storage.replicas import MAX, Destination, answer, full, storage, take_question
+from tests.unit.storage.replicas import (
+    MAX,
+    Destination,
+    answer,
+    full,
+    reply,
+    storage,
+    take_question,
+)
 from tests.unit.storage.requests import load
 from tests.unit.storage.world import End, World, refused
 
@@ -46,8 +54,7 @@ def test_a_destination_writes_in_small_pieces_with_pauses_while_clients_are_at_w
     client = world.client(node.master)
     node.unfinished(12)
     source = node.source()
-    message_id, _ = take_question(source, AskFetchTransactions)
-    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+    reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
     message_id, _ = take_question(source, AskFetchObjects)
     refused(load(client, 0))
     monkeypatch.setattr(world.host, "monotonic", slow_clock(world, 0.001))

@@ -8,13 +8,14 @@ from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.ids import ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
+    FEATURE_PREPARED,
+    FEATURES,
     AcceptIdentification,
     AddTransaction,
     AnswerFetchObjects,
     AnswerFetchTransactions,
     AnswerPackState,
     AnswerRecovery,
-    AnswerStoreObject,
     AnswerUnfinishedTransactions,
     AskFetchObjects,
     AskFetchTransactions,
@@ -23,7 +24,6 @@ from neo.protocol.packets import (
     AskPackState,
     AskPartitionTable,
     AskRecovery,
-    AskStoreObject,
     AskUnfinishedTransactions,
     NotifyPartitionChanges,
     NotifyReady,
@@ -41,18 +41,26 @@ from tests.unit.storage.replicas import (
     Destination,
     answer,
     full,
+    reply,
     storage,
     storage_row,
     take_question,
 )
 from tests.unit.storage.requests import data_of, load
 from tests.unit.storage.upstream import SOURCE, backup, upstream
-from tests.unit.storage.world import OUT, UP, End, MakeWorld, World, refused
+from tests.unit.storage.world import OUT, STORAGE, UP, End, MakeWorld, World, check_refused
 
 
 def backup_tid(master: End) -> bytes | None:
     tid: bytes | None = master.ask(AskRecovery()).backup_tid
     return tid
+
+
+def complete(world: World, tid: int) -> End:
+    """A backup whose cells are complete up to this tid."""
+    master = backup(world)
+    master.send(Replicate(p64(tid), "", {0: None, 1: None}))
+    return master
 
 
 def serve(world: World, source: End, first: int, last: int, oid: int, tid: int) -> None:
@@ -69,8 +77,7 @@ def test_knows_durably_that_it_is_a_backup_with_the_first_order(world: World) ->
 
 def test_fetches_from_upstream_and_says_so_when_it_is_durable(world: World) -> None:
     """Specification 13.13, 13.17, 13.18."""
-    master = backup(world)
-    master.send(Replicate(ZERO_TID, "", {0: None, 1: None}))
+    master = complete(world, 0)
     master.send(Replicate(p64(12), "up", {0: SOURCE}))
     source = upstream(world)
     serve(world, source, 0, 12, 2, 12)
@@ -84,14 +91,6 @@ def test_fetches_from_upstream_and_says_so_when_it_is_durable(world: World) -> N
     master.send(Replicate(p64(14), "up", {0: SOURCE}))
     serve(world, source, 13, 14, 2, 14)
     assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(14))
-
-
-def test_clients_cannot_write(world: World) -> None:
-    master = backup(world)
-    client = world.client(master)
-    found = client.ask(AskStoreObject(p64(1), ZERO_TID, 0, bytes(20), b"", None, p64(10)))
-    assert not isinstance(found, AnswerStoreObject)
-    assert refused(found)[0] == ErrorCode.READ_ONLY_ACCESS.value
 
 
 def test_a_source_that_fails_is_tried_again_until_there_is_another_order(world: World) -> None:
@@ -118,25 +117,22 @@ def test_an_order_that_comes_again_with_a_greater_tid_is_done_once_more(world: W
     master.send(Replicate(p64(14), "", {0: None}))  # nothing has changed after 12
     serve(world, source, 0, 12, 2, 12)
     assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
-    message_id, m = take_question(source, AskFetchTransactions)
+    m = reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
     assert (m.min_tid, m.max_tid) == (p64(13), p64(14))
-    answer(source, message_id, AnswerFetchTransactions(None, None, []))
 
 
 def test_is_no_source_for_what_it_has_not(world: World) -> None:
     """Specification 10.10."""
-    master = backup(world)
-    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    master = complete(world, 10)
     peer = storage(world, master, 2)
     found = peer.ask(AskFetchTransactions(0, 1000, ZERO_TID, p64(11), []))
-    assert refused(found)[0] == ErrorCode.REPLICATION_ERROR.value
+    check_refused(found, ErrorCode.REPLICATION_ERROR)
     found = peer.ask(AskFetchTransactions(0, 1000, ZERO_TID, p64(10), []))
     assert found == AnswerFetchTransactions(None, None, [])
 
 
-def test_serves_backups_of_its_cluster(world: World) -> None:
+def test_serves_backups_of_its_cluster(world: World, master: End) -> None:
     """Specification 21.12."""
-    master = world.operate()
     full(world, master)
     peer = world.stranger()
     request = RequestIdentification(NodeType.STORAGE, None, OTHER, "test", 3.0, {})
@@ -151,8 +147,7 @@ def test_serves_backups_of_its_cluster(world: World) -> None:
 
 
 def test_goes_on_after_a_restart_where_all_cells_were(world: World) -> None:
-    master = backup(world)
-    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    master = complete(world, 10)
     assert backup_tid(master) == p64(10)
     master.disconnect()
     world.host.advance(5)
@@ -164,8 +159,7 @@ def test_goes_on_after_a_restart_where_all_cells_were(world: World) -> None:
 
 def test_a_cell_that_is_lost_counts_no_more(world: World) -> None:
     """Specification 13.17."""
-    master = backup(world)
-    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    master = complete(world, 10)
     master.send(Replicate(p64(12), "", {0: None}))
     assert backup_tid(master) == p64(10)
     master.send(NotifyPartitionChanges(2, 0, [(1, 1, OUT), (1, 2, UP)]))
@@ -178,8 +172,7 @@ def joining(world: World, readable: bool) -> End:
     master = backup(world, [[(1, OUT), (2, UP)], [(1 if readable else 2, UP)]])
     if readable:
         master.send(Replicate(p64(14), "", {1: None}))
-    message_id, _ = take_question(master, AskUnfinishedTransactions)
-    answer(master, message_id, AnswerUnfinishedTransactions(p64(12), []))
+    reply(master, AskUnfinishedTransactions, AnswerUnfinishedTransactions(p64(12), []))
     node = Destination.__new__(Destination)
     node.world = world
     node.serve(node.source(), 0, 12, {(12, 2): data_of(12)})
@@ -214,8 +207,7 @@ def test_a_cell_that_is_readable_since_the_node_was_lost_is_complete_up_to_where
 
 def test_truncation_ends_the_backup(world: World) -> None:
     """Specification 4.22, 13.29."""
-    master = backup(world)
-    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    master = complete(world, 10)
     master.send(StopOperation())
     master.send(Truncate(p64(10)))
     ptid = master.ask(AskPartitionTable()).ptid
@@ -227,17 +219,14 @@ def test_truncation_ends_the_backup(world: World) -> None:
 
 
 def test_the_end_of_the_backup_survives_a_crash_before_the_data_is_cut(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World
 ) -> None:
     """A second Truncate may come with the next master, and the tables of a start without this node
     (specification 13.29)."""
-    world = make_world()
-    master = backup(world)
-    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    master = complete(world, 10)
     master.send(StopOperation())
     master.send(Truncate(p64(14)))
     master.ask(AskRecovery())
-    world.close()
     world = make_world()
     master = world.join()
     recovery = master.ask(AskRecovery())
@@ -255,8 +244,7 @@ def test_the_end_of_the_backup_survives_a_crash_before_the_data_is_cut(
 
 def test_what_was_fetched_in_part_is_fetched_again_after_the_backup_ended(world: World) -> None:
     """Metadata came, objects did not: the cell is not complete up to there."""
-    master = backup(world)
-    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    master = complete(world, 10)
     master.send(Replicate(p64(12), "up", {0: SOURCE}))
     source = upstream(world)
     message_id, _ = take_question(source, AskFetchTransactions)
@@ -276,8 +264,7 @@ def test_what_was_fetched_in_part_is_fetched_again_after_the_backup_ended(world:
 
 def test_who_missed_the_end_of_the_backup_is_compared_in_whole(world: World) -> None:
     """Specification 13.30."""
-    master = backup(world)
-    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    master = complete(world, 10)
     assert backup_tid(master) == p64(10)
     master.disconnect()
     world.host.advance(5)
@@ -308,8 +295,7 @@ def has(world: World, oid: int) -> list[tuple[int, bool]]:
 
 def behind(world: World) -> tuple[End, End]:
     """What it has up to 12 can be read, with objects 0, 2 and 4; the upstream has committed 14 to 18."""
-    master = backup(world)
-    master.send(Replicate(ZERO_TID, "", {0: None, 1: None}))
+    master = complete(world, 0)
     master.send(Replicate(p64(12), "up", {0: SOURCE}))
     source = upstream(world, FEATURE_MAINTENANCE)
     pack_state(source, 0)
@@ -325,18 +311,16 @@ def behind(world: World) -> tuple[End, End]:
 
 
 def pack_state(source: End, tid: int) -> None:
-    message_id, m = take_question(source, AskPackState)
+    m = reply(source, AskPackState, AnswerPackState(p64(tid)))
     assert m == AskPackState(0)
-    answer(source, message_id, AnswerPackState(p64(tid)))
 
 
 def compared(source: End, first: int, last: int, *gone: int) -> None:
     """Objects of 12 are compared; these are not at the source any more."""
-    message_id, m = take_question(source, AskFetchObjects)
+    deleted = {p64(12): [p64(oid) for oid in gone]}
+    m = reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, deleted))
     assert (m.min_tid, m.max_tid) == (p64(first), p64(last))
     assert m.object_dict == {p64(12): [p64(0), p64(2), p64(4)]}
-    deleted = {p64(12): [p64(oid) for oid in gone]}
-    answer(source, message_id, AnswerFetchObjects(None, None, None, deleted))
 
 
 def test_what_was_deleted_and_packed_away_before_it_was_fetched_is_deleted(world: World) -> None:
@@ -413,3 +397,25 @@ def test_a_source_that_was_packed_meanwhile_is_fetched_from_again(world: World) 
     assert not master.inbox
     world.host.advance(RETRY_SECONDS)
     pack_state(source, 16)
+
+
+def test_an_order_without_the_name_of_a_cluster_is_for_a_node_of_the_own_one(world: World) -> None:
+    """Specification 13.13."""
+    master = complete(world, 0)
+    master.send(Replicate(p64(12), "", {0: OTHER}))
+    world.wait(lambda: bool(world.host.dialed), "the other node is not dialed")
+    source = world.take_dial()
+    extra = {FEATURES: [FEATURE_MAINTENANCE, FEATURE_PREPARED]}
+    request = reply(source, RequestIdentification, AcceptIdentification(NodeType.STORAGE, 2, 1))
+    assert request == RequestIdentification(NodeType.STORAGE, 1, STORAGE, "test", 1.5, extra)
+    Destination.serve(source, 0, 12, {(12, 2): data_of(12)})
+    assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
+
+
+def test_an_order_that_comes_after_the_operation_is_ignored(world: World) -> None:
+    """Specification 13.16."""
+    master = complete(world, 0)
+    master.send(StopOperation())
+    master.send(Replicate(p64(12), "up", {0: SOURCE}))
+    world.settle()
+    assert not world.host.dialed and not master.closed

@@ -2,39 +2,51 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from neo.protocol.enums import CellState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
-    FEATURE_TAILS,
     AnswerCheckSerialRange,
     AnswerCheckTIDRange,
     AskCheckSerialRange,
     AskCheckTIDRange,
+    AskLockInformation,
     AskPack,
     CloseClient,
     Error,
     Message,
     NotifyCellsBehind,
-    NotifyFeatures,
     NotifyPartitionChanges,
     NotifyPartitionChecked,
     NotifyPartitionCorrupted,
+    NotifyUnlockInformation,
+    Request,
 )
 from neo.storage.maintenance.check import AGAIN_SECONDS
-from tests.unit.storage.comparing import FINE, MAX, SERIALS, TIDS, Compared, address, digest, full
-from tests.unit.storage.replicas import Destination, answer, storage, take_question
-from tests.unit.storage.world import UP, MakeWorld, World, refused
+from tests.unit.storage.comparing import (
+    FINE,
+    MAX,
+    SERIALS,
+    TIDS,
+    Compared,
+    address,
+    comparing,
+    digest,
+    full,
+)
+from tests.unit.storage.replicas import Destination, reply, storage
+from tests.unit.storage.requests import store, vote, voted
+from tests.unit.storage.world import UP, End, MakeWorld, World, check_refused
 
 # -- answers -------------------------------------------------------------------------------------
 
 
-def test_digests_of_transactions(world: World) -> None:
+def test_digests_of_transactions(world: World, master: End) -> None:
     """Specification 11.5."""
-    master = world.operate()
     full(world, master)
     peer = storage(world, master, 2)
     ask = AskCheckTIDRange(0, 40000, ZERO_TID, MAX)
@@ -61,15 +73,6 @@ def test_digests_of_revisions_by_tid_and_oid(world: World, monkeypatch: pytest.M
     assert peer.ask(later) == AnswerCheckSerialRange(1, digest(20), p64(20), digest(0), p64(0))
 
 
-@pytest.mark.parametrize("partition", [1, 9])
-def test_what_cannot_be_read_is_not_compared(world: World, partition: int) -> None:
-    """Specification 11.6."""
-    master = world.operate([[(1, UP)], [(2, UP)]])
-    peer = storage(world, master, 2)
-    code, _ = refused(peer.ask(AskCheckTIDRange(partition, 9, ZERO_TID, MAX)))
-    assert code == ErrorCode.CHECKING_ERROR.value
-
-
 def test_what_is_being_packed_is_not_compared(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,8 +82,9 @@ def test_what_is_being_packed_is_not_compared(
     full(world, master)
     peer = storage(world, master, 2)
     master.ask_later(AskPack(p64(20)))
-    code, text = refused(peer.ask(AskCheckTIDRange(0, 9, ZERO_TID, MAX)))
-    assert code == ErrorCode.CHECKING_ERROR.value and "packed" in text
+    check_refused(
+        peer.ask(AskCheckTIDRange(0, 9, ZERO_TID, MAX)), ErrorCode.CHECKING_ERROR, "packed"
+    )
 
 
 # -- questions -----------------------------------------------------------------------------------
@@ -92,45 +96,38 @@ OTHER_OID = AnswerCheckSerialRange(3, digest(12, 16, 20), p64(20), digest(0, 4, 
 
 def test_equal_replicas(world: World) -> None:
     """Specification 11.4, 11.13."""
-    checked = Compared(world, 2)
-    checked.check()
-    checked.connect(2)
-    checked.replies(2, TIDS)
-    checked.replies(2, SERIALS)
-    assert checked.result() == [FINE]
+    checked = comparing(world, 2)
+    checked.find_equal()
     assert checked.others[2].take(CloseClient) == CloseClient()
 
 
 def test_chunks_go_on_behind_the_last_row(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Specification 11.4."""
     monkeypatch.setattr("neo.storage.maintenance.check.LENGTH", 2)
-    checked = Compared(world, 2)
-    checked.check()
-    checked.connect(2)
+    checked = comparing(world, 2)
     other = checked.others[2]
-    for expected, reply in (
+    for expected, row in (
         (AskCheckTIDRange(0, 2, ZERO_TID, p64(20)), (2, digest(12, 16), p64(16))),
         (AskCheckTIDRange(0, 2, p64(17), p64(20)), (1, digest(20), p64(20))),
     ):
-        message_id, question = take_question(other, AskCheckTIDRange)
+        question = reply(other, AskCheckTIDRange, AnswerCheckTIDRange(*row))
         assert question == expected
-        answer(other, message_id, AnswerCheckTIDRange(*reply))
-    message_id, first = take_question(other, AskCheckSerialRange)
-    assert first == AskCheckSerialRange(0, 2, ZERO_TID, p64(20), ZERO_OID)
     part = AnswerCheckSerialRange(2, digest(12, 16), p64(16), digest(0, 2), p64(2))
-    answer(other, message_id, part)
-    message_id, second = take_question(other, AskCheckSerialRange)
+    first = reply(other, AskCheckSerialRange, part)
+    assert first == AskCheckSerialRange(0, 2, ZERO_TID, p64(20), ZERO_OID)
+    second = reply(
+        other,
+        AskCheckSerialRange,
+        AnswerCheckSerialRange(1, digest(20), p64(20), digest(0), p64(0)),
+    )
     assert second == AskCheckSerialRange(0, 2, p64(16), p64(20), p64(3))
-    answer(other, message_id, AnswerCheckSerialRange(1, digest(20), p64(20), digest(0), p64(0)))
     assert checked.result() == [FINE]
 
 
 @pytest.mark.parametrize("serials", [False, True])
 def test_of_two_that_differ_both_are_reported(world: World, serials: bool) -> None:
     """Specification 11.9."""
-    checked = Compared(world, 2)
-    checked.check()
-    checked.connect(2)
+    checked = comparing(world, 2)
     if serials:
         checked.replies(2, TIDS)
     checked.insist({2: OTHER_OID if serials else LESS})
@@ -141,10 +138,7 @@ def test_of_two_that_differ_both_are_reported(world: World, serials: bool) -> No
 def test_a_copy_that_is_behind_is_told_with_where(world: World, serials: bool) -> None:
     """It has the first rows of this node, which a master with that feature is told
     (specification 11.11)."""
-    checked = Compared(world, 2)
-    checked.master.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_TAILS]))
-    checked.check()
-    checked.connect(2)
+    checked = comparing(world, 2, tails=True)
     if serials:
         checked.replies(2, TIDS)
     first = AnswerCheckSerialRange(1, digest(12), p64(12), digest(0), p64(0))
@@ -157,26 +151,18 @@ def test_a_copy_that_is_behind_is_told_with_where(world: World, serials: bool) -
 
 
 def test_a_node_that_is_behind_itself_asks_the_other_one(world: World) -> None:
-    checked = Compared(world, 2)
-    checked.master.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_TAILS]))
-    checked.check()
-    checked.connect(2)
+    checked = comparing(world, 2, tails=True)
     checked.insist({2: AnswerCheckTIDRange(4, digest(12, 16, 20, 22), p64(22))})
-    message_id, m = take_question(checked.others[2], AskCheckTIDRange)
+    m = reply(checked.others[2], AskCheckTIDRange, TIDS)
     assert m.length == 3
-    answer(checked.others[2], message_id, TIDS)
-    message_id, m = take_question(checked.others[2], AskCheckTIDRange)
+    m = reply(checked.others[2], AskCheckTIDRange, AnswerCheckTIDRange(1, digest(22), p64(22)))
     assert (m.length, m.min_tid) == (1, p64(21))
-    answer(checked.others[2], message_id, AnswerCheckTIDRange(1, digest(22), p64(22)))
     assert checked.result()[0] == NotifyCellsBehind(0, 2, False, {1: (p64(22), 1)})
 
 
 def test_a_copy_that_lacks_something_else_is_not_called_behind(world: World) -> None:
     """Specification 11.11."""
-    checked = Compared(world, 2)
-    checked.master.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_TAILS]))
-    checked.check()
-    checked.connect(2)
+    checked = comparing(world, 2, tails=True)
     checked.insist({2: LESS})
     assert checked.result() == [NotifyPartitionCorrupted(0, [1, 2]), FINE]
 
@@ -194,9 +180,7 @@ def test_with_a_reference_the_other_one_is_wrong(world: World, reference: int, w
 
 def test_the_majority_is_right_and_is_compared_further(world: World) -> None:
     """Specification 11.8, 11.9."""
-    checked = Compared(world, 2, 3)
-    checked.check()
-    checked.connect(2, 3)
+    checked = comparing(world, 2, 3)
     checked.insist({2: TIDS, 3: LESS})
     checked.replies(2, SERIALS)
     assert checked.result() == [NotifyPartitionCorrupted(0, [3]), FINE]
@@ -204,9 +188,7 @@ def test_the_majority_is_right_and_is_compared_further(world: World) -> None:
 
 
 def test_a_node_that_is_in_the_minority_itself_says_so(world: World) -> None:
-    checked = Compared(world, 2, 3)
-    checked.check()
-    checked.connect(2, 3)
+    checked = comparing(world, 2, 3)
     checked.insist({2: LESS, 3: LESS})
     checked.replies(2, SERIALS)
     checked.replies(3, SERIALS)
@@ -215,21 +197,15 @@ def test_a_node_that_is_in_the_minority_itself_says_so(world: World) -> None:
 
 def test_a_difference_that_goes_away_is_none(world: World) -> None:
     """The other node did not know of a pack yet (specification 11.7)."""
-    checked = Compared(world, 2)
-    checked.check()
-    checked.connect(2)
+    checked = comparing(world, 2)
     checked.replies(2, LESS)
     world.settle()
     world.host.advance(1)
-    checked.replies(2, TIDS)
-    checked.replies(2, SERIALS)
-    assert checked.result() == [FINE]
+    checked.find_equal()
 
 
 def test_a_node_that_is_lost_is_told(world: World) -> None:
-    checked = Compared(world, 2)
-    checked.check()
-    checked.connect(2)
+    checked = comparing(world, 2)
     checked.lose(2)
     (end,) = checked.result()
     assert isinstance(end, NotifyPartitionChecked)
@@ -238,37 +214,26 @@ def test_a_node_that_is_lost_is_told(world: World) -> None:
 
 def test_a_connection_that_is_lost_is_made_again(world: World) -> None:
     """The other node had nothing more to ask, and closed it."""
-    checked = Compared(world, 2)
-    checked.check()
-    checked.connect(2)
+    checked = comparing(world, 2)
     checked.others[2].disconnect()
     world.host.advance(AGAIN_SECONDS[0])
     checked.connect(2)
-    checked.replies(2, TIDS)
-    checked.replies(2, SERIALS)
-    assert checked.result() == [FINE]
+    checked.find_equal()
 
 
 def test_a_cell_that_its_node_does_not_know_to_be_readable_yet_is_asked_again(world: World) -> None:
     """This node got the news of the master first."""
-    checked = Compared(world, 2)
-    checked.check()
-    checked.connect(2)
-    message_id, _ = take_question(checked.others[2], AskCheckTIDRange)
+    checked = comparing(world, 2)
     refusal = Error(ErrorCode.CHECKING_ERROR.value, "partition 0 cannot be read here")
-    answer(checked.others[2], message_id, refusal)
+    reply(checked.others[2], AskCheckTIDRange, refusal)
     world.settle()
     world.host.advance(AGAIN_SECONDS[0])
-    checked.replies(2, TIDS)
-    checked.replies(2, SERIALS)
-    assert checked.result() == [FINE]
+    checked.find_equal()
 
 
 def without_the_third(world: World, third_votes: bool) -> list[Message]:
     """S2 is wrong, and S3 is lost after it voted, or before: what the master hears at the end."""
-    checked = Compared(world, 2, 3)
-    checked.check()
-    checked.connect(2, 3)
+    checked = comparing(world, 2, 3)
     for pause in (0, 1):
         world.settle()
         world.host.advance(pause)
@@ -351,7 +316,6 @@ def test_a_repair_that_was_cut_short_begins_again(make_world: MakeWorld) -> None
     master.send(NotifyPartitionChanges(2, 0, changes))
     master.send(NotifyPartitionChanges(3, 0, [(0, 1, CellState.OUT_OF_DATE)]))
     world.settle()
-    world.close()
     world = make_world()
     assert world.backend.get_config("_erase") == "0"
     node = Destination(world, ptid=4)
@@ -360,3 +324,67 @@ def test_a_repair_that_was_cut_short_begins_again(make_world: MakeWorld) -> None
     world.wait(lambda: bool(node.master.inbox), "the cell is not complete")
     record = world.backend.load(p64(2), None, None)
     assert record is not None and record.data == b"b"
+
+
+# -- waits -----------------------------------------------------------------------------------------
+
+
+def lock(world: World, master: End) -> None:
+    """Lock a transaction with tid 12, which stores object 0."""
+    client = world.client(master)
+    voted(client, 10, 0)
+    master.ask(AskLockInformation(p64(10), p64(12)))
+
+
+DIGESTS = [
+    AskCheckTIDRange(0, 9, ZERO_TID, p64(12)),
+    AskCheckSerialRange(0, 9, ZERO_TID, p64(12), ZERO_OID),
+]
+
+
+@pytest.mark.parametrize("question", DIGESTS, ids=lambda question: type(question).__name__)
+def test_a_digest_waits_for_what_is_locked_in_its_range_and_not_for_what_is_later(
+    world: World, master: End, question: Request[Any]
+) -> None:
+    """Specification 11.6, 25.16: what is later may wait for the synchronous backup that compares."""
+    lock(world, master)
+    peer = storage(world, master, 2)
+    assert peer.ask(replace(question, max_tid=p64(11))).count == 0
+    answers = peer.ask_later(question)
+    world.settle()
+    assert not answers
+    master.send(NotifyUnlockInformation(p64(10)))
+    world.wait(lambda: bool(answers), "the digest does not come")
+    assert answers[0].count == 1
+
+
+def lock_beside(checked: Compared, number: int) -> None:
+    """Lock a transaction with this tid, which changes object 2."""
+    client = checked.world.client(checked.master)
+    assert store(client, 14, 2, serial=16) is None
+    vote(client, 14, 2)
+    checked.master.ask(AskLockInformation(p64(14), p64(number)))
+
+
+def test_the_own_digest_does_not_wait_for_what_is_later_than_the_range(world: World) -> None:
+    """Specification 11.6, 25.16: that may wait for a synchronous backup, which is away."""
+    checked = Compared(world, 2)
+    lock_beside(checked, 24)
+    checked.check()
+    checked.connect(2)
+    checked.find_equal()
+
+
+def test_the_own_digest_waits_for_what_is_locked_in_the_range(world: World) -> None:
+    """Specification 11.6."""
+    checked = Compared(world, 2)
+    lock_beside(checked, 18)
+    checked.check()
+    checked.connect(2)
+    tids, oids = digest(12, 16, 18, 20), digest(0, 2, 2, 0)
+    checked.replies(2, AnswerCheckTIDRange(4, tids, p64(20)))
+    world.settle()
+    assert not checked.others[2].inbox
+    checked.master.send(NotifyUnlockInformation(p64(14)))
+    checked.replies(2, AnswerCheckSerialRange(4, tids, p64(20), oids, p64(0)))
+    assert checked.result() == [FINE]

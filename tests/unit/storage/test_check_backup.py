@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hashlib import sha1
-from typing import Any
 
 import pytest
 
@@ -16,14 +15,11 @@ from neo.protocol.packets import (
     AnswerFetchObjects,
     AnswerFetchTransactions,
     AnswerPackState,
-    AskCheckSerialRange,
-    AskCheckTIDRange,
     AskFetchObjects,
     AskFetchTransactions,
     AskPackState,
     CheckPartition,
     MendCell,
-    Message,
     NotifyFeatures,
     NotifyPartitionChecked,
     NotifyPartitionCorrupted,
@@ -32,58 +28,35 @@ from neo.protocol.packets import (
 )
 from neo.storage.backend.api import Transaction
 from neo.storage.maintenance.check import AGAIN_SECONDS
-from tests.unit.storage.comparing import FINE, MAX, Compared, digest
-from tests.unit.storage.replicas import Destination, answer, take_question
+from tests.unit.storage.comparing import FINE, MAX, Compared, Comparison, digest
+from tests.unit.storage.replicas import Destination, answer, reply, take_question
 from tests.unit.storage.upstream import SOURCE, backup, upstream
 from tests.unit.storage.world import World
 
 
-class Followed:
+class Followed(Comparison):
     """S1 is a backup that has the objects 0 and 2 of 12, and is complete up to 12."""
 
     def __init__(self, world: World, rows: object = None) -> None:
-        self.world = world
-        self.master = backup(world, rows)
+        super().__init__(world, backup(world, rows))
         self.master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
         self.master.send(Replicate(ZERO_TID, "", {0: None, 1: None}))
         self.master.send(Replicate(p64(12), "up", {0: SOURCE}))
-        self.source = upstream(world, FEATURE_MAINTENANCE)
+        self.source = self.others[0] = upstream(world, FEATURE_MAINTENANCE)
         self.packed(0)
         self.sent({(12, 0): b"a", (12, 2): b"b"})
         self.packed(0)
         self.master.take(NotifyReplicationDone)
 
     def packed(self, tid: int) -> None:
-        message_id, question = take_question(self.source, AskPackState)
+        question = reply(self.source, AskPackState, AnswerPackState(p64(tid)))
         assert question == AskPackState(0)
-        answer(self.source, message_id, AnswerPackState(p64(tid)))
 
     def sent(self, rows: dict[tuple[int, int], bytes | None]) -> None:
         Destination.serve(self.source, 0, 12, rows)
 
     def check(self) -> None:
         self.master.send(CheckPartition(0, ("up", SOURCE), ZERO_TID, p64(12)))
-
-    def replies(self, message: Message) -> None:
-        kind: dict[type[Message], Any] = {
-            AnswerCheckTIDRange: AskCheckTIDRange,
-            AnswerCheckSerialRange: AskCheckSerialRange,
-        }
-        message_id, _ = take_question(self.source, kind[type(message)])
-        answer(self.source, message_id, message)
-
-    def insist(self, message: Message) -> None:
-        for pause in (0, 1, 3):
-            self.world.settle()
-            self.world.host.advance(pause)
-            self.replies(message)
-
-    def result(self) -> list[Message]:
-        self.world.wait(
-            lambda: any(isinstance(m, NotifyPartitionChecked) for _, m in self.master.inbox),
-            "it does not end",
-        )
-        return [message for _, message in self.master.inbox]
 
 
 UP_TIDS = AnswerCheckTIDRange(1, digest(12), p64(12))
@@ -95,8 +68,7 @@ def test_one_copy_of_a_backup_is_compared_with_the_upstream_cluster(world: World
     followed = Followed(world)
     followed.check()
     followed.packed(0)
-    followed.replies(UP_TIDS)
-    followed.replies(UP_SERIALS)
+    followed.replies(0, UP_TIDS, UP_SERIALS)
     assert followed.result() == [FINE]
     assert not followed.source.closed and not world.host.dialed
 
@@ -106,8 +78,8 @@ def test_the_upstream_cluster_is_right(world: World) -> None:
     followed = Followed(world)
     followed.check()
     followed.packed(0)
-    followed.replies(UP_TIDS)
-    followed.insist(UP_MORE)
+    followed.replies(0, UP_TIDS)
+    followed.insist({0: UP_MORE})
     followed.packed(0)
     assert followed.result() == [NotifyPartitionCorrupted(0, [1]), FINE]
 
@@ -119,7 +91,7 @@ def test_cells_that_are_not_packed_alike_are_not_called_wrong(world: World, late
     followed.check()
     if later:
         followed.packed(0)
-        followed.insist(AnswerCheckTIDRange(0, ZERO_HASH, ZERO_TID))
+        followed.insist({0: AnswerCheckTIDRange(0, ZERO_HASH, ZERO_TID)})
     followed.packed(11)
     (end,) = followed.result()
     assert isinstance(end, NotifyPartitionChecked) and "not packed alike" in end.problem
@@ -170,9 +142,10 @@ def test_a_cell_gets_what_it_lacks_and_loses_what_was_never_upstream(world: Worl
     followed.master.send(MendCell(0, ("up", SOURCE), p64(12)))
     followed.packed(0)
     followed.packed(0)
-    message_id, tids = take_question(followed.source, AskFetchTransactions)
+    tids = reply(
+        followed.source, AskFetchTransactions, AnswerFetchTransactions(None, None, [p64(8)])
+    )
     assert tids.tid_list == [p64(8), p64(12)]
-    answer(followed.source, message_id, AnswerFetchTransactions(None, None, [p64(8)]))
     message_id, objects = take_question(followed.source, AskFetchObjects)
     assert objects.object_dict == {p64(12): [p64(0)]}
     row = AddObject(p64(2), p64(12), 0, sha1(b"b").digest(), b"b", None)

@@ -90,8 +90,7 @@ def test_remembers_its_id_and_its_cells_and_ends(clone: World, copy: Copy) -> No
     master, message_id, _ = ask(clone)
     accept(master, message_id)
     rows = [[(1, UP), (3, OUT)], [(2, UP)], [(1, UP), (3, OUT)], [(2, UP)]]
-    master.connection.send(SendPartitionTable(2, 0, rows))
-    master._deliver()
+    master.send(SendPartitionTable(2, 0, rows))
     clone.wait(lambda: clone.host.exit_code is not None, "the clone does not end")
     assert clone.host.exit_code == 0
     again = copy.world()
@@ -125,8 +124,7 @@ def test_a_master_of_another_cluster_changes_nothing(
     master, message_id, _ = ask(clone)
     accept(master, message_id)
     rows = [[(1, UP), (3, OUT)], [(2, UP)], [(1, UP), (3, OUT)], [(2, UP)], [(2, UP)]]
-    master.connection.send(SendPartitionTable(2, 0, rows))
-    master._deliver()
+    master.send(SendPartitionTable(2, 0, rows))
     assert clone.host.exit_code == 1
     assert "the database has 4 partitions and the cluster 5" in caplog.text
     assert "neoctl drop S3" in caplog.text and "--reset" not in caplog.text
@@ -142,8 +140,7 @@ def test_a_refusal_is_an_error_and_changes_nothing(
     before = remembered(clone)
     master, message_id, _ = ask(clone)
     refusal = Error(ErrorCode.PROTOCOL_ERROR.value, "it is no copy")
-    master.connection.answer(message_id, refusal)
-    master._deliver()
+    master.answer(message_id, refusal)
     assert clone.host.exit_code == 1
     assert "the master refuses this clone: it is no copy" in caplog.text
     again = copy.world()
@@ -153,8 +150,7 @@ def test_a_refusal_is_an_error_and_changes_nothing(
 
 def test_a_cluster_that_is_not_ready_is_waited_for(clone: World) -> None:
     master, message_id, _ = ask(clone)
-    master.connection.answer(message_id, Error(ErrorCode.NOT_READY.value, "Retry Later"))
-    master._deliver()
+    master.answer(message_id, Error(ErrorCode.NOT_READY.value, "Retry Later"))
     clone.host.advance(RETRY_SECONDS)
     assert clone.host.exit_code is None
     assert ask(clone)[2].extra["new_nid"] == [0, 2]

@@ -58,39 +58,21 @@ def test_a_commit_without_metadata_syncs_once(
     assert len(syncs) == 1
 
 
-def test_a_lock_waits_for_the_vote_to_be_durable_whatever_the_client_does(
-    world: World, master: End, client: End
-) -> None:
-    """Specification 7.30."""
-    world.settle()  # else the lock would wait for the partition table
-    store(client, 10, 1)
-    client.ask_later(AskVoteTransaction(p64(10)))  # the client does not wait
-    locked = master.ask_later(AskLockInformation(p64(10), p64(12)))
-    assert not locked
-    world.wait(lambda: bool(locked), "the lock is not answered")
-
-
-def test_a_lock_waits_for_the_partition_table_to_be_durable(
-    world: World, master: End, client: End
+@pytest.mark.parametrize("what", ["vote", "partition table"])
+def test_a_lock_waits_for_what_is_not_durable_whatever_the_client_does(
+    world: World, master: End, client: End, what: str
 ) -> None:
     """Specification 7.30, 9.6."""
+    world.settle()  # else the lock would wait for the first partition table
     store(client, 10, 1)
-    client.ask(AskVoteTransaction(p64(10)))
-    master.send(NotifyPartitionChanges(2, 0, [(0, 2, OUT)]))
+    if what == "vote":
+        client.ask_later(AskVoteTransaction(p64(10)))  # the client does not wait
+    else:
+        client.ask(AskVoteTransaction(p64(10)))
+        master.send(NotifyPartitionChanges(2, 0, [(0, 2, OUT)]))
     locked = master.ask_later(AskLockInformation(p64(10), p64(12)))
     assert not locked
     world.wait(lambda: bool(locked), "the lock is not answered")
-
-
-def test_votes_that_come_during_a_sync_share_the_next_one(
-    world: World, client: End, syncs: list[int]
-) -> None:
-    ttids = range(10, 20)
-    for ttid in ttids:
-        store(client, ttid, ttid)
-    votes = [client.ask_later(AskVoteTransaction(p64(ttid))) for ttid in ttids]
-    world.wait(lambda: all(votes), "a vote is not answered")
-    assert len(syncs) == 2
 
 
 def test_all_who_wait_for_an_object_cost_one_store_each_and_one_more_to_resolve(

@@ -11,6 +11,7 @@ from neo.protocol.codec import LIMIT_GUEST
 from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.ids import ZERO_HASH, p64
 from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
     FEATURE_PREPARED,
     FEATURES,
     PARTITIONS,
@@ -24,7 +25,8 @@ from neo.protocol.packets import (
     NotifyFeatures,
     RequestIdentification,
 )
-from tests.unit.storage.world import C1, C2, End, World, refused
+from tests.unit.storage.replicas import OTHER, storage_row
+from tests.unit.storage.world import C1, C2, End, World, check_refused, refused
 
 
 def test_features_are_told_to_who_announces_some(world: World, master: End) -> None:
@@ -45,8 +47,11 @@ def test_nobody_is_served_before_the_operation_starts(world: World) -> None:
 
 def test_wrong_names_and_kinds_of_nodes_are_refused(world: World, master: End) -> None:
     """Specification 3.9, 3.24."""
-    code, text = refused(world.identify(world.stranger(), name="other"))
-    assert code == ErrorCode.PROTOCOL_ERROR.value and "invalid cluster name" in text
+    check_refused(
+        world.identify(world.stranger(), name="other"),
+        ErrorCode.PROTOCOL_ERROR,
+        "invalid cluster name",
+    )
     code, text = refused(world.identify(world.stranger(), node_type=NodeType.ADMIN))
     assert code == ErrorCode.PROTOCOL_ERROR.value
 
@@ -70,9 +75,8 @@ def test_a_client_newer_than_the_node_table_waits_for_it(world: World, master: E
     assert answers == [AcceptIdentification(NodeType.STORAGE, 1, C1)]
 
 
-def test_who_is_vouched_for_by_the_master_may_send_long_messages(world: World, master: End) -> None:
+def test_who_is_vouched_for_by_the_master_may_send_long_messages(world: World, client: End) -> None:
     """Specification 2.34, 2.35, 3.28."""
-    client = world.client(master)
     assert client.peer.trusted
     assert client.peer not in world.core.strangers
     guest = guest_of(world)
@@ -99,7 +103,9 @@ def test_a_node_of_a_backup_with_another_number_of_partitions_is_refused_27_98(
     """It would take a part of a partition for the whole."""
     count = len(world.core.cells.partitions)
     end = world.stranger()
-    request = RequestIdentification(NodeType.STORAGE, None, None, "test", None, {PARTITIONS: count + 1})
+    request = RequestIdentification(
+        NodeType.STORAGE, None, None, "test", None, {PARTITIONS: count + 1}
+    )
     code, text = refused(end.ask(request))
     assert code == ErrorCode.NOT_READY.value
     assert f"this cluster has {count} partitions, and yours {count + 1}" in text
@@ -128,8 +134,7 @@ def test_a_guest_may_only_ask_for_what_is_committed(
 ) -> None:
     """Specification 3.28, 21.12."""
     guest = guest_of(world)
-    guest.connection.send(message, 1)
-    guest._deliver()
+    guest.send(message, 1)
     assert guest.closed
     assert "unexpected" in guest.complaint
 
@@ -151,3 +156,37 @@ def test_nothing_of_a_guest_stays_after_its_connection(world: World, master: End
         assert held() is None
     finally:
         gc.enable()
+
+
+# -- features --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nid", [2, None])
+def test_a_storage_node_without_id_hears_of_features_first(
+    world: World, master: End, nid: int | None
+) -> None:
+    """Specification 21.3."""
+    world.notify(master, storage_row(2))
+    end = world.stranger()
+    stamp = None if nid is None else 22.0
+    extra = {FEATURES: [FEATURE_MAINTENANCE]}
+    told: list[bool] = []
+
+    def accepted(answer: object) -> None:
+        assert isinstance(answer, AcceptIdentification)
+        told.append(any(isinstance(m, NotifyFeatures) for _, m in end.inbox))
+
+    end.connection.ask(
+        RequestIdentification(NodeType.STORAGE, nid, OTHER, "test", stamp, extra), accepted
+    )
+    end._deliver()
+    world.wait(lambda: bool(told), "the node does not answer")
+    assert told == [nid is None]
+    features = end.take(NotifyFeatures).features
+    assert FEATURE_MAINTENANCE in features and (FEATURE_PREPARED in features) == (nid == 2)
+
+
+def test_a_peer_that_announces_nothing_is_told_nothing(world: World, client: End) -> None:
+    """Specification 21.2."""
+    world.settle()
+    assert not client.inbox

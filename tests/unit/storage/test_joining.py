@@ -30,7 +30,7 @@ from neo.protocol.packets import (
 from neo.storage.backend.api import BackendFailure
 from neo.storage.node import NodeSettings, StorageNode
 from tests.unit.storage.requests import commit, store
-from tests.unit.storage.world import C1, DISCARDED, MASTER, OUT, STORAGE, UP, End, MakeWorld, World
+from tests.unit.storage.world import C1, MASTER, OUT, STORAGE, UP, End, MakeWorld, World
 
 
 def test_identifies_with_its_address_and_properties(world: World) -> None:
@@ -42,30 +42,24 @@ def test_identifies_with_its_address_and_properties(world: World) -> None:
     assert world.request.extra["devpath"] == ["host", "disk"]
 
 
-def test_remembers_its_node_id(make_world: MakeWorld) -> None:
+def test_remembers_its_node_id(make_world: MakeWorld, world: World) -> None:
     """Specification 3.3."""
-    world = make_world()
     world.join(nid=7)
-    world.close()
     world = make_world()
     world.join()
     assert world.request.nid == 7
 
 
-def test_tells_whether_its_database_is_blank(make_world: MakeWorld) -> None:
+def test_tells_whether_its_database_is_blank(make_world: MakeWorld, world: World) -> None:
     """The master must not take it for another node then: neo.master.phases.empty_database
     (specification 18.9)."""
-    world = make_world()
     world.join()
     assert (world.request.nid, world.request.extra[BLANK]) == (None, True)
-    world.close()
     world = make_world()
     world.join()
     assert (world.request.nid, world.request.extra[BLANK]) == (1, True)
-    world.close()
     world = make_world()
     world.operate()
-    world.close()
     world = make_world()
     world.join()
     assert world.request.extra[BLANK] is False
@@ -79,14 +73,12 @@ def test_remembers_the_greatest_id_that_it_heard_of(make_world: MakeWorld) -> No
     row = NodeType.STORAGE, ("127.0.0.1", 9200), 5, NodeState.PENDING, 3.0
     master.send(NotifyNodeInformation(9e9, [row]))
     master.send(NotifyNodeInformation(9.1e9, [(*row[:3], NodeState.UNKNOWN, 3.0)]))
-    world.close()
     world = make_world()
     world.join()
     assert world.request.extra[GREATEST_NID] == 5
 
 
-def test_a_database_of_another_cluster_is_refused(make_world: MakeWorld) -> None:
-    world = make_world()
+def test_a_database_of_another_cluster_is_refused(world: World) -> None:
     world.close()
     world.backend.open()
     with pytest.raises(ValueError, match="belongs to cluster 'test', not 'other'"):
@@ -96,18 +88,15 @@ def test_a_database_of_another_cluster_is_refused(make_world: MakeWorld) -> None
 
 @pytest.mark.parametrize("ptid", [1, 2])
 def test_a_table_of_another_database_changes_nothing(
-    make_world: MakeWorld, caplog: pytest.LogCaptureFixture, ptid: int
+    make_world: MakeWorld, world: World, master: End, caplog: pytest.LogCaptureFixture, ptid: int
 ) -> None:
     """Each table of a database has a greater id than those before. Else the cells would be erased
     (specification 9.7)."""
-    world = make_world()
-    master = world.operate()
     master.send(NotifyPartitionChanges(2, 0, [(0, 2, OUT)]))
     before = world.backend.cells()
     world.send_table(master, [[(2, UP)]] * 2, ptid)
     assert world.host.exit_code == 1
     assert "which serves another database" in caplog.text
-    world.close()
     world = make_world()
     assert world.backend.cells() == before and world.core.cells.partitions.ptid == 2
     world.send_table(world.join(), [[(2, UP)]] * 2, 3)
@@ -115,23 +104,19 @@ def test_a_table_of_another_database_changes_nothing(
     world.close()
 
 
-def test_who_has_no_complete_cell_takes_every_table(make_world: MakeWorld) -> None:
+def test_who_has_no_complete_cell_takes_every_table(make_world: MakeWorld, world: World) -> None:
     """A table with cells of this node may be lost with the nodes that knew it; no data is lost
     (specification 9.7)."""
-    world = make_world()
     rows = [[(1, OUT), (2, UP)]] * 2
     world.send_table(world.join(), rows, 7)
-    world.close()
     world = make_world()
     world.send_table(world.join(), [[(2, UP)]] * 2, 6)
     assert world.host.exit_code is None and world.core.cells.partitions.ptid == 6
     world.close()
 
 
-def test_joins_again_after_the_loss_of_the_master(world: World) -> None:
+def test_joins_again_after_the_loss_of_the_master(world: World, master: End, client: End) -> None:
     """Specification 4.31, 4.41."""
-    master = world.operate()
-    client = world.client(master)
     world.host.advance(5)
     master.disconnect()
     assert client.closed
@@ -165,14 +150,12 @@ def test_recovery_of_an_empty_database(world: World) -> None:
     assert master.ask(AskPartitionTable()) == AnswerPartitionTable(None, 0, [])
 
 
-def test_the_partition_table_survives_a_restart(make_world: MakeWorld) -> None:
+def test_the_partition_table_survives_a_restart(make_world: MakeWorld, world: World) -> None:
     """Specification 9.6."""
-    world = make_world()
     master = world.join()
     rows = [[(1, UP), (2, OUT)], [(1, CellState.FEEDING)], [(2, CellState.CORRUPTED)]]
     world.send_table(master, rows, ptid=5)
     master.send(NotifyPartitionChanges(6, 1, [(0, 1, OUT), (1, 2, UP)]))
-    world.close()
     world = make_world()
     master = world.join()
     assert master.ask(AskRecovery()).ptid == 6
@@ -189,7 +172,6 @@ def test_truncation_is_remembered_before_it_is_confirmed(make_world: MakeWorld) 
     master = world.join()
     master.send(Truncate(p64(50)))
     assert master.ask(AskRecovery()).truncate_tid == p64(50)
-    world.close()
     world = make_world()
     assert world.join().ask(AskRecovery()).truncate_tid == p64(50)
 
@@ -232,16 +214,14 @@ def test_stop_operation_disconnects_clients_and_forgets_their_transactions(world
 
 
 @pytest.mark.parametrize("ptid", [1, 3])
-def test_a_gap_in_partition_table_ids_is_a_protocol_error(world: World, ptid: int) -> None:
+def test_a_gap_in_partition_table_ids_is_a_protocol_error(master: End, ptid: int) -> None:
     """Specification 9.4."""
-    master = world.operate()
     master.send(NotifyPartitionChanges(ptid, 0, []))
     assert master.closed
     assert "wrong partition table id" in master.complaint
 
 
-def test_a_change_of_an_unknown_partition_is_a_protocol_error(world: World) -> None:
-    master = world.operate()
+def test_a_change_of_an_unknown_partition_is_a_protocol_error(master: End) -> None:
     master.send(NotifyPartitionChanges(2, 0, [(2, 1, UP)]))
     assert master.closed
 
@@ -253,18 +233,6 @@ def test_a_table_with_another_number_of_partitions_stops_the_node(world: World) 
     assert world.host.exit_code == 1
 
 
-def test_the_data_of_lost_partitions_is_deleted(world: World) -> None:
-    """Specification 9.8."""
-    master = world.operate()
-    client = world.client(master)
-    commit(master, client, 10, 12, 1)
-    assert world.backend.object_exists(p64(1))
-    master.send(NotifyPartitionChanges(2, 0, [(1, 2, UP), (1, 1, DISCARDED)]))
-    world.wait(lambda: not world.core.background.jobs, "the data is not deleted")
-    assert not world.backend.object_exists(p64(1))
-    assert world.backend.prune_orphans(True, 0, 10)[0] == 0
-
-
 def test_logs_are_reopened_on_demand(world: World) -> None:
     world.join().send(FlushLog())
     assert world.host.reopened == 1
@@ -273,9 +241,8 @@ def test_logs_are_reopened_on_demand(world: World) -> None:
 # -- the end -------------------------------------------------------------------------------------
 
 
-def test_stops_when_told_to_be_down(world: World) -> None:
+def test_stops_when_told_to_be_down(world: World, master: End) -> None:
     """Specification 4.7."""
-    master = world.operate()
     world.notify(master, (NodeType.STORAGE, STORAGE, 1, NodeState.DOWN, None))
     assert world.host.exit_code == 0
     assert master.closed

@@ -21,23 +21,18 @@ from neo.protocol.packets import (
 )
 from neo.storage.links import IDENTIFY_SECONDS, REPLACE_SECONDS
 from neo.storage.replication.replicator import USER
-from tests.unit.storage.comparing import FINE, SERIALS, TIDS, Compared
+from tests.unit.storage.comparing import Compared, comparing
 from tests.unit.storage.replicas import (
     OTHER,
     Destination,
-    answer,
+    fetching,
     identify,
+    reply,
     storage,
     storage_row,
     take_question,
 )
 from tests.unit.storage.world import OUT, UP, End, World, refused
-
-
-@pytest.fixture
-def master(world: World) -> End:
-    return world.operate()
-
 
 # -- both dial ------------------------------------------------------------------------------------
 
@@ -61,8 +56,7 @@ def test_who_has_the_greater_id_refuses_a_crossed_connection(world: World) -> No
     world.send_table(master, [[(3, OUT), (2, UP)], [(3, UP)]])
     master.send(StartOperation(False))
     master.take(NotifyReady)
-    message_id, _ = take_question(master, AskUnfinishedTransactions)
-    answer(master, message_id, AnswerUnfinishedTransactions(p64(12), []))
+    reply(master, AskUnfinishedTransactions, AnswerUnfinishedTransactions(p64(12), []))
     dialed = world.take_dial()
     other = world.stranger()
     assert refused(identify(other, 2)) == (ErrorCode.PROTOCOL_ERROR.value, "already connected")
@@ -137,11 +131,12 @@ def test_who_was_accepted_elsewhere_meanwhile_is_not_accepted(world: World, mast
     take_question(stale, Ping)
     assert not answers
     stale.disconnect()
-    assert stale.peer not in world.core.links._peers.values()
     assert identify(world.stranger(), 2) == AcceptIdentification(NodeType.STORAGE, 1, 2)
 
 
-def test_a_pong_of_before_another_connection_was_made_says_nothing(world: World, master: End) -> None:
+def test_a_pong_of_before_another_connection_was_made_says_nothing(
+    world: World, master: End
+) -> None:
     """S2 dialed and said that it waits, then accepted what we had dialed, and dropped its own
     (specification 3.35)."""
     world.notify(master, storage_row(2))
@@ -153,7 +148,7 @@ def test_a_pong_of_before_another_connection_was_made_says_nothing(world: World,
     take_question(stale, Ping)
     assert not answers
     stale.disconnect()
-    assert stale.peer not in world.core.links._peers.values()
+    assert identify(world.stranger(), 2) == AcceptIdentification(NodeType.STORAGE, 1, 2)
 
 
 def test_who_dials_is_asked_again_when_the_old_connection_is_lost(
@@ -185,9 +180,7 @@ def test_a_connection_is_used_again_when_the_peer_knows(world: World) -> None:
     checked, other = finished(world)
     checked.check()
     pong(other)
-    checked.replies(2, TIDS)
-    checked.replies(2, SERIALS)
-    assert checked.result() == [FINE]
+    checked.find_equal()
     assert other.take(CloseClient) == CloseClient()
 
 
@@ -198,16 +191,12 @@ def test_a_connection_that_the_peer_closes_is_dialed_again_at_once(world: World)
     take_question(other, Ping)
     other.disconnect()
     checked.connect(2)
-    checked.replies(2, TIDS)
-    checked.replies(2, SERIALS)
-    assert checked.result() == [FINE]
+    checked.find_equal()
 
 
 def test_a_peer_that_returned_is_not_disconnected(world: World) -> None:
     """Specification 3.29, 3.33."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     source.send(CloseClient())
     assert source.ask(Ping()) == Pong()
     node.serve(source, 0, 12, {})
@@ -222,8 +211,7 @@ def test_nobody_is_kept_who_was_dialed_for_nothing(world: World) -> None:
     node.unfinished(12)
     world.core.links.release(USER)
     source = world.take_dial()
-    message_id, _ = take_question(source, RequestIdentification)
-    answer(source, message_id, AcceptIdentification(NodeType.STORAGE, 2, 1))
+    reply(source, RequestIdentification, AcceptIdentification(NodeType.STORAGE, 2, 1))
     assert CloseClient() in [message for _, message in source.inbox]
     source.send(CloseClient())
     assert source.closed
@@ -241,9 +229,7 @@ def test_a_storage_that_is_finished_with_us_is_disconnected(world: World, master
 
 def test_a_connection_stays_while_we_use_it_ourselves(world: World) -> None:
     """Specification 3.29, 3.32."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     source.send(CloseClient())
     assert not source.closed
     node.serve(source, 0, 12, {})
@@ -279,8 +265,7 @@ def accepted(world: World) -> End:
 
 def refuse(dialed: End) -> None:
     """By S2, which dials us."""
-    message_id, _ = take_question(dialed, RequestIdentification)
-    answer(dialed, message_id, Error(ErrorCode.PROTOCOL_ERROR.value, "already connected"))
+    reply(dialed, RequestIdentification, Error(ErrorCode.PROTOCOL_ERROR.value, "already connected"))
 
 
 def dial_again(world: World, waiting: bool = True) -> tuple[End, list[object]]:
@@ -295,18 +280,13 @@ def dial_again(world: World, waiting: bool = True) -> tuple[End, list[object]]:
 
 
 def pong(end: End) -> None:
-    message_id, _ = take_question(end, Ping)
-    answer(end, message_id, Pong())
+    reply(end, Ping, Pong())
 
 
 def finished(world: World) -> tuple[Compared, End]:
     """Everything was compared with S2, which got CloseClient."""
-    checked = Compared(world, 2)
-    checked.check()
-    checked.connect(2)
-    checked.replies(2, TIDS)
-    checked.replies(2, SERIALS)
-    assert checked.result() == [FINE]
+    checked = comparing(world, 2)
+    checked.find_equal()
     checked.master.inbox.clear()
     other = checked.others[2]
     assert other.take(CloseClient) == CloseClient()

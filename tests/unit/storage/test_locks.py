@@ -133,13 +133,6 @@ def test_the_first_of_two_stores_of_an_object_conflicts_the_second_is_locked(
 # -- votes, aborts -------------------------------------------------------------------------------
 
 
-def test_vote_is_refused_while_a_store_waits(node: LockNode) -> None:
-    """Specification 7.21."""
-    node.do("A1", "A2")
-    with pytest.raises(TransactionRefused, match="1 requests wait"):
-        node.locks.vote(tid(2), node.client(2), metadata=True)
-
-
 def test_vote_is_refused_while_an_object_is_to_be_rebased(node: LockNode) -> None:
     """Specification 7.21."""
     node.do("A1", "B2", "A3", "B1")
@@ -163,13 +156,6 @@ def test_a_transaction_cannot_change_connection(node: LockNode) -> None:
     node.do("A1")
     with pytest.raises(TransactionRefused, match="another connection"):
         node.locks.vote(tid(1), Client(1, 2), metadata=True)
-
-
-def test_lock_needs_a_vote_and_ignores_strangers(node: LockNode) -> None:
-    assert not node.locks.lock(tid(5), tid(20))
-    node.do("A1")
-    with pytest.raises(TransactionRefused, match="before it voted"):
-        node.locks.lock(tid(1), tid(20))
 
 
 def test_abort_answers_what_waits_and_ignores_what_is_unknown(node: LockNode) -> None:

@@ -16,7 +16,7 @@ from neo.protocol.packets import (
 )
 from tests.unit.storage.pauses import in_pauses, slow_clock
 from tests.unit.storage.requests import commit, load
-from tests.unit.storage.world import DISCARDED, OUT, UP, End, MakeWorld, World
+from tests.unit.storage.world import DISCARDED, OUT, UP, End, World
 
 
 @pytest.fixture(autouse=True)
@@ -45,9 +45,8 @@ def erased(world: World) -> None:
     world.settle()
 
 
-def test_a_dropped_partition_is_erased_in_steps(world: World) -> None:
-    """Specification 12.21."""
-    master = world.operate()
+def test_a_dropped_partition_is_erased_in_steps(world: World, master: End) -> None:
+    """Specification 9.8, 12.21."""
     full(world, master)
     before = rows(world, 0)
     discard(master)
@@ -55,15 +54,6 @@ def test_a_dropped_partition_is_erased_in_steps(world: World) -> None:
     erased(world)
     assert rows(world, 0) == 0 and rows(world, 1) == 1
     assert world.backend.prune_orphans(True, 0, 100)[0] == 0
-
-
-def test_others_are_served_meanwhile(world: World) -> None:
-    master = world.operate()
-    full(world, master)
-    client = world.client(master)
-    discard(master)
-    assert load(client, 1).serial == p64(24)
-    assert rows(world, 0)
 
 
 def test_the_erasure_works_in_small_pieces_with_pauses_while_clients_are_at_work(
@@ -85,9 +75,7 @@ def test_the_erasure_works_in_small_pieces_with_pauses_while_clients_are_at_work
     assert rows(world, 0) == 0
 
 
-def test_what_is_left_is_erased_when_the_operation_begins_again(make_world: MakeWorld) -> None:
-    world = make_world()
-    master = world.operate()
+def test_what_is_left_is_erased_when_the_operation_begins_again(world: World, master: End) -> None:
     full(world, master)
     discard(master)
     master.send(StopOperation())
@@ -98,8 +86,7 @@ def test_what_is_left_is_erased_when_the_operation_begins_again(make_world: Make
     assert rows(world, 0) == 0
 
 
-def test_a_partition_that_comes_back_is_not_erased_further(world: World) -> None:
-    master = world.operate()
+def test_a_partition_that_comes_back_is_not_erased_further(world: World, master: End) -> None:
     full(world, master)
     discard(master)
     left = rows(world, 0)
@@ -119,9 +106,8 @@ def test_one_job_for_any_number_of_changes(world: World) -> None:
     assert rows(world, 0) == rows(world, 1) == 0
 
 
-def test_nothing_is_erased_when_that_is_disabled(world: World) -> None:
+def test_nothing_is_erased_when_that_is_disabled(world: World, master: End) -> None:
     """Specification 12.21."""
-    master = world.operate()
     full(world, master)
     world.core.eraser.enabled = False
     before = rows(world, 0)

@@ -32,9 +32,9 @@ from neo.protocol.packets import (
 from neo.storage.maintenance.pack import LOOK_SECONDS
 from tests.unit.storage.packing import full, returned, rows, state
 from tests.unit.storage.pauses import in_pauses, slow_clock
-from tests.unit.storage.replicas import OTHER, answer, storage_row, take_question
+from tests.unit.storage.replicas import OTHER, reply, storage_row
 from tests.unit.storage.requests import finish, load, vote
-from tests.unit.storage.world import OUT, UP, End, MakeWorld, World, refused
+from tests.unit.storage.world import OUT, UP, End, MakeWorld, World, check_refused, refused
 
 
 @pytest.fixture(autouse=True)
@@ -62,14 +62,13 @@ def test_a_pack_that_is_interrupted_is_refused_and_goes_on_with_the_operation(wo
     assert "goes on" in refused(packing[0])[1]
     assert len(rows(world, 0)) == 5  # one step was done
     again(master)
-    world.wait(lambda: not world.core.packer._working, "the pack does not go on")
+    world.wait(lambda: not world.core.background.jobs, "the pack does not go on")
     assert rows(world, 0) == [(16, 0), (26, 2), (36, 4)]
 
 
-def test_nothing_goes_before_it_is_durable_that_it_is_to_go(world: World) -> None:
+def test_nothing_goes_before_it_is_durable_that_it_is_to_go(world: World, master: End) -> None:
     """After a crash, a revision that readers did not find any more would be there again
     (specification 12.5)."""
-    master = world.operate()
     full(world, master, 0)
     packing = master.ask_later(AskPack(p64(16)))
     assert world.core.packer.wanted() == 16
@@ -87,18 +86,16 @@ def test_a_pack_goes_on_after_a_restart_where_it_was(make_world: MakeWorld) -> N
     stop(world, master, 4)
     world.settle()
     assert world.backend.get_config("_packing") == f"0:36:{p64(4).hex()}"
-    world.close()
     world = make_world()
     master = world.operate()
-    world.wait(lambda: not world.core.packer._working, "the pack does not go on")
+    world.wait(lambda: not world.core.background.jobs, "the pack does not go on")
     world.settle()
     assert rows(world, 0) == [(16, 0), (26, 2), (36, 4)]
     assert world.core.packer.packed(0) == world.core.packer.packed(1) == 36
     assert world.backend.get_config("_packing") is None
 
 
-def test_a_later_pack_begins_again_with_the_cell(world: World) -> None:
-    master = world.operate()
+def test_a_later_pack_begins_again_with_the_cell(world: World, master: End) -> None:
     full(world, master, 0, 2)
     first = master.ask_later(AskPack(p64(16)))
     second = master.ask_later(AskPack(p64(26)))
@@ -108,16 +105,15 @@ def test_a_later_pack_begins_again_with_the_cell(world: World) -> None:
     assert world.core.packer.packed(0) == 26
 
 
-def test_a_cell_that_becomes_readable_is_packed_then(world: World) -> None:
+def test_a_cell_that_becomes_readable_is_packed_then(world: World, master: End) -> None:
     """Specification 12.6."""
-    master = world.operate()
     full(world, master, 0, 2)
     master.send(NotifyPartitionChanges(2, 0, [(0, 1, OUT), (0, 2, UP)]))
     assert master.ask(AskPack(p64(26))) == AnswerPack(True)
     assert len(rows(world, 0)) == 4
     assert world.core.packer.packed(1) == 26
     master.send(NotifyPartitionChanges(3, 0, [(0, 1, UP)]))
-    world.wait(lambda: not world.core.packer._working, "the cell is not packed")
+    world.wait(lambda: world.core.packer.packed(0) == 26, "the cell is not packed")
     world.settle()
     assert rows(world, 0) == [(16, 0), (26, 2)]
 
@@ -142,7 +138,6 @@ def test_the_node_tells_the_master_of_the_last_pack(make_world: MakeWorld) -> No
     master = world.operate()
     full(world, master, 0)
     master.ask(AskPack(p64(16)))
-    world.close()
     world = make_world()
     world.join()
     assert world.request.extra["pack_tid"] == 16
@@ -179,16 +174,15 @@ def test_what_a_pack_may_remove_is_sent_when_that_is_done(world: World, nid: int
     assert peer.ask(AskPackState(0)) == AnswerPackState(ZERO_TID)
     packing = master.ask_later(AskPack(p64(16)))
     assert peer.ask(AskPackState(0)) == AnswerPackState(p64(16))
-    assert refused(fetch(peer, 0, 16))[0] == ErrorCode.REPLICATION_ERROR.value
+    check_refused(fetch(peer, 0, 16), ErrorCode.REPLICATION_ERROR)
     assert isinstance(fetch(peer, 0, 17), AnswerFetchObjects)
     world.wait(lambda: bool(packing), "the pack does not end")
     assert isinstance(fetch(peer, 0, 0), AnswerFetchObjects)
 
 
-def test_an_undo_is_sent_as_it_is_when_the_pack_is_done(world: World) -> None:
+def test_an_undo_is_sent_as_it_is_when_the_pack_is_done(world: World, master: End) -> None:
     """The destination may be packed already: what the undo goes back to is not there any more
     (specification 12.8, 12.11)."""
-    master = world.operate()
     full(world, master, 0)
     client = world.client(master)
     for ttid in 28, 32, 36:
@@ -220,7 +214,7 @@ def test_rows_are_sent_unpacked_while_the_pack_waits_for_a_locked_undo(world: Wo
     peer = knowing(world, master, None)
     before = rows(world, 0)
     packing = master.ask_later(AskPack(p64(16)))
-    assert refused(fetch(peer, 0, 16))[0] == ErrorCode.REPLICATION_ERROR.value
+    check_refused(fetch(peer, 0, 16), ErrorCode.REPLICATION_ERROR)
     assert peer.ask(AskPackState(0)) == AnswerPackState(p64(16))
     master.ask(AskLockInformation(p64(28), p64(30)))
     assert peer.ask(AskPackState(0)) == AnswerPackState(ZERO_TID)
@@ -243,7 +237,7 @@ def test_a_source_is_not_packed_before_others_can_see_it(
     full(world, master, 0)
     peer = knowing(world, master, 2)
     packing = master.ask_later(AskPack(p64(16)))
-    assert refused(fetch(peer, 0, 0))[0] == ErrorCode.REPLICATION_ERROR.value
+    check_refused(fetch(peer, 0, 0), ErrorCode.REPLICATION_ERROR)
     world.wait(lambda: bool(packing), "the pack does not end")
     assert isinstance(fetch(peer, 0, 0), AnswerFetchObjects)
 
@@ -263,7 +257,7 @@ def test_a_cell_that_others_wait_for_comes_next(world: World) -> None:
     peer = knowing(world, master, 2)
     packing = master.ask_later(AskPack(p64(36)))
     world.wait(lambda: len(rows(world, 0)) < 4, "the pack does not begin")
-    assert refused(fetch(peer, 2, 0))[0] == ErrorCode.REPLICATION_ERROR.value
+    check_refused(fetch(peer, 2, 0), ErrorCode.REPLICATION_ERROR)
     world.wait(lambda: bool(packing), "the pack does not end")
     assert order == [0, 2, 1]
 
@@ -272,12 +266,10 @@ def test_a_cell_that_others_wait_for_comes_next(world: World) -> None:
 
 
 def fetched(source: End, first: int, deleted: dict[bytes, list[bytes]]) -> None:
-    message_id, m = take_question(source, AskFetchTransactions)
+    m = reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
     assert m.min_tid == p64(first)
-    answer(source, message_id, AnswerFetchTransactions(None, None, []))
-    message_id, o = take_question(source, AskFetchObjects)
+    o = reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, deleted))
     assert o.min_tid == p64(first)
-    answer(source, message_id, AnswerFetchObjects(None, None, None, deleted))
 
 
 def test_after_a_pack_that_it_missed_everything_is_compared_again(world: World) -> None:

@@ -23,7 +23,7 @@ from neo.protocol.packets import (
     Request,
 )
 from tests.unit.storage.replicas import MAX, full, storage
-from tests.unit.storage.requests import store, vote
+from tests.unit.storage.requests import voted
 from tests.unit.storage.world import End, World, refused
 
 JOBS = [
@@ -62,10 +62,9 @@ def test_a_mistake_in_a_job_that_a_peer_asked_for_fails_the_job(
 
 
 def test_a_mistake_in_a_read_that_waited_hurts_only_that_read(
-    world: World, master: End, monkeypatch: pytest.MonkeyPatch
+    world: World, master: End, client: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is executed when another peer, the master, unlocks."""
-    client = world.client(master)
     lock(world, master, client, 20)
     waiting = client.ask_later(AskObject(p64(6), None, MAX))
     assert not waiting
@@ -79,8 +78,7 @@ def test_a_mistake_in_a_read_that_waited_hurts_only_that_read(
 
 
 def lock(world: World, master: End, client: End, number: int) -> None:
-    assert store(client, number, 6) is None
-    vote(client, number, 6)
+    voted(client, number, 6)
     assert master.ask(AskLockInformation(p64(number), p64(number + 2)))
 
 

@@ -12,6 +12,7 @@ import pytest
 from neo.protocol.enums import CellState, ErrorCode, NodeState
 from neo.protocol.ids import ZERO_TID, p64, time_from_tid
 from neo.protocol.packets import (
+    FEATURE_LOCKS,
     FEATURE_PREPARED,
     FEATURES,
     AbortTransaction,
@@ -46,8 +47,28 @@ from neo.protocol.packets import (
     ValidateTransaction,
 )
 from neo.storage.commit.prepared_waits import PREPARED_WAIT
-from tests.unit.storage.requests import commit, data_of, finish, load, store, store_request, vote
-from tests.unit.storage.world import C1, DISCARDED, OUT, UP, End, MakeWorld, World, refused
+from tests.unit.storage.prepared import restart
+from tests.unit.storage.requests import (
+    commit,
+    data_of,
+    finish,
+    load,
+    store,
+    store_request,
+    vote,
+    voted,
+)
+from tests.unit.storage.world import (
+    C1,
+    DISCARDED,
+    OUT,
+    UP,
+    End,
+    MakeWorld,
+    World,
+    check_refused,
+    refused,
+)
 
 XID = b"order-7"
 TEXT = b"jim: pays"
@@ -62,27 +83,12 @@ def request(ttid: int, *partitions: int) -> AskPrepareInformation:
 
 def prepare(client: End, master: End, ttid: int, *oids: int) -> None:
     """Store these objects on top of nothing, vote with metadata, and prepare."""
-    for oid in oids:
-        assert store(client, ttid, oid) is None
-    vote(client, ttid, *oids)
+    voted(client, ttid, *oids)
     assert master.ask(request(ttid)) == AnswerPrepareInformation(p64(ttid))
 
 
 def check(client: End, ttid: int, oid: int, serial: int) -> Any:
     return client.ask(AskCheckCurrentSerial(p64(ttid), p64(oid), p64(serial)))
-
-
-def restart(make_world: MakeWorld, world: World, *kept: int) -> tuple[World, End]:
-    """Another process on the same database; the master lets these transactions stay."""
-    world.close()
-    world = make_world()
-    master = world.join()
-    master.send(NotifyFeatures([FEATURE_PREPARED]))
-    world.send_table(master)
-    master.send(NotifyPrepared([p64(ttid) for ttid in kept]))
-    master.send(StartOperation(False))
-    assert master.take(NotifyReady) == NotifyReady()
-    return world, master
 
 
 def phases(master: End) -> dict[bytes, str]:
@@ -96,8 +102,8 @@ def marked(master: End) -> list[bytes]:
 # -- preparing (24.4, 24.6) ----------------------------------------------------------------------
 
 
-def test_the_feature_is_announced_to_the_master(world: World, master: End) -> None:
-    assert FEATURE_PREPARED in world.request.extra[FEATURES]
+def test_features_are_announced_to_the_master(world: World, master: End) -> None:
+    assert {FEATURE_LOCKS, FEATURE_PREPARED} <= {*world.request.extra[FEATURES]}
 
 
 def test_a_mark_is_answered_when_it_and_the_vote_are_durable(
@@ -116,8 +122,7 @@ def test_a_mark_that_was_answered_survives_a_power_cut(
     world: World, master: End, client: End, tmp_path: Path
 ) -> None:
     """24.4: a copy of the files is what is left."""
-    store(client, 10, 1)
-    vote(client, 10, 1)
+    voted(client, 10, 1)
     answers = master.ask_later(request(10))
     world.wait(lambda: bool(answers), "the mark is not answered")
     left = tmp_path / "left"
@@ -139,8 +144,7 @@ def test_what_has_not_voted_here_cannot_be_prepared(
     if state == "locked":
         vote(client, 10, 1)
         master.ask(AskLockInformation(p64(10), p64(12)))
-    code, text = refused(master.ask(request(10)))
-    assert code == ErrorCode.PROTOCOL_ERROR.value and "does not have its vote" in text
+    check_refused(master.ask(request(10)), ErrorCode.PROTOCOL_ERROR, "does not have its vote")
     assert world.backend.prepared() == []
     assert not master.closed
 
@@ -167,10 +171,8 @@ def test_a_node_to_which_clients_store_nothing_has_nothing_to_mark(
 def test_a_mark_with_an_impossible_partition_is_refused(
     world: World, master: End, client: End
 ) -> None:
-    store(client, 10, 1)
-    vote(client, 10, 1)
-    code, text = refused(master.ask(request(10, 0, 2)))
-    assert code == ErrorCode.PROTOCOL_ERROR.value and "2 partitions" in text
+    voted(client, 10, 1)
+    check_refused(master.ask(request(10, 0, 2)), ErrorCode.PROTOCOL_ERROR, "2 partitions")
     assert phases(master) == {p64(10): "voted"}
 
 
@@ -189,8 +191,7 @@ def test_the_client_cannot_end_a_prepared_transaction(
     world: World, master: End, client: End, other: End
 ) -> None:
     """24.6, from the receipt of the request on, before the mark is durable."""
-    store(client, 10, 1)
-    vote(client, 10, 1)
+    voted(client, 10, 1)
     answers = master.ask_later(request(10))
     client.send(AbortTransaction(p64(10), []))
     client.disconnect()
@@ -237,18 +238,16 @@ def test_a_commit_removes_the_mark_and_stores_the_outcome(
 
 
 def test_a_rollback_is_remembered_before_it_is_answered_and_can_be_forgotten(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World, master: End
 ) -> None:
     """24.12, 24.13, 24.15"""
-    world = make_world()
-    master = world.operate()
     ask = AskRollbackPrepared(XID, p64(10), 7.5)
     assert master.ask(ask) == AnswerRollbackPrepared(p64(10))
-    world, master = restart(make_world, world)
+    world, master = restart(make_world)
     assert master.ask(AskPreparedTransactions()).decided_list == [(XID, p64(10), None, 7.5)]
     for _ in range(2):
         assert master.ask(ForgetPrepared(XID)) == Error(ErrorCode.ACK.value, "")
-    world, master = restart(make_world, world)
+    world, master = restart(make_world)
     assert master.ask(AskPreparedTransactions()).decided_list == []
 
 
@@ -257,8 +256,7 @@ def test_the_outcome_of_a_prepared_transaction_is_open(
 ) -> None:
     """24.32"""
     prepare(client, master, 10, 1)
-    code, text = refused(other.ask(AskFinalTID(p64(10))))
-    assert code == ErrorCode.DENIED.value and "outcome is open" in text
+    check_refused(other.ask(AskFinalTID(p64(10))), ErrorCode.DENIED, "outcome is open")
     finish(master, 10, 20)
     assert other.ask(AskFinalTID(p64(10))).tid == p64(20)
 
@@ -267,16 +265,12 @@ def test_the_outcome_of_a_prepared_transaction_is_open(
 
 
 def test_marks_are_told_with_the_objects_that_the_node_stores_and_checks(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World, master: End, client: End
 ) -> None:
     """24.17"""
-    world = make_world()
-    master = world.operate()
-    client = world.client(master)
     commit(master, client, 4, 6, 5)
     assert check(client, 10, 5, 6).locked is None
     prepare(client, master, 10, 1, 2)
-    world.close()
     world = make_world()
     master = world.join()
     world.send_table(master)
@@ -286,17 +280,14 @@ def test_marks_are_told_with_the_objects_that_the_node_stores_and_checks(
 
 
 def test_locks_of_stores_and_checks_are_taken_again_after_any_number_of_restarts(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World, master: End, client: End
 ) -> None:
     """24.20"""
-    world = make_world()
-    master = world.operate()
-    client = world.client(master)
     commit(master, client, 4, 6, 5)
     assert check(client, 10, 5, 6).locked is None
     prepare(client, master, 10, 1)
     for _ in range(2):
-        world, master = restart(make_world, world, 10)
+        world, master = restart(make_world, 10)
         client = world.client(master)
         world.core.locks.validate()
         assert phases(master) == {p64(10): "prepared"}
@@ -308,15 +299,14 @@ def test_locks_of_stores_and_checks_are_taken_again_after_any_number_of_restarts
     assert marked(master) == []
 
 
-def test_a_prepared_transaction_with_only_a_check_survives(make_world: MakeWorld) -> None:
-    world = make_world()
-    master = world.operate()
-    client = world.client(master)
+def test_a_prepared_transaction_with_only_a_check_survives(
+    make_world: MakeWorld, world: World, master: End, client: End
+) -> None:
     commit(master, client, 4, 6, 5)
     assert check(client, 10, 5, 6).locked is None
     client.ask(AskVoteTransaction(p64(10)))
     master.ask(request(10, 1))
-    world, master = restart(make_world, world, 10)
+    world, master = restart(make_world, 10)
     client = world.client(master)
     waits = client.ask_later(store_request(12, 5, 6))
     assert not waits
@@ -327,19 +317,17 @@ def test_a_prepared_transaction_with_only_a_check_survives(make_world: MakeWorld
     assert marked(master) == []
 
 
-def test_other_votes_are_dropped_at_the_start(make_world: MakeWorld) -> None:
+def test_other_votes_are_dropped_at_the_start(
+    make_world: MakeWorld, world: World, master: End, client: End
+) -> None:
     """24.20, 24.21: with their marks, and votes without a mark."""
-    world = make_world()
-    master = world.operate()
-    client = world.client(master)
     prepare(client, master, 10, 1)
     prepare(client, master, 12, 2)
-    store(client, 14, 3)
-    vote(client, 14, 3)
-    world, master = restart(make_world, world, 10, 14)
+    voted(client, 14, 3)
+    world, master = restart(make_world, 10, 14)
     assert marked(master) == [p64(10)]
     assert world.backend.locked_transactions() == {p64(10): None}
-    world, master = restart(make_world, world)
+    world, master = restart(make_world)
     assert marked(master) == []
     # The greatest ttid that was dropped is still told, so that no master gives it again.
     assert master.ask(AskLockedTransactions()) == AnswerLockedTransactions({p64(14): None})
@@ -349,7 +337,6 @@ def test_what_one_master_let_stay_is_not_for_the_next_one(make_world: MakeWorld)
     world = make_world()
     master = world.operate()
     prepare(world.client(master), master, 10, 1)
-    world.close()
     world = make_world()
     master = world.join()
     world.send_table(master)
@@ -376,14 +363,11 @@ def test_the_operation_stops_and_starts_again(world: World, master: End, client:
 
 
 def test_a_transaction_whose_tid_is_known_is_validated_with_its_outcome(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World, master: End
 ) -> None:
     """24.18"""
-    world = make_world()
-    master = world.operate()
     prepare(world.client(master), master, 10, 1)
     master.ask(AskLockInformation(p64(10), p64(20)))
-    world.close()
     world = make_world()
     master = world.join()
     world.send_table(master)
@@ -397,7 +381,7 @@ def test_the_lock_of_a_restored_transaction_waits_for_the_disk(make_world: MakeW
     world = make_world()
     master = world.operate()
     prepare(world.client(master), master, 10, 1)
-    world, master = restart(make_world, world, 10)
+    world, master = restart(make_world, 10)
     world.settle()
     answers = master.ask_later(AskLockInformation(p64(10), p64(20)))
     assert not answers
@@ -405,13 +389,10 @@ def test_the_lock_of_a_restored_transaction_waits_for_the_disk(make_world: MakeW
 
 
 def test_a_node_with_marks_refuses_a_master_that_does_not_know_them(
-    make_world: MakeWorld, caplog: pytest.LogCaptureFixture
+    make_world: MakeWorld, world: World, master: End, caplog: pytest.LogCaptureFixture
 ) -> None:
     """24.22"""
-    world = make_world()
-    master = world.operate()
     prepare(world.client(master), master, 10, 1)
-    world.close()
     world = make_world()
     master = world.join()
     world.send_table(master)
@@ -433,8 +414,7 @@ def test_a_transaction_without_a_cell_of_this_node_is_dropped(
     store(client, 10, 1)
     client.ask(AskVoteTransaction(p64(10)))
     master.ask(request(10, 1))
-    store(client, 12, 0)
-    vote(client, 12, 0)
+    voted(client, 12, 0)
     master.ask(request(12, 0, 1))
     master.send(NotifyPartitionChanges(2, 0, [(1, 1, DISCARDED)]))
     assert marked(master) == [p64(12)]

@@ -6,11 +6,9 @@ from hashlib import sha1
 
 import pytest
 
-from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.ids import ZERO_HASH, ZERO_TID, p64
 from neo.protocol.packets import (
     FEATURE_PREPARED,
-    FEATURES,
     AbortTransaction,
     AddObject,
     AddPrepared,
@@ -29,27 +27,18 @@ from neo.protocol.packets import (
     AskStoreObject,
     CloseClient,
     DecidedRow,
-    NotifyFeatures,
     NotifyPrepared,
     NotifyReplicationDone,
     NotifyTransactionFinished,
     NotifyUnlockInformation,
     Ping,
     Pong,
-    RequestIdentification,
 )
 from neo.storage.replication.fetch import LOOK_SECONDS
 from tests.unit.storage.prepared import DECIDED, META, SINCE, TEXT, XID, Prepared
-from tests.unit.storage.replicas import (
-    OTHER,
-    Destination,
-    answer,
-    storage,
-    storage_row,
-    take_question,
-)
-from tests.unit.storage.requests import commit, data_of, finish, store, store_request, vote
-from tests.unit.storage.world import C2, OUT, UP, End, MakeWorld, World, refused
+from tests.unit.storage.replicas import Destination, answer, fetching, reply, storage, take_question
+from tests.unit.storage.requests import commit, data_of, finish, store, store_request, vote, voted
+from tests.unit.storage.world import C2, End, MakeWorld, World
 
 
 def test_a_cell_fetches_what_is_prepared_and_takes_part(world: World) -> None:
@@ -88,9 +77,7 @@ def test_fetched_rows_replace_what_the_node_voted(world: World) -> None:
     fetching.end = node.source(FEATURE_PREPARED)
     node.serve(fetching.end, 0, 12, {(12, 0): b"committed"})
     fetching.begin()
-    fetching.mark()
-    fetching.row(10, 2, b"prepared")
-    fetching.end_rows()
+    fetching.send_one(2)
     fetching.join(10)
     fetching.done(12)
     assert [s.oid for s in world.backend.prepared_rows(p64(10)).stored] == [p64(2)]
@@ -101,9 +88,7 @@ def test_fetched_rows_replace_what_the_node_voted(world: World) -> None:
 
 def test_the_outcomes_are_fetched_if_nothing_is_prepared(world: World) -> None:
     """24.36"""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source(FEATURE_PREPARED)
+    node, source = fetching(world, FEATURE_PREPARED)
     node.serve(source, 0, 12, {(12, 0): b"committed"})
     message_id, m = take_question(source, AskFetchPrepared)
     assert m.ttid_list == []
@@ -117,9 +102,7 @@ def test_an_older_outcome_of_the_source_does_not_replace_that_of_the_node(world:
     """24.39: the source was away when the older one was forgotten."""
     newer: DecidedRow = (DECIDED[0], p64(8), p64(10), 995.0)
     world.backend.decide([newer])
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source(FEATURE_PREPARED)
+    node, source = fetching(world, FEATURE_PREPARED)
     node.serve(source, 0, 12, {(12, 0): b"committed"})
     message_id, _ = take_question(source, AskFetchPrepared)
     later: DecidedRow = (b"order 8", p64(8), None, 990.0)
@@ -235,9 +218,7 @@ def test_what_was_decided_is_dropped_and_later_rows_are_ignored(
 def test_a_node_that_may_not_join_waits_for_the_end(world: World) -> None:
     """24.27: the decision came first, and its news is under way."""
     node = Prepared(world)
-    node.mark()
-    node.row(10, 0, b"prepared")
-    node.end_rows()
+    node.send_one(0)
     node.join()
     world.settle()
     world.host.advance(5.0)
@@ -251,11 +232,8 @@ def test_a_node_that_may_not_join_waits_for_the_end(world: World) -> None:
 
 def test_a_decision_after_the_join_is_that_of_a_participant(world: World) -> None:
     node = Prepared(world)
-    node.mark()
-    node.row(10, 0, b"prepared")
-    node.end_rows()
-    message_id, _ = take_question(node.master, AskJoinPrepared)
-    answer(node.master, message_id, AnswerJoinPrepared([p64(10)]))
+    node.send_one(0)
+    reply(node.master, AskJoinPrepared, AnswerJoinPrepared([p64(10)]))
     locked = node.master.ask_later(AskLockInformation(p64(10), p64(20)))
     world.wait(lambda: bool(locked), "it does not lock")
     node.master.send(NotifyUnlockInformation(p64(10)))
@@ -321,8 +299,7 @@ def test_a_blind_undo_that_is_being_committed_is_waited_for(world: World) -> Non
     node.master.send(NotifyUnlockInformation(p64(20)))
     world.settle()
     world.host.advance(LOOK_SECONDS)
-    message_id, _ = take_question(node.end, Ping)
-    answer(node.end, message_id, Pong())
+    reply(node.end, Ping, Pong())
     serve_value(node)
     node.begin_without_any()
     node.done(12)
@@ -389,8 +366,7 @@ def test_a_source_sends_the_rows_of_one_partition(world: World) -> None:
 def test_a_transaction_of_other_partitions_is_not_sent(world: World) -> None:
     master = world.operate()
     client = world.client(master)
-    assert store(client, 11, 1) is None
-    vote(client, 11, 1)
+    voted(client, 11, 1)
     master.ask(AskPrepareInformation(p64(11), XID, SINCE, TEXT, [1]))
     peer = storage(world, master, 2)
     assert peer.ask(AskFetchPrepared(0, [p64(11)])) == AnswerFetchPrepared([], [])
@@ -436,37 +412,17 @@ def test_a_transaction_that_ends_among_its_rows_is_not_listed(
     assert len(peer.inbox) == 2
 
 
-def test_what_cannot_be_read_is_not_sent(world: World) -> None:
-    master = world.operate([[(1, UP)], [(1, OUT), (3, UP)]])
-    peer = storage(world, master, 2)
-    code, _ = refused(peer.ask(AskFetchPrepared(1, [])))
-    assert code == ErrorCode.REPLICATION_ERROR.value
-
-
 def test_rows_without_a_fetch_are_ignored(world: World, master: End) -> None:
     peer = storage(world, master, 2)
-    peer.connection.send(AddPrepared(p64(10), XID, SINCE, TEXT, [0], None, []), 1)
-    peer._deliver()
+    peer.send(AddPrepared(p64(10), XID, SINCE, TEXT, [0], None, []), 1)
     assert world.backend.prepared() == [] and not peer.closed
 
 
-def test_the_feature_is_announced_between_storage_nodes(world: World, master: End) -> None:
-    world.notify(master, storage_row(2))
-    end = world.stranger()
-    extra = {FEATURES: [FEATURE_PREPARED]}
-    end.ask(RequestIdentification(NodeType.STORAGE, 2, OTHER, "test", 22.0, extra))
-    assert FEATURE_PREPARED in end.take(NotifyFeatures).features
-
-
 def test_fetched_rows_survive_a_restart_in_a_cell_that_is_out_of_date(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World
 ) -> None:
-    world = make_world()
     node = Prepared(world)
-    node.mark()
-    node.row(10, 0, b"prepared")
-    node.end_rows()
+    node.send_one(0)
     take_question(node.master, AskJoinPrepared)
-    world.close()
     world = make_world()
     assert [mark.xid for mark in world.backend.prepared()] == [XID]

@@ -18,6 +18,7 @@ from neo.protocol.packets import (
     StartOperation,
 )
 from neo.storage.replication import replicator
+from neo.storage.serving import master as serving
 from tests.unit.storage.replicas import Destination, full
 from tests.unit.storage.requests import commit, store, vote
 from tests.unit.storage.world import OUT, UP, End, MakeWorld, World
@@ -41,15 +42,23 @@ def again(world: World, rows: CellRows, ptid: int) -> End:
     return master
 
 
+def announced(world: World) -> End:
+    """The cell of partition 0 was replicated, and the master was told."""
+    node = Destination(world)
+    node.unfinished(12)
+    node.serve(node.source(), 0, 12, {(12, 0): b"a"})
+    node.master.take(NotifyReplicationDone)
+    return node.master
+
+
 def proven(master: End) -> list[bool]:
     answer = master.ask(AskTails([0, 1], None, 100))
     assert isinstance(answer, AnswerTails)
     return [row[1] for row in answer.tail_list]
 
 
-def test_the_tail_is_what_is_committed(world: World) -> None:
+def test_the_tail_is_what_is_committed(world: World, master: End) -> None:
     """Specification 5.14."""
-    master = world.operate()
     full(world, master)
     client = world.client(master)
     store(client, 18, 4, 16)
@@ -77,18 +86,14 @@ def test_a_cell_that_was_out_of_date_here_is_not_proven_by_a_table(
 ) -> None:
     """Also after a restart, until the master has it copied: all that is here is compared then
     (specification 5.22)."""
-    node = Destination(world)
-    node.unfinished(12)
-    node.serve(node.source(), 0, 12, {(12, 0): b"a"})
-    node.master.take(NotifyReplicationDone)
+    master = announced(world)
     world.core.cells.proof.begin([0])  # as if that had not happened
-    node.master.disconnect()
+    master.disconnect()
     caplog.set_level(logging.ERROR)
     master = again(world, COMPLETE, 2)
     assert "partition table 2 says that partitions 0 can be read here" in caplog.text
     assert proven(master) == [False, True]
     master.ask(AskRecovery())
-    world.close()
     world = make_world()
     master = world.join()
     world.send_table(master, COMPLETE, 3)
@@ -102,20 +107,12 @@ def test_a_cell_that_was_out_of_date_here_is_not_proven_by_a_table(
 
 def test_a_cell_that_was_announced_is_proven(world: World) -> None:
     """The node was lost before it knew that its cell is readable (specification 5.22, 10.26)."""
-    node = Destination(world)
-    node.unfinished(12)
-    node.serve(node.source(), 0, 12, {(12, 0): b"a"})
-    node.master.take(NotifyReplicationDone)
-    node.master.disconnect()
+    announced(world).disconnect()
     assert proven(again(world, COMPLETE, 2)) == [True, True]
 
 
 def test_it_is_not_when_it_replicates_again(world: World) -> None:
-    node = Destination(world)
-    node.unfinished(12)
-    node.serve(node.source(), 0, 12, {(12, 0): b"a"})
-    node.master.take(NotifyReplicationDone)
-    node.master.disconnect()
+    announced(world).disconnect()
     master = again(world, COPYING, 2)
     master.send(StartOperation(False))
     master.take(NotifyReady)
@@ -154,3 +151,15 @@ def test_the_tail_is_compared_again_by_replication(
     source = node.source()
     node.serve_from(source, 16, 12, 24, {(14, 2): b"missed"})
     assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
+
+
+def test_no_more_rows_of_a_cell_are_told_than_a_node_gives_at_most(
+    world: World, master: End, client: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Specification 5.14."""
+    monkeypatch.setattr(serving, "TAIL_MAX", 2)
+    for ttid in (10, 12, 14):
+        commit(master, client, ttid, ttid, ttid)
+    ((_, _, tids, revisions),) = master.ask(AskTails([0], None, 1000)).tail_list
+    assert tids == [p64(12), p64(14)]
+    assert [tuple(row) for row in revisions] == [(p64(12), p64(12)), (p64(14), p64(14))]

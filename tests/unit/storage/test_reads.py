@@ -30,14 +30,14 @@ from neo.protocol.packets import (
     NotifyUnlockInformation,
 )
 from neo.storage.backend import pages
-from tests.unit.storage.requests import commit, data_of, load, store, vote
-from tests.unit.storage.world import OUT, UP, End, World, refused
+from neo.storage.serving import client as serving
+from tests.unit.storage.requests import commit, commit_twice, data_of, load, store, vote
+from tests.unit.storage.world import OUT, UP, End, World, check_refused, refused
 
 
 def test_a_committed_object_is_loaded(master: End, client: End) -> None:
     """Specification 6.10, 6.11."""
-    commit(master, client, 10, 12, 1)
-    commit(master, client, 14, 16, 1, serial=12)
+    commit_twice(master, client, 1)
     first = AnswerObject(p64(1), p64(12), p64(16), 0, sha1(data_of(10)).digest(), data_of(10), None)
     assert load(client, 1, before=16) == first
     assert load(client, 1, at=12) == first
@@ -140,8 +140,7 @@ def test_transactions_are_listed_and_described(master: End, client: End) -> None
 
 def test_pages_of_revisions_have_data_as_stored(master: End, client: End) -> None:
     """Specification 6.25, 6.26."""
-    commit(master, client, 10, 12, 1)
-    commit(master, client, 14, 16, 1, serial=12)
+    commit_twice(master, client, 1)
     answer = client.ask(AskRevisions(1, 1, ZERO_TID, p64(99), None, 1, True))
     row = (p64(1), p64(12), 0, sha1(data_of(10)).digest(), len(data_of(10)), data_of(10), None)
     assert (list(map(tuple, answer.revision_list)), answer.more) == ([row], True)
@@ -187,8 +186,7 @@ def test_pages_of_what_a_pack_may_have_removed_are_refused(
     world: World, master: End, client: End
 ) -> None:
     """Specification 6.27."""
-    commit(master, client, 10, 12, 1)
-    commit(master, client, 14, 16, 1, serial=12)
+    commit_twice(master, client, 1)
     assert master.ask(AskPack(p64(20))) == AnswerPack(True)
 
     def revisions(order: int, first: int, last: int) -> Any:
@@ -214,14 +212,13 @@ def test_pages_of_no_sense_are_refused(client: End) -> None:
 
 def test_histories_are_newest_first(master: End, client: End) -> None:
     """Specification 6.9, 6.14."""
-    commit(master, client, 10, 12, 1)
-    commit(master, client, 14, 16, 1, serial=12)
+    commit_twice(master, client, 1)
     answer = client.ask(AskObjectHistory(p64(1), 0, 2))
     assert [tuple(item) for item in answer.history_list] == [(p64(16), 10), (p64(12), 10)]
     answer = client.ask(AskObjectHistory(p64(1), 1, 2))
     assert [tuple(item) for item in answer.history_list] == [(p64(12), 10)]
-    assert refused(client.ask(AskObjectHistory(p64(2), 0, 1)))[0] == ErrorCode.OID_NOT_FOUND.value
-    assert refused(client.ask(AskObjectHistory(p64(1), 1, 1)))[0] == ErrorCode.PROTOCOL_ERROR.value
+    check_refused(client.ask(AskObjectHistory(p64(2), 0, 1)), ErrorCode.OID_NOT_FOUND)
+    check_refused(client.ask(AskObjectHistory(p64(1), 1, 1)), ErrorCode.PROTOCOL_ERROR)
 
 
 def test_a_packed_history_begins_at_the_pack_as_with_nodes_of_other_implementations(
@@ -237,7 +234,7 @@ def test_a_packed_history_begins_at_the_pack_as_with_nodes_of_other_implementati
     assert client.ask(AskObject(p64(1), None, p64(22))).serial == p64(16)
     master.ask(AskPack(p64(26)))
     assert client.ask(AskObjectHistory(p64(3), 0, 9)).history_list == [(p64(26), 10)]
-    assert refused(client.ask(AskObjectHistory(p64(1), 0, 9)))[0] == ErrorCode.OID_NOT_FOUND.value
+    check_refused(client.ask(AskObjectHistory(p64(1), 0, 9)), ErrorCode.OID_NOT_FOUND)
 
 
 def test_the_outcome_by_another_number_of_partitions_is_told_when_it_is_durable_27_99(
@@ -256,4 +253,68 @@ def test_the_outcome_by_another_number_of_partitions_is_told_when_it_is_durable_
     assert client.ask(AskCommitted(0, p64(10))) == AnswerCommitted(p64(12))
     assert client.ask(AskCommitted(1, p64(10))) == AnswerCommitted(None)
     assert durable == [AnswerCommitted(p64(12)), AnswerCommitted(None)]
-    assert refused(client.ask(AskCommitted(7, p64(10))))[0] == ErrorCode.PROTOCOL_ERROR.value
+    check_refused(client.ask(AskCommitted(7, p64(10))), ErrorCode.PROTOCOL_ERROR)
+
+
+# -- bounds ----------------------------------------------------------------------------------------
+
+
+def test_lists_of_ids_are_cut_to_what_a_node_gives_at_most(
+    master: End, client: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Specification 6.9."""
+    for ttid in (10, 12, 14):
+        commit(master, client, ttid, ttid, ttid)
+    monkeypatch.setattr(serving, "LENGTH_MAX", 2)
+    assert client.ask(AskTIDs(0, 10, INVALID_PARTITION)).tid_list == [p64(14), p64(12)]
+    assert client.ask(AskTIDs(1, 10, 0)).tid_list == [p64(12), p64(10)]
+    assert client.ask(AskTIDsFrom(ZERO_TID, p64(99), 10, 0)).tid_list == [p64(10), p64(12)]
+    assert client.ask(AskOIDs(0, ZERO_OID, 10)).oid_list == [p64(10), p64(12)]
+    for message in AskTIDs(3, 3, 0), AskTIDs(3, 2, 0), AskTIDsFrom(ZERO_TID, p64(9), 0, 0):
+        check_refused(client.ask(message), ErrorCode.PROTOCOL_ERROR)
+
+
+def test_what_the_transaction_stored_counts_as_the_last_revision_for_its_undo(
+    master: End, client: End
+) -> None:
+    """Specification 6.23."""
+    commit_twice(master, client, 1)
+    assert store(client, 20, 1, serial=16) is None
+    for ttid, is_current in (20, False), (22, True):
+        answer = client.ask(AskObjectUndoSerial(p64(ttid), p64(17), p64(16), [p64(1)]))
+        assert tuple(answer.undo_dict[p64(1)])[1:] == (p64(12), is_current)
+
+
+# -- damaged data ----------------------------------------------------------------------------------
+
+
+def damage(world: World, master: End, client: End) -> None:
+    """Commit objects 1 and 3, and damage the data of the first in the database."""
+    commit(master, client, 10, 12, 1)
+    commit(master, client, 14, 16, 3)
+    right = sha1(data_of(10)).digest()
+    world.backend.engine.write("UPDATE data SET value=? WHERE hash=?", b"wrong", right)
+
+
+def test_damaged_data_is_refused_and_other_objects_are_served(
+    world: World, master: End, client: End
+) -> None:
+    """Specification 6.8."""
+    damage(world, master, client)
+    code, text = refused(load(client, 1))
+    assert code == ErrorCode.CHECKING_ERROR.value and p64(1).hex() in text
+    assert load(client, 3).data == data_of(14)
+    assert not client.closed and world.host.restarts == 0
+
+
+def test_a_page_has_damaged_data_as_it_is_for_the_reader_to_verify(
+    world: World, master: End, client: End
+) -> None:
+    """Specification 6.28."""
+    damage(world, master, client)
+    answer = client.ask(AskRevisions(1, 0, ZERO_TID, p64(99), None, 1000, True))
+    rows = [(row[0], row[3], row[5]) for row in answer.revision_list]
+    assert rows == [
+        (p64(1), sha1(data_of(10)).digest(), b"wrong"),
+        (p64(3), sha1(data_of(14)).digest(), data_of(14)),
+    ]

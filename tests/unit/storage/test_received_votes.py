@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from neo.protocol.codec import LIMIT_GUEST
 from neo.protocol.enums import CellState, ErrorCode
-from neo.protocol.ids import p64
+from neo.protocol.ids import p64, u64
 from neo.protocol.packets import (
     AbortTransaction,
     AddVoted,
+    AddVotedObject,
     AnswerFetchVoted,
     AnswerFinalTID,
     AnswerInformationLocked,
@@ -27,6 +28,7 @@ from neo.protocol.packets import (
     AskLockInformation,
     AskPack,
     AskRecovery,
+    AskStoreVoted,
     NotifyAborted,
     NotifyPartitionChanges,
     NotifyReady,
@@ -68,6 +70,19 @@ def confirm(master: End, ttid: int, *oids: int) -> None:
     assert asked == [AnswerVoted(p64(ttid))]
 
 
+def has_stored(source: End, ttid: int, *partitions: int) -> None:
+    """The node makes durable what was sent, and says so."""
+    question = AskStoreVoted(p64(ttid), [*partitions])
+    assert source.ask(question) == AnswerStoreVoted(p64(ttid))
+
+
+def confirmed(master: End, source: End, ttid: int, *rows: AddVotedObject) -> None:
+    """These rows of partition 0 are here, and the own master asks for them."""
+    send(source, ttid, 0, *rows, metadata=True)
+    store_later(source, ttid, 0)
+    confirm(master, ttid, *(u64(each.oid) for each in rows))
+
+
 def lock(master: End, ttid: int, tid: int) -> None:
     locked = master.ask(AskLockInformation(p64(ttid), p64(tid)))
     assert locked == AnswerInformationLocked(p64(ttid))
@@ -99,9 +114,7 @@ def test_what_the_master_locks_and_unlocks_is_committed(
     world: World, master: End, source: End
 ) -> None:
     """Specification 25.20."""
-    send(source, 10, 0, row(10, 2, data_of(10)), metadata=True)
-    store_later(source, 10, 0)
-    confirm(master, 10, 2)
+    confirmed(master, source, 10, row(10, 2, data_of(10)))
     lock(master, 10, 12)
     assert world.backend.locked_transactions() == {p64(10): p64(12)}
     unlock(master, 10)
@@ -119,9 +132,7 @@ def test_rows_of_the_same_vote_that_come_again_replace_the_first(
     send(source, 10, 1, row(10, 3, b"stays"))
     store_later(source, 10, 0, 1)
     send(source, 10, 0, row(10, 2, b"second"), row(10, 6, b"new"), metadata=True)
-    stored = store_later(source, 10, 0)
-    world.settle()
-    assert stored == [AnswerStoreVoted(p64(10))]
+    has_stored(source, 10, 0)
     assert kept(world, 10) == [p64(2), p64(3), p64(6)]
     rows = world.backend.prepared_rows(p64(10))
     assert rows.metadata.oids == [p64(2), p64(6)]
@@ -145,9 +156,7 @@ def test_an_undo_keeps_the_revision_that_it_goes_back_to(
     world: World, master: End, source: End
 ) -> None:
     """It shares the data if it is here, and brings its own otherwise."""
-    send(source, 5, 0, row(5, 2, b"old"), metadata=True)
-    store_later(source, 5, 0)
-    confirm(master, 5, 2)
+    confirmed(master, source, 5, row(5, 2, b"old"))
     lock(master, 5, 6)
     unlock(master, 5)
     undos = row(10, 2, b"old", 6), row(10, 4, b"older", 3), row(10, 8, None, 6)
@@ -175,9 +184,7 @@ def test_rows_of_partitions_that_are_not_here_are_ignored(world: World, partitio
     master = backup(world, [[(2, UP)], [(1, UP)]])
     source = connected(world, master)
     send(source, 10, partition, row(10, 2, b"x"), metadata=True)
-    stored = store_later(source, 10, partition)
-    world.settle()
-    assert stored == [AnswerStoreVoted(p64(10))]
+    has_stored(source, 10, partition)
     assert world.backend.locked_transactions() == {}
 
 
@@ -196,9 +203,7 @@ def test_a_cell_that_is_out_of_date_keeps_rows(world: World) -> None:
     master = backup(world, [[(1, OUT), (2, UP)], [(1, UP)]])
     master.inbox.clear()
     source = connected(world, master)
-    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
-    store_later(source, 10, 0)
-    confirm(master, 10, 2)
+    confirmed(master, source, 10, row(10, 2, b"x"))
     assert kept(world, 10) == [p64(2)]
 
 
@@ -209,16 +214,12 @@ def test_a_damaged_row_is_refused(world: World, master: End, source: End) -> Non
     """Specification 25.7."""
     source.send(AddVoted(p64(10), 0, None))
     source.send(replace(row(10, 2, b"x"), data=b"y"))
-    stored = store_later(source, 10, 0)
-    world.settle()
-    code, text = refused(stored[0])
+    code, text = refused(source.ask(AskStoreVoted(p64(10), [0])))
     assert code == ErrorCode.INCOMPLETE_TRANSACTION.value
     assert p64(2).hex() in text and "does not match its checksum" in text
     assert not source.closed
     send(source, 10, 0, row(10, 2, b"x"))
-    stored = store_later(source, 10, 0)
-    world.settle()
-    assert stored == [AnswerStoreVoted(p64(10))]
+    has_stored(source, 10, 0)
     assert kept(world, 10) == [p64(2)]
 
 
@@ -226,13 +227,9 @@ def test_what_the_database_refuses_is_refused(world: World, master: End, source:
     """Specification 25.7."""
     world.backend.engine.value_max = 10
     send(source, 10, 0, row(10, 2, b"x" * 11))
-    stored = store_later(source, 10, 0)
-    world.settle()
-    assert "11 bytes" in refused(stored[0])[1]
+    assert "11 bytes" in refused(source.ask(AskStoreVoted(p64(10), [0])))[1]
     send(source, 10, 1, row(10, 3, b"x"))
-    stored = store_later(source, 10, 1)
-    world.settle()
-    assert stored == [AnswerStoreVoted(p64(10))], "the connection goes on"
+    has_stored(source, 10, 1)
 
 
 def test_rows_behind_a_refused_beginning_are_ignored(
@@ -244,9 +241,7 @@ def test_rows_behind_a_refused_beginning_are_ignored(
     engine = world.backend.engine
     engine.dialect = dataclasses.replace(engine.dialect, text_max=3)
     send(source, 10, 0, row(10, 2, b"second"), metadata=True)
-    stored = store_later(source, 10, 0)
-    world.settle()
-    assert "at most 3" in refused(stored[0])[1]
+    assert "at most 3" in refused(source.ask(AskStoreVoted(p64(10), [0])))[1]
     assert kept(world, 10) == [p64(2)] and world.host.restarts == 0
     source.send(NotifyAborted(p64(10)))
     assert kept(world, 10) == []
@@ -302,9 +297,7 @@ def test_what_is_only_in_cells_that_are_taken_away_is_dropped(
 
 def test_what_the_master_asked_for_is_kept(world: World, master: End, source: End) -> None:
     """Specification 25.9, 25.10."""
-    send(source, 10, 0, row(10, 2, data_of(10)), metadata=True)
-    store_later(source, 10, 0)
-    confirm(master, 10, 2)
+    confirmed(master, source, 10, row(10, 2, data_of(10)))
     source.send(NotifyAborted(p64(10)))
     source.disconnect()
     assert kept(world, 10) == [p64(2)]
@@ -315,24 +308,18 @@ def test_what_the_master_asked_for_is_kept(world: World, master: End, source: En
 
 def test_what_the_master_asked_for_is_not_replaced(world: World, master: End, source: End) -> None:
     """It relies on the rows."""
-    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
-    store_later(source, 10, 0)
-    confirm(master, 10, 2)
+    confirmed(master, source, 10, row(10, 2, b"x"))
     send(source, 10, 0, row(10, 4, b"y"), metadata=True)
     lock(master, 10, 12)
     send(source, 10, 0, row(10, 4, b"y"), metadata=True)
     send(source, 10, 1, row(10, 3, b"late"))
-    stored = store_later(source, 10, 0, 1)
-    world.settle()
-    assert stored == [AnswerStoreVoted(p64(10))]
+    has_stored(source, 10, 0, 1)
     assert kept(world, 10) == [p64(2)]
 
 
 def test_the_master_aborts_what_it_asked_for(world: World, master: End, source: End) -> None:
     """Specification 25.18."""
-    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
-    store_later(source, 10, 0)
-    confirm(master, 10, 2)
+    confirmed(master, source, 10, row(10, 2, b"x"))
     master.send(AbortTransaction(p64(10), []))
     assert world.backend.locked_transactions() == {}
     world.settle()
@@ -343,9 +330,7 @@ def undone(master: End, source: End) -> list[object]:
     """Object 2 has the revisions 6 and 8, a vote of 10 undoes the second one, and the own master asks
     for a pack up to it."""
     for ttid, tid in ((5, 6), (7, 8)):
-        send(source, ttid, 0, row(ttid, 2, data_of(ttid)), metadata=True)
-        store_later(source, ttid, 0)
-        confirm(master, ttid, 2)
+        confirmed(master, source, ttid, row(ttid, 2, data_of(ttid)))
         lock(master, ttid, tid)
         unlock(master, ttid)
     send(source, 10, 0, row(10, 2, data_of(5), 6), metadata=True)
@@ -355,6 +340,13 @@ def undone(master: End, source: End) -> list[object]:
     return packing
 
 
+def prepare_undo(master: End) -> None:
+    """The own master asks for the vote with the mark of a prepared transaction."""
+    mark: SyncMark = (p64(10), b"order-7", 1000.0, b"", [0], [p64(2)], [])
+    asked = ask_voted(master, 10, 2, sources={0: SOURCE}, mark=mark)
+    master.world.wait(lambda: bool(asked), "AskVoted is not answered")
+
+
 def looked(world: World) -> None:
     """A pack has looked for undos some times, and did what it can."""
     for _ in range(5):
@@ -362,12 +354,18 @@ def looked(world: World) -> None:
         world.host.advance(LOOK_SECONDS)
 
 
+@pytest.mark.parametrize("prepared", [False, True])
 def test_a_pack_waits_for_undos_of_the_upstream_cluster(
-    world: World, master: End, source: End
+    world: World, master: End, source: End, prepared: bool
 ) -> None:
-    """Else the undo would go back to a revision that is gone (specification 25.64)."""
+    """Else the undo would go back to a revision that is gone; if it is prepared, from its lock on
+    (specification 24.37, 25.64)."""
     packing = undone(master, source)
-    confirm(master, 10, 2)
+    if prepared:
+        prepare_undo(master)
+    else:
+        confirm(master, 10, 2)
+        looked(world)
     assert not packing and not world.core.packer.packed(0)
     lock(master, 10, 12)
     looked(world)
@@ -388,30 +386,12 @@ def test_a_pack_goes_on_when_the_undo_is_dropped(world: World, master: End, sour
     assert packing == [AnswerPack(True)]
 
 
-def test_a_pack_waits_for_an_undo_that_is_prepared_when_it_is_locked(
-    world: World, master: End, source: End
-) -> None:
-    """Specification 24.37, 25.64."""
-    packing = undone(master, source)
-    mark: SyncMark = (p64(10), b"order-7", 1000.0, b"", [0], [p64(2)], [])
-    asked = ask_voted(master, 10, 2, sources={0: SOURCE}, mark=mark)
-    world.wait(lambda: bool(asked), "AskVoted is not answered")
-    lock(master, 10, 12)
-    looked(world)
-    assert not packing
-    unlock(master, 10)
-    looked(world)
-    assert packing == [AnswerPack(True)]
-
-
 def test_a_pack_does_not_wait_for_an_undo_that_is_prepared(
     world: World, master: End, source: End
 ) -> None:
     """Specification 24.37, 25.64."""
     packing = undone(master, source)
-    mark: SyncMark = (p64(10), b"order-7", 1000.0, b"", [0], [p64(2)], [])
-    asked = ask_voted(master, 10, 2, sources={0: SOURCE}, mark=mark)
-    world.wait(lambda: bool(asked), "AskVoted is not answered")
+    prepare_undo(master)
     looked(world)
     assert packing == [AnswerPack(True)]
 
@@ -421,9 +401,7 @@ def test_a_pack_does_not_wait_for_an_undo_that_is_prepared(
 
 def test_a_lock_is_answered_when_it_is_durable(world: World, master: End, source: End) -> None:
     """Specification 25.20."""
-    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
-    store_later(source, 10, 0)
-    confirm(master, 10, 2)
+    confirmed(master, source, 10, row(10, 2, b"x"))
     locked = master.ask_later(AskLockInformation(p64(10), p64(12)))
     assert not locked, "the database has not called back"
     world.settle()
@@ -431,9 +409,7 @@ def test_a_lock_is_answered_when_it_is_durable(world: World, master: End, source
 
 
 def test_what_is_not_locked_is_not_unlocked(world: World, master: End, source: End) -> None:
-    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
-    store_later(source, 10, 0)
-    confirm(master, 10, 2)
+    confirmed(master, source, 10, row(10, 2, b"x"))
     unlock(master, 10)
     unlock(master, 99)
     assert world.backend.load(p64(2), None, None) is None
@@ -474,7 +450,6 @@ def test_what_is_locked_survives_a_crash_and_the_rest_is_dropped(make_world: Mak
     confirm(master, 10, 2)
     confirm(master, 14, 4)
     lock(master, 10, 12)
-    world.close()
     world = make_world()
     master = verify(world)
     locked = master.ask(AskLockedTransactions())
@@ -511,9 +486,7 @@ def test_rows_are_dropped_when_the_operation_starts_again(
     world: World, master: End, source: End
 ) -> None:
     """Specification 25.24."""
-    send(source, 10, 0, row(10, 2, b"x"), metadata=True)
-    store_later(source, 10, 0)
-    confirm(master, 10, 2)
+    confirmed(master, source, 10, row(10, 2, b"x"))
     master.send(StopOperation())
     assert source.closed
     assert world.backend.locked_transactions() == {p64(10): None}, "verification looks at it"
@@ -535,9 +508,7 @@ def test_a_long_record_and_a_long_list_arrive(world: World, master: End, source:
     metadata: PreparedMetadata = (b"", b"", b"", oids)
     source.send(AddVoted(p64(10), 0, metadata))
     source.send(row(10, 2, data))
-    stored = store_later(source, 10, 0)
-    world.settle()
-    assert stored == [AnswerStoreVoted(p64(10))]
+    has_stored(source, 10, 0)
     rows = world.backend.prepared_rows(p64(10))
     assert rows.metadata.oids == oids
     assert len(world.backend.load_data(rows.stored[0].data_id)[2]) == len(data)

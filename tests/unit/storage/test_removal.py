@@ -17,7 +17,7 @@ from neo.protocol.packets import (
     NotifyReplicationDone,
 )
 from tests.unit.storage.packing import full, returned, rows, state
-from tests.unit.storage.replicas import Destination, answer, take_question
+from tests.unit.storage.replicas import Destination, answer, reply, take_question
 from tests.unit.storage.requests import data_of, finish, store, vote
 from tests.unit.storage.world import UP, End, World
 
@@ -40,8 +40,7 @@ def add(source: End, message_id: int, tid: int, data_serial: int | None) -> None
 def packed_round(source: End, tid: int = 20) -> None:
     """20 went back to 12 as well, and has become the first one with this data: 12 is packed away."""
     state(source, tid)
-    message_id, _ = take_question(source, AskFetchTransactions)
-    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+    reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
     message_id, m = take_question(source, AskFetchObjects)
     assert m.min_tid == ZERO_TID
     if p64(20) not in m.object_dict:
@@ -107,9 +106,8 @@ def test_when_the_source_is_packed_again_before_an_undo_is_fetched_all_is_compar
 
 
 def test_an_undo_that_had_its_data_from_a_corrupted_cell_gets_it_from_the_source(
-    world: World,
+    world: World, master: End
 ) -> None:
-    master = world.operate()
     full(world, master, 0)
     master.send(NotifyPartitionChanges(2, 0, [(0, 2, UP), (0, 1, CellState.CORRUPTED)]))
     world.settle()
@@ -142,8 +140,7 @@ def test_what_is_packed_with_an_undo_at_the_source_stays_until_it_is_packed_here
     vote(client, 28, 0, 2)
     finish(node.master, 28, 30)
     state(source, 32)
-    message_id, _ = take_question(source, AskFetchTransactions)
-    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+    reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
     message_id, m = take_question(source, AskFetchObjects)
     assert m.object_dict == {p64(12): [p64(0)], p64(16): [p64(0)]}
     answer(source, message_id, AnswerFetchObjects(None, None, None, m.object_dict))

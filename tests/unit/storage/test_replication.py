@@ -24,21 +24,19 @@ from neo.protocol.packets import (
     NotifyTransactionFinished,
 )
 from neo.storage.backend.api import BackendFailure, Record, Transaction
-from tests.unit.storage.replicas import MAX, Destination, answer, take_question
+from tests.unit.storage.replicas import MAX, Destination, answer, fetching, reply, take_question
 from tests.unit.storage.requests import commit, data_of, finish, load, store, vote
-from tests.unit.storage.world import C2, DISCARDED, OUT, UP, End, MakeWorld, World, refused
+from tests.unit.storage.world import C2, DISCARDED, OUT, UP, End, MakeWorld, World, check_refused
 
 
 def test_a_cell_is_fetched_then_announced_then_read(world: World) -> None:
     """Specification 10.1, 10.26."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     node.serve(source, 0, 12, {(12, 0): b"a", (12, 2): None})
     assert node.master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
     assert source.take(CloseClient) == CloseClient()
     client = world.client(node.master)
-    assert refused(load(client, 0))[0] == ErrorCode.NON_READABLE_CELL.value
+    check_refused(load(client, 0), ErrorCode.NON_READABLE_CELL)
     node.master.send(NotifyPartitionChanges(2, 0, [(0, 1, UP)]))
     assert load(client, 0).data == b"a"
     assert load(client, 2).compression is None
@@ -127,14 +125,11 @@ def test_an_undo_that_goes_back_to_one_that_the_source_has_packed_is_fetched_ane
         vote(client, ttid, 0)
         finish(node.master, ttid, ttid + 2)
     source = node.source()
-    message_id, _ = take_question(source, AskFetchTransactions)
-    answer(source, message_id, AnswerFetchTransactions(None, None, []))
-    message_id, o = take_question(source, AskFetchObjects)
+    reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
+    o = reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, {p64(8): [ZERO_OID]}))
     assert o.object_dict == {p64(8): [ZERO_OID]}
-    answer(source, message_id, AnswerFetchObjects(None, None, None, {p64(8): [ZERO_OID]}))
-    message_id, o = take_question(source, AskFetchObjects)
+    o = reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, {}))
     assert (o.min_tid, o.max_tid) == (p64(22), p64(22))
-    answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
     message_id, o = take_question(source, AskFetchObjects)
     assert (o.min_tid, o.max_tid, o.object_dict) == (p64(26), p64(26), {})
     row = AddObject(p64(0), p64(26), 0, sha1(b"a").digest(), b"a", None)
@@ -171,9 +166,8 @@ def restarted(world: World, make_world: MakeWorld, ptid: int, last: int) -> Dest
     return node
 
 
-def test_goes_on_where_it_was_after_a_restart(make_world: MakeWorld) -> None:
+def test_goes_on_where_it_was_after_a_restart(make_world: MakeWorld, world: World) -> None:
     """Specification 10.19."""
-    world = make_world()
     node = Destination(world)
     node.unfinished(12, 14)
     node.serve(node.source(), 0, 12, {(12, 0): b"a"})
@@ -189,8 +183,7 @@ def test_goes_on_where_it_was_after_a_restart(make_world: MakeWorld) -> None:
     assert [load(client, 0, at).data for at in (12, 16)] == [b"a", b"b"]
 
 
-def test_a_node_that_was_complete_fetches_only_what_it_missed(world: World) -> None:
-    master = world.operate()
+def test_a_node_that_was_complete_fetches_only_what_it_missed(world: World, master: End) -> None:
     commit(master, world.client(master), 10, 12, 0)
     world.host.advance(5)
     master.disconnect()
@@ -228,19 +221,15 @@ def test_what_the_cluster_gave_up_is_found_when_it_went_on_without_it(world: Wor
     """All is compared, since the source has not what is last here (specification 10.22)."""
     node = given_up(world, last=24)
     source = node.source()
-    message_id, m = take_question(source, AskFetchTransactions)
+    m = reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, [p64(20)]))
     assert (m.min_tid, m.tid_list) == (p64(20), [p64(20)])
-    answer(source, message_id, AnswerFetchTransactions(None, None, [p64(20)]))
-    message_id, o = take_question(source, AskFetchObjects)
-    assert o.object_dict == {p64(20): [ZERO_OID]}
     gone = {p64(20): [ZERO_OID]}
-    answer(source, message_id, AnswerFetchObjects(None, None, None, gone))
-    message_id, m = take_question(source, AskFetchTransactions)
+    o = reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, gone))
+    assert o.object_dict == {p64(20): [ZERO_OID]}
+    m = reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, [p64(16)]))
     assert (m.min_tid, m.tid_list) == (ZERO_TID, [p64(12), p64(16)])
-    answer(source, message_id, AnswerFetchTransactions(None, None, [p64(16)]))
-    message_id, o = take_question(source, AskFetchObjects)
+    o = reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, {p64(16): [ZERO_OID]}))
     assert o.object_dict == {p64(12): [ZERO_OID], p64(16): [ZERO_OID]}
-    answer(source, message_id, AnswerFetchObjects(None, None, None, {p64(16): [ZERO_OID]}))
     assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
     assert [p64(12)] == world.backend.tids_ascending(ZERO_TID, MAX, 10, 0)
     assert [(p64(12), ZERO_OID)] == world.backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 10)
@@ -254,12 +243,10 @@ def compares_everything(source: End) -> None:
 
 def refuse_what_is_last(source: End) -> None:
     """The source has neither the transaction 20 nor its object. Then it is lost."""
-    message_id, m = take_question(source, AskFetchTransactions)
+    m = reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, [p64(20)]))
     assert m.tid_list == [p64(20)]
-    answer(source, message_id, AnswerFetchTransactions(None, None, [p64(20)]))
-    message_id, _ = take_question(source, AskFetchObjects)
     gone = {p64(20): [ZERO_OID]}
-    answer(source, message_id, AnswerFetchObjects(None, None, None, gone))
+    reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, gone))
     compares_everything(source)
     source.disconnect()
 
@@ -275,28 +262,25 @@ def test_what_the_cluster_gave_up_is_found_though_the_source_was_lost_meanwhile(
 
 
 def test_what_the_cluster_gave_up_is_found_after_a_restart_in_the_middle(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World
 ) -> None:
     """Specification 10.22."""
-    world = make_world()
     refuse_what_is_last(given_up(world, last=24).source())
     compares_everything(restarted(world, make_world, ptid=3, last=24).source())
 
 
 def test_what_is_cut_off_and_what_is_before_it_is_compared_after_a_restart(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World
 ) -> None:
     """16 is not later than what the cluster went on with, but it gave that up, too."""
-    world = make_world()
     compares_everything(given_up(world, last=16).source())
     compares_everything(restarted(world, make_world, ptid=3, last=24).source())
 
 
 def test_a_cell_that_is_complete_beyond_its_last_transaction_begins_with_that(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World
 ) -> None:
     """Only there the source can show whether the cluster gave up what is here."""
-    world = make_world()
     node = Destination(world)
     node.unfinished(12, 14)
     node.serve(node.source(), 0, 12, {(8, 0): b"a"})
@@ -308,11 +292,8 @@ def test_a_cell_that_is_complete_beyond_its_last_transaction_begins_with_that(
 
 def test_damaged_data_is_not_kept_and_fetched_again(world: World) -> None:
     """Specification 10.9."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
-    message_id, _ = take_question(source, AskFetchTransactions)
-    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+    node, source = fetching(world)
+    reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
     message_id, _ = take_question(source, AskFetchObjects)
     source.connection.send(AddObject(p64(0), p64(12), 0, b"?" * 20, b"a", None), message_id)
     answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
@@ -326,11 +307,8 @@ def test_damaged_data_is_not_kept_and_fetched_again(world: World) -> None:
 
 def test_a_source_that_cannot_serve_is_asked_again(world: World) -> None:
     """Specification 10.18."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
-    message_id, _ = take_question(source, AskFetchTransactions)
-    answer(source, message_id, Error(ErrorCode.REPLICATION_ERROR.value, "not here"))
+    node, source = fetching(world)
+    reply(source, AskFetchTransactions, Error(ErrorCode.REPLICATION_ERROR.value, "not here"))
     source.disconnect()
     world.host.advance(1)
     node.serve(node.source(), 0, 12, {})
@@ -342,10 +320,9 @@ def test_a_cell_that_cannot_be_fetched_does_not_keep_others_waiting(world: World
     node = Destination(world, rows=[[(1, OUT), (2, UP)], [(1, OUT), (2, UP)]])
     node.unfinished(12, partitions=[0, 1])
     source = node.source()
-    message_id, m = take_question(source, AskFetchTransactions)
-    assert m.partition == 0
     refusal = Error(ErrorCode.REPLICATION_ERROR.value, "not here")
-    answer(source, message_id, refusal)
+    m = reply(source, AskFetchTransactions, refusal)
+    assert m.partition == 0
     node.serve(source, 0, 12, {(12, 1): b"b"}, partition=1)
     assert node.master.take(NotifyReplicationDone) == NotifyReplicationDone(1, p64(12))
     assert not source.inbox, "the first cell is tried again without a pause"
@@ -370,14 +347,11 @@ def test_a_cell_that_fails_again_is_tried_after_the_others(world: World) -> None
 
 def test_a_cell_that_is_taken_away_is_not_announced(world: World) -> None:
     """Specification 10.28."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     message_id, _ = take_question(source, AskFetchTransactions)
     node.master.send(NotifyPartitionChanges(2, 0, [(0, 1, DISCARDED)]))
     answer(source, message_id, AnswerFetchTransactions(None, None, []))
-    message_id, _ = take_question(source, AskFetchObjects)
-    answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
+    reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, {}))
     world.settle()
     world.host.advance(5)
     world.settle()
@@ -386,11 +360,8 @@ def test_a_cell_that_is_taken_away_is_not_announced(world: World) -> None:
 
 def test_what_comes_for_a_cell_that_was_taken_away_is_dropped(world: World) -> None:
     """The eraser may have been there already."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
-    message_id, _ = take_question(source, AskFetchTransactions)
-    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+    node, source = fetching(world)
+    reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
     message_id, _ = take_question(source, AskFetchObjects)
     node.master.send(NotifyPartitionChanges(2, 0, [(0, 1, DISCARDED)]))
     world.wait(lambda: not world.core.eraser._working, "the partition is not erased")
@@ -404,9 +375,7 @@ def test_what_comes_for_a_cell_that_was_taken_away_is_dropped(world: World) -> N
 def test_a_database_that_fails_while_it_is_written_starts_the_node_again(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     message_id, _ = take_question(source, AskFetchTransactions)
 
     def fail(row: Transaction) -> None:
@@ -414,7 +383,6 @@ def test_a_database_that_fails_while_it_is_written_starts_the_node_again(
 
     monkeypatch.setattr(world.backend, "add_transaction", fail)
     row = AddTransaction(p64(12), b"u", b"d", b"", False, p64(12), [])
-    source.connection.send(row, message_id)
-    source._deliver()
+    source.send(row, message_id)
     assert world.host.restarts == 1
     assert "failure while serving" not in caplog.text

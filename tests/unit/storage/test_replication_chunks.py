@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import sha1
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -25,10 +27,20 @@ from neo.protocol.packets import (
     StopOperation,
 )
 from neo.storage.backend.api import Record, Transaction
-from tests.unit.storage.replicas import MAX, Destination, answer, full, storage, take_question
+from neo.storage.replication.fetch import Receiver
+from tests.unit.storage.replicas import (
+    MAX,
+    Destination,
+    answer,
+    fetching,
+    full,
+    reply,
+    storage,
+    take_question,
+)
 from tests.unit.storage.requests import data_of, finish, vote
 from tests.unit.storage.upstream import SOURCE, backup, upstream
-from tests.unit.storage.world import OUT, UP, End, World, refused
+from tests.unit.storage.world import OUT, UP, End, World, check_refused
 
 # -- destination -----------------------------------------------------------------------------------
 
@@ -49,14 +61,12 @@ def test_a_destination_that_has_more_than_a_chunk_asks_for_a_shorter_range(
     node.unfinished(24)
     source = node.source()
     for range_ in ((0, 16, [12, 16]), (17, 24, [20])):
-        message_id, m = take_question(source, AskFetchTransactions)
+        m = reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
         assert (m.min_tid, m.max_tid, m.tid_list) == (*map(p64, range_[:2]), [*map(p64, range_[2])])
-        answer(source, message_id, AnswerFetchTransactions(None, None, []))
     for first, last, here in ((0, 15, [12]), (16, 19, [16]), (20, 24, [20])):
-        message_id, o = take_question(source, AskFetchObjects)
+        o = reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, {}))
         assert (o.min_tid, o.max_tid) == (p64(first), p64(last))
         assert o.object_dict == {p64(tid): [ZERO_OID] for tid in here}
-        answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
     assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
 
 
@@ -64,9 +74,7 @@ def test_the_next_chunk_is_asked_for_when_the_one_before_is_durable(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Specification 10.13."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     message_id, _ = take_question(source, AskFetchTransactions)
     held: list[Callable[[], None]] = []
     monkeypatch.setattr(world.backend, "stored", held.append)
@@ -82,9 +90,7 @@ def test_the_next_chunk_is_asked_for_when_the_one_before_is_durable(
 
 def test_a_packed_transaction_of_the_source_says_how_far_packs_went(world: World) -> None:
     """The row itself has no such mark (specification 10.7, 14.14)."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     message_id, _ = take_question(source, AskFetchTransactions)
     row = AddTransaction(p64(12), b"user", b"note", b"ext", True, p64(10), [p64(0), p64(1)])
     source.connection.send(row, message_id)
@@ -96,18 +102,15 @@ def test_a_packed_transaction_of_the_source_says_how_far_packs_went(world: World
     assert world.backend.engine.read("SELECT packed FROM trans") == [(0,)]
 
 
-def test_a_cell_that_becomes_out_of_date_during_the_operation_is_replicated(world: World) -> None:
+def test_a_cell_that_becomes_out_of_date_during_the_operation_is_replicated(master: End) -> None:
     """Specification 10.14."""
-    master = world.operate()
     master.send(NotifyPartitionChanges(2, 0, [(1, 1, OUT), (1, 2, UP)]))
     assert master.take(AskUnfinishedTransactions).offset_list == [1]
 
 
 def test_replication_ends_with_the_operation(world: World) -> None:
     """Specification 10.28."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source()
+    node, source = fetching(world)
     message_id, _ = take_question(source, AskFetchTransactions)
     node.master.send(StopOperation())
     answer(source, message_id, AnswerFetchTransactions(None, None, []))
@@ -127,8 +130,7 @@ def test_in_a_backup_the_tail_of_a_cell_is_not_compared(world: World) -> None:
     assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
     master.send(Replicate(p64(14), "", {0: None, 1: None}))
     master.send(NotifyPartitionChanges(2, 0, [(0, 1, OUT), (0, 2, UP)]))
-    message_id, _ = take_question(master, AskUnfinishedTransactions)
-    answer(master, message_id, AnswerUnfinishedTransactions(p64(18), []))
+    reply(master, AskUnfinishedTransactions, AnswerUnfinishedTransactions(p64(18), []))
     node = Destination.__new__(Destination)
     node.world = world
     _, m = take_question(node.source(), AskFetchTransactions)
@@ -176,5 +178,24 @@ def test_a_source_that_loses_the_cell_in_a_chunk_refuses_the_rest(
     assert len(peer.inbox) == 1 and not answers
     master.send(NotifyPartitionChanges(2, 0, [(0, 1, OUT), (0, 2, UP)]))
     world.wait(lambda: bool(answers), "the chunk does not end")
-    assert refused(answers[0])[0] == ErrorCode.REPLICATION_ERROR.value
+    check_refused(answers[0], ErrorCode.REPLICATION_ERROR)
     assert len(peer.inbox) == 1
+
+
+def test_a_fetch_that_ends_with_what_it_is_given_does_not_keep_it_from_others() -> None:
+    given: list[str] = []
+
+    class Fetch:
+        def __init__(self, name: str, ends: bool) -> None:
+            self.source, self.name, self.ends = source, name, ends
+
+        def add(self, message: AddTransaction) -> None:
+            given.append(self.name)
+            if self.ends:
+                del receiver.fetches[self]
+
+    source: Any = object()
+    receiver: Any = Receiver(*[Mock()] * 5)
+    receiver.fetches |= dict.fromkeys([Fetch("failing", True), Fetch("other", False)])
+    receiver.add(source, AddTransaction(p64(1), b"", b"", b"", False, p64(1), []))
+    assert given == ["failing", "other"]

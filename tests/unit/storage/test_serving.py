@@ -38,8 +38,29 @@ from neo.protocol.packets import (
     NotifyUnlockInformation,
     StartOperation,
 )
-from tests.unit.storage.requests import commit, data_of, finish, load, store, store_request, vote
-from tests.unit.storage.world import C1, C2, DISCARDED, OUT, UP, End, MakeWorld, World, refused
+from tests.unit.storage.requests import (
+    commit,
+    commit_twice,
+    data_of,
+    finish,
+    load,
+    store,
+    store_request,
+    vote,
+    voted,
+)
+from tests.unit.storage.world import (
+    C1,
+    C2,
+    DISCARDED,
+    OUT,
+    UP,
+    End,
+    MakeWorld,
+    World,
+    check_refused,
+    refused,
+)
 
 # -- commits -------------------------------------------------------------------------------------
 
@@ -47,8 +68,7 @@ from tests.unit.storage.world import C1, C2, DISCARDED, OUT, UP, End, MakeWorld,
 def test_a_wrong_checksum_is_answered_and_not_stored(world: World, client: End) -> None:
     """Specification 1.10, 7.12, 15.15."""
     request = replace(store_request(10, 1), data=b"damaged")
-    code, text = refused(client.ask(request))
-    assert code == ErrorCode.PROTOCOL_ERROR.value and "does not match its checksum" in text
+    check_refused(client.ask(request), ErrorCode.PROTOCOL_ERROR, "does not match its checksum")
     assert world.backend.prune_orphans(True, 0, 10)[0] == 0
     assert not client.closed
     assert store(client, 10, 1) is None
@@ -56,8 +76,11 @@ def test_a_wrong_checksum_is_answered_and_not_stored(world: World, client: End) 
 
 def test_an_unknown_compression_is_refused(client: End) -> None:
     """Specification 7.12."""
-    code, text = refused(client.ask(replace(store_request(10, 1), compression=2)))
-    assert code == ErrorCode.PROTOCOL_ERROR.value and "compression 2" in text
+    check_refused(
+        client.ask(replace(store_request(10, 1), compression=2)),
+        ErrorCode.PROTOCOL_ERROR,
+        "compression 2",
+    )
 
 
 def test_conflicts_leave_no_data_behind(world: World, master: End, client: End) -> None:
@@ -97,9 +120,8 @@ def test_checks_are_answered_like_stores(master: End, client: End, other: End) -
     assert waiting[0].locked is None
 
 
-def test_a_vote_is_durable_before_it_is_answered(make_world: MakeWorld) -> None:
+def test_a_vote_is_durable_before_it_is_answered(world: World) -> None:
     """Specification 1.9, 7.20, 14.21."""
-    world = make_world()
     client = world.client(world.operate())
     store(client, 10, 1)
     answers = client.ask_later(AskStoreTransaction(p64(10), b"", b"", b"", [p64(1)]))
@@ -109,15 +131,11 @@ def test_a_vote_is_durable_before_it_is_answered(make_world: MakeWorld) -> None:
 
 
 def test_that_nothing_was_committed_is_said_when_the_vote_is_dropped_durably(
-    make_world: MakeWorld,
+    world: World, master: End, client: End
 ) -> None:
     """Else it could still be committed: by a node that locked it, and comes back when this one has
     crashed and has its vote again (specification 6.20)."""
-    world = make_world()
-    master = world.operate()
-    client = world.client(master)
-    store(client, 10, 1)
-    vote(client, 10, 1)
+    voted(client, 10, 1)
     master.send(AbortTransaction(p64(10), []))
     answers = client.ask_later(AskFinalTID(p64(10)))
     assert not answers  # not before the disk said so
@@ -127,11 +145,10 @@ def test_that_nothing_was_committed_is_said_when_the_vote_is_dropped_durably(
 
 def test_votes_that_cannot_be_complete_are_refused(client: End, other: End) -> None:
     """Specification 7.21."""
-    code, text = refused(client.ask(AskVoteTransaction(p64(10))))
-    assert code == ErrorCode.PROTOCOL_ERROR.value and "unknown here" in text
+    check_refused(client.ask(AskVoteTransaction(p64(10))), ErrorCode.PROTOCOL_ERROR, "unknown here")
     store(client, 10, 1)
     other.ask_later(store_request(12, 1))
-    assert "cannot vote" in refused(other.ask(AskVoteTransaction(p64(12))))[1]
+    assert "cannot vote: 1 requests wait" in refused(other.ask(AskVoteTransaction(p64(12))))[1]
     assert "another connection" in refused(other.ask(store_request(10, 1)))[1]
 
 
@@ -139,8 +156,7 @@ def test_undo_brings_back_the_data_of_an_older_serial(
     world: World, master: End, client: End
 ) -> None:
     """Specification 6.11, 6.21, 7.13."""
-    commit(master, client, 10, 12, 1)
-    commit(master, client, 14, 16, 1, serial=12)
+    commit_twice(master, client, 1)
     answer = client.ask(AskObjectUndoSerial(p64(20), p64(17), p64(16), [p64(1), p64(3)]))
     assert {o: tuple(s) for o, s in answer.undo_dict.items()} == {p64(1): (p64(16), p64(12), True)}
     undo = AskStoreObject(p64(1), p64(16), 0, ZERO_HASH, b"", p64(12), p64(20))
@@ -189,8 +205,7 @@ def test_a_lost_connection_drops_the_transaction_unless_it_voted(
 ) -> None:
     """Specification 4.8, 7.46."""
     store(client, 10, 1)
-    store(client, 12, 3)
-    vote(client, 12, 3)
+    voted(client, 12, 3)
     waiting = [other.ask_later(store_request(20, oid)) for oid in (1, 3)]
     client.disconnect()
     assert waiting[0][0].locked is None
@@ -211,8 +226,7 @@ def test_a_client_that_the_master_lost_is_disconnected(
 
 
 def test_the_master_aborts_a_voted_transaction(world: World, master: End, client: End) -> None:
-    store(client, 10, 1)
-    vote(client, 10, 1)
+    voted(client, 10, 1)
     master.send(AbortTransaction(p64(10), []))
     assert world.backend.locked_transactions() == {}
     assert store(client, 10, 1) == ZERO_TID
@@ -223,8 +237,11 @@ def test_the_master_aborts_a_voted_transaction(world: World, master: End, client
 def test_locking_a_transaction_that_did_not_vote_is_refused(master: End, client: End) -> None:
     """Specification 7.30."""
     store(client, 10, 1)
-    code, text = refused(master.ask(AskLockInformation(p64(10), p64(12))))
-    assert code == ErrorCode.PROTOCOL_ERROR.value and "before it voted" in text
+    check_refused(
+        master.ask(AskLockInformation(p64(10), p64(12))),
+        ErrorCode.PROTOCOL_ERROR,
+        "before it voted",
+    )
     assert master.ask(AskLockInformation(p64(50), p64(52))).ttid == p64(50)
     master.send(NotifyUnlockInformation(p64(50)))
     assert not master.closed
@@ -240,13 +257,9 @@ def test_losing_a_cell_answers_the_stores_that_wait_for_it(
     assert waiting[0].locked == ZERO_TID
 
 
-def test_unlocked_transactions_are_committed_soon(make_world: MakeWorld) -> None:
+def test_unlocked_transactions_are_committed_soon(world: World, master: End, client: End) -> None:
     """Specification 7.35, 14.21."""
-    world = make_world()
-    master = world.operate()
-    client = world.client(master)
-    store(client, 10, 1)
-    vote(client, 10, 1)
+    voted(client, 10, 1)
     master.ask(AskLockInformation(p64(10), p64(12)))
     master.send(NotifyUnlockInformation(p64(10)))
     assert world.core.database._commit_planned
@@ -260,8 +273,7 @@ def test_unlocked_transactions_are_committed_soon(make_world: MakeWorld) -> None
 def test_pack_forgets_old_revisions_and_answers_when_done(
     world: World, master: End, client: End
 ) -> None:
-    commit(master, client, 10, 12, 1)
-    commit(master, client, 14, 16, 1, serial=12)
+    commit_twice(master, client, 1)
     packing = master.ask_later(AskPack(p64(16)))
     world.wait(lambda: bool(packing), "the pack does not end")
     assert packing == [AnswerPack(True)]
@@ -291,7 +303,7 @@ def test_a_backup_cluster_refuses_writes(world: World) -> None:
     master.inbox.clear()
     client = world.client(master)
     for message in store_request(10, 1), AskCheckCurrentSerial(p64(10), p64(1), ZERO_TID):
-        assert refused(client.ask(message))[0] == ErrorCode.READ_ONLY_ACCESS.value
+        check_refused(client.ask(message), ErrorCode.READ_ONLY_ACCESS)
     assert master.ask(AskRecovery()).ptid == 1
 
 

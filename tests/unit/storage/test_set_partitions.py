@@ -43,7 +43,9 @@ class Regrouping:
 
     def run(self, about: Operation | None = None) -> Task[bytes]:
         task = Task(
-            self.function.run(about or operation(), 0, {}, lambda done, text: self.told.append(text))
+            self.function.run(
+                about or operation(), 0, {}, lambda done, text: self.told.append(text)
+            )
         )
         self.world.wait(lambda: task.done, "the rows are not regrouped")
         return task
@@ -67,14 +69,22 @@ def check_objects(world: World, master: End) -> None:
 
 
 @pytest.fixture
+def master(world: World) -> End:
+    """The node operates with two partitions, and has an object of each oid."""
+    master = world.operate(TWO)
+    full(world, master)
+    return master
+
+
+@pytest.fixture
 def busy(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node has a part in the operation."""
     monkeypatch.setattr(type(world.core.operations), "busy", True)
 
 
-def test_rows_are_regrouped_and_the_table_switches_27_94(world: World, busy: None) -> None:
-    master = world.operate(TWO)
-    full(world, master)
+def test_rows_are_regrouped_and_the_table_switches_27_94(
+    world: World, master: End, busy: None
+) -> None:
     Regrouping(world).run().result()
     assert world.backend.regrouped() == 6
     switch(world, master, SIX, 2)
@@ -111,9 +121,9 @@ def test_a_partition_is_packed_as_far_as_all_that_it_is_made_of_27_94(
     assert packer._start_oid(0) == ZERO_OID
 
 
-def test_the_step_may_happen_twice_and_after_half_of_it_27_3(world: World, busy: None) -> None:
-    master = world.operate(TWO)
-    full(world, master)
+def test_the_step_may_happen_twice_and_after_half_of_it_27_3(
+    world: World, master: End, busy: None
+) -> None:
     regrouping = Regrouping(world)
     assert world.backend.begin_regrouping(12) == ""  # of an operation that ended half
     regrouping.run().result()
@@ -127,11 +137,9 @@ def test_the_step_may_happen_twice_and_after_half_of_it_27_3(world: World, busy:
 
 
 def test_the_undo_keeps_both_until_the_operation_is_over_everywhere_27_96(
-    world: World, busy: None
+    world: World, master: End, busy: None
 ) -> None:
     """Another node may have the table of the new number, which counts then."""
-    master = world.operate(TWO)
-    full(world, master)
     regrouping = Regrouping(world)
     assert regrouping.undo().done  # nothing was done
     regrouping.run().result()
@@ -146,29 +154,25 @@ def test_the_undo_keeps_both_until_the_operation_is_over_everywhere_27_96(
 
 
 def test_rows_of_the_next_operation_are_not_deleted_with_those_of_the_last_27_97(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, master: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It begins in the middle."""
     length = [1]
     monkeypatch.setattr(type(world.core.background), "rows", lambda self, idle: length[0])
-    master = world.operate(TWO)
-    full(world, master)
     Regrouping(world).run().result()
     world.core.eraser.maintenance_ended()
     assert world.backend.regrouped() is None, "it deletes"
     length[0] = 1000  # and is overtaken
     monkeypatch.setattr(type(world.core.operations), "busy", True)
     Regrouping(world).run(operation(4)).result()
-    world.wait(lambda: not world.core.eraser._working, "it does not end")
+    world.wait(lambda: not world.core.background.jobs, "it does not end")
     assert world.backend.regrouped() == 4
     switch(world, master, [[(1, UP)]] * 4, 2)
     check_objects(world, master)
 
 
-def test_a_node_that_does_not_operate_keeps_both_27_97(world: World) -> None:
+def test_a_node_that_does_not_operate_keeps_both_27_97(world: World, master: End) -> None:
     """It does not know the table of the cluster."""
-    master = world.operate(TWO)
-    full(world, master)
     Regrouping(world).run().result()
     master.send(StopOperation())
     world.core.eraser.maintenance_ended()
@@ -177,10 +181,8 @@ def test_a_node_that_does_not_operate_keeps_both_27_97(world: World) -> None:
 
 
 def test_other_rows_are_deleted_when_no_operation_needs_them_27_97(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, master: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    master = world.operate(TWO)
-    full(world, master)
     with monkeypatch.context() as patch:
         patch.setattr(type(world.core.operations), "busy", True)
         Regrouping(world).run().result()
@@ -194,22 +196,18 @@ def test_other_rows_are_deleted_when_no_operation_needs_them_27_97(
 
 
 def test_rows_that_an_operation_left_are_deleted_when_the_node_starts_27_97(
-    make_world: MakeWorld,
+    make_world: MakeWorld, world: World
 ) -> None:
-    world = make_world()
-    master = world.operate(TWO)
-    full(world, master)
     assert world.backend.begin_regrouping(6) == ""
     world.settle()
-    world.close()
     world = make_world()
     world.operate(TWO)
     world.wait(lambda: world.backend.get_config("_regrouping") is None, "the rows are not deleted")
 
 
-def test_a_node_without_the_rows_ends_rather_than_take_the_table_27_95(world: World) -> None:
-    master = world.operate(TWO)
-    full(world, master)
+def test_a_node_without_the_rows_ends_rather_than_take_the_table_27_95(
+    world: World, master: End
+) -> None:
     master.send(StopOperation())
     world.send_table(master, SIX, 2)
     world.wait(lambda: world.host.exit_code is not None, "it does not end")

@@ -8,18 +8,10 @@ from random import Random
 import pytest
 
 from neo.protocol.ids import ZERO_HASH, p64
-from neo.protocol.packets import (
-    FEATURE_SIZE,
-    FEATURES,
-    AnswerSize,
-    AskSize,
-    AskStoreObject,
-    NotifyFeatures,
-    NotifyPartitionChanges,
-)
+from neo.protocol.packets import AnswerSize, AskSize, AskStoreObject, NotifyPartitionChanges
 from neo.storage.maintenance.size import GOOD_SECONDS, READS_MAX, RUN, estimate
 from tests.unit.storage.requests import commit, finish, vote
-from tests.unit.storage.world import C1, OUT, UP, End, World
+from tests.unit.storage.world import OUT, UP, End, World
 
 
 def guess(oids: list[int]) -> tuple[int, int]:
@@ -85,13 +77,6 @@ def test_objects_are_counted_where_they_can_be_read(world: World) -> None:
     master.send(NotifyPartitionChanges(2, 0, [(1, 2, UP), (1, 1, OUT)]))
     answer = client.ask(AskSize())
     assert answer == AnswerSize(world.backend.size(), 2, 1, 1)
-
-
-def test_the_feature_is_announced(world: World, master: End) -> None:
-    world.notify(master, world.client_row(C1))
-    end = world.stranger()
-    world.identify(end, extra={FEATURES: []})
-    assert FEATURE_SIZE in end.take(NotifyFeatures).features
 
 
 def test_partitions_beyond_the_budget_are_left_to_the_client(

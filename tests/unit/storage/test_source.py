@@ -11,14 +11,16 @@ from neo.protocol.packets import (
     AddTransaction,
     AnswerFetchObjects,
     AnswerFetchTransactions,
+    AskCheckTIDRange,
     AskFetchObjects,
+    AskFetchPrepared,
     AskFetchTransactions,
     AskLockInformation,
     NotifyUnlockInformation,
 )
 from tests.unit.storage.replicas import MAX, full, storage
-from tests.unit.storage.requests import data_of, store, vote
-from tests.unit.storage.world import OUT, UP, End, World, refused
+from tests.unit.storage.requests import data_of, voted
+from tests.unit.storage.world import OUT, UP, End, World, check_refused
 
 
 def test_sends_transactions_that_the_destination_has_not(world: World, master: End) -> None:
@@ -76,32 +78,23 @@ def test_chunks_end_when_they_are_big(
     assert found == AnswerFetchObjects(None, p64(12), p64(2), {})
 
 
-def test_others_are_served_between_portions(
-    world: World, master: End, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("neo.storage.serving.storage.STEP_LENGTH", 1)
-    full(world, master)
-    peer = storage(world, master, 2)
-    answers = peer.ask_later(AskFetchObjects(0, 1000, ZERO_TID, MAX, ZERO_OID, {}))
-    assert len(peer.inbox) == 1 and not answers
-    world.wait(lambda: bool(answers), "the chunk does not end")
-    assert len(peer.inbox) == 4
-
-
 @pytest.mark.parametrize("partition", [1, 7])
-def test_what_cannot_be_read_cannot_be_replicated(world: World, partition: int) -> None:
-    """Specification 10.10."""
+def test_what_cannot_be_read_is_not_sent_and_not_compared(world: World, partition: int) -> None:
+    """Specification 10.10, 11.6."""
     master = world.operate([[(1, UP)], [(1, OUT), (3, UP)]])
     peer = storage(world, master, 2)
-    found = peer.ask(AskFetchTransactions(partition, 1000, ZERO_TID, MAX, []))
-    assert refused(found)[0] == ErrorCode.REPLICATION_ERROR.value
+    for question, code in (
+        (AskFetchTransactions(partition, 1000, ZERO_TID, MAX, []), ErrorCode.REPLICATION_ERROR),
+        (AskFetchPrepared(partition, []), ErrorCode.REPLICATION_ERROR),
+        (AskCheckTIDRange(partition, 9, ZERO_TID, MAX), ErrorCode.CHECKING_ERROR),
+    ):
+        check_refused(peer.ask(question), code)
 
 
 def test_a_source_waits_for_transactions_that_are_locked(world: World, master: End) -> None:
     """Specification 10.11."""
     client = world.client(master)
-    assert store(client, 10, 0) is None
-    vote(client, 10, 0)
+    voted(client, 10, 0)
     master.ask(AskLockInformation(p64(10), p64(12)))
     peer = storage(world, master, 2)
     answers = peer.ask_later(AskFetchObjects(0, 1000, ZERO_TID, p64(12), ZERO_OID, {}))

@@ -29,17 +29,15 @@ from neo.protocol.packets import (
     AskVoteTransaction,
     Error,
     NotifyFeatures,
-    NotifyPrepared,
-    NotifyReady,
     NotifyUnlockInformation,
     RequestIdentification,
-    StartOperation,
     SyncMark,
 )
-from tests.unit.storage.replicas import answer, take_question
-from tests.unit.storage.requests import store, vote
+from tests.unit.storage.prepared import restart
+from tests.unit.storage.replicas import answer, reply, take_question
+from tests.unit.storage.requests import voted
 from tests.unit.storage.upstream import SOURCE, backup, upstream
-from tests.unit.storage.world import C1, End, MakeWorld, World, refused
+from tests.unit.storage.world import C1, End, MakeWorld, World, check_refused, refused
 
 XID = b"order-7"
 #: Transaction 10, whose metadata is in partition 0 as object 2. It stores 2 and 3, and checks 5.
@@ -74,6 +72,16 @@ def got(world: World, answers: list[Any]) -> Any:
     return answers[0]
 
 
+def half_kept(world: World) -> tuple[End, End]:
+    """The node has the rows of partition 0. Return its master, and the node that sent them."""
+    master = backup(world)
+    first = ask(master, 0)
+    source = upstream(world, FEATURE_SYNC)
+    serve(source, 2)
+    assert got(world, first) == AnswerVoted(p64(10))
+    return master, source
+
+
 def kept(master: End, checked: bool = False) -> list[bytes]:
     """Return the oids that the node stores with a mark, or those that it checks."""
     marks = master.ask(AskPreparedTransactions()).mark_list
@@ -93,25 +101,9 @@ def values(world: World, oids: Sequence[int] = (2, 3)) -> list[bytes | None]:
     return [None if each is None else each.data for each in found]
 
 
-def restart(make_world: MakeWorld, world: World) -> tuple[World, End]:
-    world.close()
-    world = make_world()
-    master = world.join()
-    master.send(NotifyFeatures([FEATURE_PREPARED]))
-    world.send_table(master)
-    master.send(NotifyPrepared([p64(10)]))
-    master.send(StartOperation(True))
-    master.take(NotifyReady)
-    return world, master
-
-
 def test_a_kept_transaction_gets_the_rows_of_a_further_partition(world: World) -> None:
     """Specification 25.53: another cell of the node is about to become readable."""
-    master = backup(world)
-    first = ask(master, 0)
-    source = upstream(world, FEATURE_SYNC)
-    serve(source, 2)
-    assert got(world, first) == AnswerVoted(p64(10))
+    master, source = half_kept(world)
     second = ask(master, 1)
     serve(source, 3)
     assert got(world, second) == AnswerVoted(p64(10))
@@ -122,11 +114,7 @@ def test_a_kept_transaction_gets_the_rows_of_a_further_partition(world: World) -
 
 def test_what_it_checks_is_kept_in_the_partitions_of_the_node(world: World) -> None:
     """Specification 25.60: others must not change it after a take-over."""
-    master = backup(world)
-    first = ask(master, 0)
-    source = upstream(world, FEATURE_SYNC)
-    serve(source, 2)
-    got(world, first)
+    master, source = half_kept(world)
     assert kept(master, checked=True) == []
     second = ask(master, 1)
     serve(source, 3)
@@ -138,16 +126,12 @@ def test_what_it_checks_is_kept_in_the_partitions_of_the_node(world: World) -> N
 
 def test_a_source_that_is_lost_takes_nothing_that_is_kept(world: World) -> None:
     """Specification 25.9, 25.53: rows of a further partition were arriving."""
-    master = backup(world)
-    first = ask(master, 0)
-    source = upstream(world, FEATURE_SYNC)
-    serve(source, 2)
-    got(world, first)
+    master, source = half_kept(world)
     second = ask(master, 1)
     take_question(source, AskFetchVoted)
     send(source, 3)
     source.disconnect()
-    assert refused(got(world, second))[0] == ErrorCode.INCOMPLETE_TRANSACTION.value
+    check_refused(got(world, second), ErrorCode.INCOMPLETE_TRANSACTION)
     third = ask(master, 1)
     serve(upstream(world, FEATURE_SYNC), 3)
     assert got(world, third) == AnswerVoted(p64(10))
@@ -163,7 +147,7 @@ def test_what_stays_prepared_at_a_restart_is_not_fetched_again(
     answers = ask(master, 0, 1)
     serve(upstream(world, FEATURE_SYNC), 2, 3)
     got(world, answers)
-    world, master = restart(make_world, world)
+    world, master = restart(make_world, 10, backup=True)
     assert got(world, ask(master, 0, 1)) == AnswerVoted(p64(10))
     assert not world.host.dialed
     commit(master)
@@ -175,11 +159,8 @@ def test_rows_that_a_restart_found_incomplete_are_fetched(
     world: World, make_world: MakeWorld
 ) -> None:
     """Specification 25.54: they were arriving."""
-    master = backup(world)
-    answers = ask(master, 0)
-    serve(upstream(world, FEATURE_SYNC), 2)
-    got(world, answers)
-    world, master = restart(make_world, world)
+    half_kept(world)
+    world, master = restart(make_world, 10, backup=True)
     answers = ask(master, 0, 1)
     source = upstream(world, FEATURE_SYNC)
     serve(source, 3)
@@ -193,8 +174,7 @@ def test_the_master_is_told_that_a_transaction_has_ended_upstream(world: World) 
     master = backup(world)
     answers = ask(master, 0)
     source = upstream(world, FEATURE_SYNC)
-    message_id, _ = take_question(source, AskFetchVoted)
-    answer(source, message_id, Error(ErrorCode.TID_NOT_FOUND.value, "it is not in progress"))
+    reply(source, AskFetchVoted, Error(ErrorCode.TID_NOT_FOUND.value, "it is not in progress"))
     code, text = refused(got(world, answers))
     assert code == ErrorCode.TID_NOT_FOUND.value and text.endswith("it is not in progress")
     assert kept(master) == []
@@ -205,8 +185,7 @@ def test_a_node_that_only_checks_for_a_prepared_transaction_has_it(world: World)
     master = world.operate()
     master.send(NotifyFeatures([FEATURE_PREPARED]))
     client = world.client(master, C1)
-    assert store(client, 2, 3) is None
-    vote(client, 2, 3)
+    voted(client, 2, 3)
     assert master.ask(AskLockInformation(p64(2), p64(4))).ttid == p64(2)
     master.send(NotifyUnlockInformation(p64(2)))
     world.settle()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import sha1
+from typing import Any
 
 import pytest
 
@@ -35,17 +36,24 @@ from neo.protocol.packets import (
 from neo.storage.maintenance.pack import LOOK_SECONDS
 from neo.storage.replication.sync_source import FULL_SECONDS, STEP_BYTES, STORE_SECONDS
 from tests.support.patience import PATIENCE_SECONDS
-from tests.unit.storage.replicas import answer, take_question
+from tests.unit.storage.replicas import answer, reply
 from tests.unit.storage.requests import commit, data_of, finish, store, store_request, vote
 from tests.unit.storage.syncing import guest, messages, meta, row, subscriber, vote_later
-from tests.unit.storage.world import C1, OUT, UP, End, World, refused
+from tests.unit.storage.world import C1, OUT, UP, End, World, check_refused, refused
 
 
 def stored(end: End, ttid: int, *partitions: int) -> None:
-    """The subscriber has the rows durably."""
-    message_id, m = take_question(end, AskStoreVoted)
+    """The subscriber takes the rows, and has them durably."""
+    end.inbox = [each for each in end.inbox if not isinstance(each[1], AddVoted | AddVotedObject)]
+    m = reply(end, AskStoreVoted, AnswerStoreVoted(p64(ttid)))
     assert m == AskStoreVoted(p64(ttid), [*partitions])
-    answer(end, message_id, AnswerStoreVoted(p64(ttid)))
+
+
+def voting(client: End, ttid: int, *oids: int) -> list[Any]:
+    """Store objects and vote. Return a list that will have the answer."""
+    for oid in oids:
+        assert store(client, ttid, oid) is None
+    return vote_later(client, ttid, *oids)
 
 
 def store_large(client: End, *oids: int) -> None:
@@ -100,9 +108,7 @@ def test_a_vote_is_not_answered_before_it_is_durable_here(
 ) -> None:
     """Specification 25.8."""
     backup = subscriber(world, 0)
-    assert store(client, 10, 2) is None
-    voted = vote_later(client, 10, 2)
-    del backup.inbox[:2]
+    voted = voting(client, 10, 2)
     stored(backup, 10, 0)
     assert not voted, "the database has not called back"
     world.settle()
@@ -125,9 +131,7 @@ def test_only_partitions_that_were_subscribed_are_sent(
 ) -> None:
     """Specification 25.6, 25.11."""
     backup = subscriber(world, 1)
-    for oid in (1, 2):
-        assert store(client, 10, oid) is None
-    voted = vote_later(client, 10, 1, 2)
+    voted = voting(client, 10, 1, 2)
     assert backup.take(AddVoted) == AddVoted(p64(10), 1, None), "it keeps no metadata"
     assert backup.take(AddVotedObject) == row(10, 1, data_of(10))
     stored(backup, 10, 1)
@@ -142,9 +146,7 @@ def test_a_second_fetch_adds_partitions(world: World, master: End, client: End) 
     """Specification 25.11."""
     backup = subscriber(world, 1)
     refused(backup.ask(AskFetchVoted(p64(1), [0])))
-    for oid in (1, 2):
-        assert store(client, 10, oid) is None
-    vote_later(client, 10, 1, 2)
+    voting(client, 10, 1, 2)
     assert [m.partition for m in messages(backup) if isinstance(m, AddVoted)] == [0, 1]
 
 
@@ -166,9 +168,7 @@ def test_undos_and_deletions_are_sent_with_what_they_go_back_to(
     world: World, master: End, client: End
 ) -> None:
     backup = subscriber(world, 0)
-    for oid in (0, 4):
-        assert store(client, 5, oid) is None
-    vote_later(client, 5, 0, 4)
+    voting(client, 5, 0, 4)
     messages(backup)
     backup.disconnect()
     finish(master, 5, 6)
@@ -227,14 +227,11 @@ def test_a_vote_that_the_subscriber_refuses_is_refused_with_its_reason(
 ) -> None:
     """Specification 25.8."""
     backup = subscriber(world, 0)
-    assert store(client, 10, 2) is None
-    voted = vote_later(client, 10, 2)
+    voted = voting(client, 10, 2)
     del backup.inbox[:2]
-    message_id, _ = take_question(backup, AskStoreVoted)
-    answer(backup, message_id, Error(ErrorCode.DENIED.value, "the record is too big"))
+    reply(backup, AskStoreVoted, Error(ErrorCode.DENIED.value, "the record is too big"))
     world.settle()
-    code, text = refused(voted[0])
-    assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "the record is too big" in text
+    check_refused(voted[0], ErrorCode.INCOMPLETE_TRANSACTION, "the record is too big")
     client.send(AbortTransaction(p64(10), []))
     assert messages(backup) == [NotifyAborted(p64(10))]
     assert world.backend.locked_transactions() == {}
@@ -243,12 +240,10 @@ def test_a_vote_that_the_subscriber_refuses_is_refused_with_its_reason(
 def test_all_subscribers_are_waited_for(world: World, master: End, client: End) -> None:
     """Specification 25.8."""
     backups = [subscriber(world, 0), subscriber(world, 0, 1)]
-    assert store(client, 10, 2) is None
-    voted = vote_later(client, 10, 2)
+    voted = voting(client, 10, 2)
     for backup in backups:
         world.settle()
         assert not voted
-        del backup.inbox[:2]
         stored(backup, 10, 0)
     assert voted == [AnswerStoreTransaction()]
 
@@ -258,11 +253,9 @@ def test_one_refusal_among_two_subscribers_is_enough(
 ) -> None:
     """Specification 25.8."""
     first, second = subscriber(world, 0), subscriber(world, 0)
-    assert store(client, 10, 2) is None
-    voted = vote_later(client, 10, 2)
+    voted = voting(client, 10, 2)
     del first.inbox[:2], second.inbox[:2]
-    message_id, _ = take_question(first, AskStoreVoted)
-    answer(first, message_id, Error(ErrorCode.DENIED.value, "its disk is full"))
+    reply(first, AskStoreVoted, Error(ErrorCode.DENIED.value, "its disk is full"))
     world.settle()
     assert "its disk is full" in refused(voted[0])[1]
     stored(second, 10, 0)
@@ -274,18 +267,14 @@ def test_a_subscriber_that_is_lost_is_not_waited_for(
 ) -> None:
     """Specification 25.8."""
     lost, other = subscriber(world, 0), subscriber(world, 0)
-    assert store(client, 10, 2) is None
-    voted = vote_later(client, 10, 2)
+    voted = voting(client, 10, 2)
     world.settle()
     lost.disconnect()
     assert not voted, "the other one has not answered"
-    del other.inbox[:2]
     stored(other, 10, 0)
     assert voted == [AnswerStoreTransaction()]
     lost.inbox.clear()
-    assert store(client, 14, 4) is None
-    voted = vote_later(client, 14, 4)
-    del other.inbox[:2]
+    voted = voting(client, 14, 4)
     stored(other, 14, 0)
     world.settle()
     assert voted == [AnswerStoreTransaction()] and not lost.inbox
@@ -296,8 +285,7 @@ def test_a_subscriber_that_is_silent_is_disconnected(
 ) -> None:
     """Specification 25.8."""
     backup = subscriber(world, 0)
-    assert store(client, 10, 2) is None
-    voted = vote_later(client, 10, 2)
+    voted = voting(client, 10, 2)
     world.settle()
     world.host.advance(STORE_SECONDS - 0.1)
     assert not voted and not backup.closed
@@ -311,8 +299,7 @@ def test_a_look_that_is_early_by_rounding_is_repeated_later(
     """A timer without a delay would be early again, for ever."""
     world.host.now = 2.9574963966907064
     backup = subscriber(world, 0)
-    assert store(client, 10, 2) is None
-    vote_later(client, 10, 2)
+    voting(client, 10, 2)
     world.settle()
     delays = list[float]()
     call_later = world.host.call_later
@@ -331,12 +318,9 @@ def test_a_look_that_is_early_by_rounding_is_repeated_later(
 def test_each_vote_has_its_own_time(world: World, master: End, client: End) -> None:
     """Specification 25.8."""
     backup = subscriber(world, 0)
-    assert store(client, 10, 2) is None
-    first = vote_later(client, 10, 2)
+    first = voting(client, 10, 2)
     world.host.advance(STORE_SECONDS - 1)
-    assert store(client, 14, 4) is None
-    second = vote_later(client, 14, 4)
-    del backup.inbox[:2]
+    second = voting(client, 14, 4)
     stored(backup, 10, 0)
     world.settle()
     world.host.advance(1)
@@ -360,7 +344,6 @@ def test_a_subscriber_that_does_not_read_gets_no_more(
     assert not backup.inbox
     read_again(world, backup)
     assert len(backup.inbox) == 5
-    del backup.inbox[:4]
     stored(backup, 10, 0)
     world.settle()
     assert voted == [AnswerStoreTransaction()]
@@ -389,9 +372,7 @@ def test_a_subscriber_that_reads_a_large_transaction_slowly_is_not_late(
 
 def voted_alone(world: World, client: End, backup: End, ttid: int = 10) -> None:
     """A transaction votes, and the subscriber has it."""
-    assert store(client, ttid, 2) is None
-    voted = vote_later(client, ttid, 2)
-    del backup.inbox[:2]
+    voted = voting(client, ttid, 2)
     stored(backup, ttid, 0)
     world.wait(lambda: bool(voted), "the vote is not answered")
 
@@ -464,8 +445,7 @@ def test_an_end_is_not_undone_by_another_vote_under_the_same_ttid(
     vote_later(client, 10, 2, 4, 6)
     assert len(messages(backup)) == 2
     client.send(AbortTransaction(p64(10), []))
-    assert store(client, 10, 4) is None
-    voted = vote_later(client, 10, 4)
+    voted = voting(client, 10, 4)
     world.host.advance(0)
     assert messages(backup) == [
         *(NotifyAborted(p64(10)), AddVoted(p64(10), 0, meta(4)), row(10, 4, data_of(10))),
@@ -532,7 +512,7 @@ def test_a_node_that_does_not_know_the_feature_cannot_subscribe(
     world: World, master: End, client: End
 ) -> None:
     old = guest(world, FEATURE_MAINTENANCE)
-    assert refused(old.ask(AskFetchVoted(p64(10), [0])))[0] == ErrorCode.PROTOCOL_ERROR.value
+    check_refused(old.ask(AskFetchVoted(p64(10), [0])), ErrorCode.PROTOCOL_ERROR)
     assert store(client, 10, 2) is None
     vote(client, 10, 2)
     assert not old.inbox
@@ -543,12 +523,10 @@ def test_a_fetch_waits_for_rows_that_are_being_stored(
 ) -> None:
     """Else they would be mixed."""
     backup = subscriber(world, 0)
-    assert store(client, 10, 2) is None
-    voted = vote_later(client, 10, 2)
+    voted = voting(client, 10, 2)
     fetched = backup.ask_later(AskFetchVoted(p64(10), [0]))
     world.host.advance(FULL_SECONDS)
     assert not fetched and len(backup.inbox) == 3
-    del backup.inbox[:2]
     stored(backup, 10, 0)
     world.host.advance(FULL_SECONDS)
     assert fetched == [AnswerFetchVoted(p64(10))]
@@ -582,7 +560,7 @@ def test_a_fetch_of_what_ends_meanwhile_is_refused(
     else:
         master.send(AbortTransaction(p64(10), []))
     world.wait(lambda: bool(fetched), "the fetch is not answered")
-    assert refused(fetched[0])[0] == ErrorCode.TID_NOT_FOUND.value
+    check_refused(fetched[0], ErrorCode.TID_NOT_FOUND)
     assert NotifyAborted(p64(10)) in messages(backup)
     assert world.host.restarts == 0 and world.host.exit_code is None
     assert store(client, 14, 8) is None, "the node serves"
@@ -597,11 +575,9 @@ def test_a_vote_does_not_wait_for_what_its_subscriber_fetches(
     assert store(client, 10, 4) is None
     vote_later(client, 10, 2, 4)
     world.host.advance(0)
-    del backup.inbox[:3]
     stored(backup, 10, 0)
     fetched = [backup.ask_later(AskFetchVoted(p64(10), [0])) for _ in range(JOBS_MAX + 1)]
-    assert store(client, 14, 6) is None
-    voted = vote_later(client, 14, 6)
+    voted = voting(client, 14, 6)
     del backup.inbox[:-1]
     stored(backup, 14, 0)
     while not voted:
@@ -638,8 +614,11 @@ def test_a_fetch_of_damaged_data_is_refused(world: World, master: End, client: E
     vote(client, 10, 2)
     damage(world)
     backup = guest(world, FEATURE_SYNC)
-    code, text = refused(backup.ask(AskFetchVoted(p64(10), [0])))
-    assert code == ErrorCode.CHECKING_ERROR.value and "does not match its checksum" in text
+    check_refused(
+        backup.ask(AskFetchVoted(p64(10), [0])),
+        ErrorCode.CHECKING_ERROR,
+        "does not match its checksum",
+    )
     assert not backup.closed and store(client, 14, 4) is None
 
 
@@ -650,8 +629,7 @@ def test_subscribers_are_disconnected_when_the_operation_stops(
     world: World, master: End, client: End, caplog: pytest.LogCaptureFixture
 ) -> None:
     backup = subscriber(world, 0)
-    assert store(client, 10, 2) is None
-    vote_later(client, 10, 2)
+    voting(client, 10, 2)
     master.send(StopOperation())
     assert backup.closed
     world.host.advance(STORE_SECONDS)

@@ -23,14 +23,12 @@ from neo.protocol.packets import (
     Truncate,
     ValidateTransaction,
 )
-from tests.unit.storage.requests import commit, load, store, vote
-from tests.unit.storage.world import C1, DISCARDED, OUT, UP, MakeWorld, World
+from tests.unit.storage.requests import commit, commit_twice, load, voted
+from tests.unit.storage.world import C1, DISCARDED, OUT, UP, End, MakeWorld, World
 
 
-def test_truncates_when_asked_for_the_last_ids(world: World) -> None:
+def test_truncates_when_asked_for_the_last_ids(world: World, master: End, client: End) -> None:
     """Specification 5.9, 12.17."""
-    master = world.operate()
-    client = world.client(master)
     commit(master, client, 10, 12, 1)
     commit(master, client, 14, 16, 2)
     world.host.advance(5)
@@ -44,13 +42,10 @@ def test_truncates_when_asked_for_the_last_ids(world: World) -> None:
 
 
 def test_a_truncation_without_this_node_is_made_up_for_before_it_is_replicated(
-    world: World,
+    world: World, master: End, client: End
 ) -> None:
     """It came back when the others had truncated, and had committed since (specification 4.28, 12.18)."""
-    master = world.operate()
-    client = world.client(master)
-    commit(master, client, 10, 12, 0)
-    commit(master, client, 14, 16, 0, serial=12)
+    commit_twice(master, client, 0)
     master.send(Truncate(p64(13)))
     world.host.advance(5)
     world.settle()
@@ -68,8 +63,7 @@ def test_truncation_reaches_data_that_is_still_to_be_erased(world: World) -> Non
     """Specification 12.17."""
     master = world.operate()
     client = world.client(master)
-    commit(master, client, 10, 12, 0)
-    commit(master, client, 14, 16, 0, serial=12)
+    commit_twice(master, client, 0)
     world.core.eraser.enabled = False
     master.send(NotifyPartitionChanges(2, 0, [(0, 1, DISCARDED), (0, 2, UP)]))
     master.send(Truncate(p64(13)))
@@ -89,16 +83,12 @@ def test_last_ids_of_an_empty_database(world: World) -> None:
     "how", ["the operation starts again", "its client is lost", "the master aborts"]
 )
 def test_the_ttid_of_a_vote_that_was_dropped_is_never_forgotten(
-    make_world: MakeWorld, how: str
+    make_world: MakeWorld, world: World, master: End, client: End, how: str
 ) -> None:
     """Else a master whose clock is behind may give it again, and the client that asks for its end hears
     of somebody else's commit (specification 5.3, 7.48)."""
-    world = make_world()
-    master = world.operate()
-    client = world.client(master)
     for ttid, oid in ((14, 1), (10, 2)):
-        store(client, ttid, oid)
-        vote(client, ttid, oid)
+        voted(client, ttid, oid)
     if how == "its client is lost":
         world.notify(master, world.client_row(C1, NodeState.DOWN))
     elif how == "the master aborts":
@@ -118,17 +108,13 @@ def test_the_ttid_of_a_vote_that_was_dropped_is_never_forgotten(
         world.close()
 
 
-def test_interrupted_transactions_are_reported_and_validated(make_world: MakeWorld) -> None:
+def test_interrupted_transactions_are_reported_and_validated(
+    make_world: MakeWorld, world: World, master: End, client: End
+) -> None:
     """Specification 4.28, 5.1, 5.2, 5.6, 5.7."""
-    world = make_world()
-    master = world.operate()
-    client = world.client(master)
-    store(client, 10, 1)
-    vote(client, 10, 1)
-    store(client, 14, 2)
-    vote(client, 14, 2)
+    voted(client, 10, 1)
+    voted(client, 14, 2)
     master.ask(AskLockInformation(p64(14), p64(16)))
-    world.close()
     world = make_world()
     master = world.join()
     world.send_table(master)

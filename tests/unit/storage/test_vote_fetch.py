@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.ids import p64
@@ -30,7 +31,7 @@ from neo.storage.replication.vote_fetch import FETCHES_MAX
 from tests.unit.storage.replicas import OTHER, answer, take_question
 from tests.unit.storage.syncing import ask_voted, connected, kept, row, send, store_later
 from tests.unit.storage.upstream import SOURCE, backup, upstream
-from tests.unit.storage.world import DISCARDED, OUT, UP, End, World, refused
+from tests.unit.storage.world import DISCARDED, OUT, UP, End, World, check_refused, refused
 
 BOTH = {0: SOURCE, 1: SOURCE}
 MARK: SyncMark = (p64(10), b"order-7", 1000.0, b"jim: pays", [0, 1], [p64(2), p64(3)], [])
@@ -72,6 +73,13 @@ def failed(asked: list[Any], world: World) -> str:
     code, text = refused(answered(asked, world))
     assert code == ErrorCode.INCOMPLETE_TRANSACTION.value
     return text
+
+
+def fetch_both(master: End, source: End, mark: SyncMark | None = None) -> None:
+    """The node fetches objects 2 and 3 of transaction 10 for its master."""
+    asked = ask_voted(master, 10, 2, 3, sources=BOTH, mark=mark)
+    serve(source, 10, {0: [row(10, 2, b"x")], 1: [row(10, 3, b"y")]})
+    assert answered(asked, master.world) == AnswerVoted(p64(10))
 
 
 # -- rows that are here, or come -------------------------------------------------------------------
@@ -246,9 +254,7 @@ def test_a_node_of_a_backup_that_leaves_ends_its_subscriptions(
     world: World, master: End, source: End
 ) -> None:
     """Specification 25.18: what is not confirmed is dropped, since nobody would tell of its end."""
-    asked = ask_voted(master, 10, 2, 3, sources=BOTH)
-    serve(source, 10, {0: [row(10, 2, b"x")], 1: [row(10, 3, b"y")]})
-    assert answered(asked, world) == AnswerVoted(p64(10))
+    fetch_both(master, source)
     send(source, 20, 0, row(20, 2, b"z"), metadata=True)
     store_later(source, 20, 0)
     assert kept(world, 20) == [p64(2)]
@@ -308,9 +314,7 @@ def test_rows_of_a_cell_that_was_erased_are_fetched(
     world: World, master: End, source: End, state: CellState
 ) -> None:
     """The rows of a prepared transaction go with the cell (specification 24.35)."""
-    asked = ask_voted(master, 10, 2, 3, sources=BOTH, mark=MARK)
-    serve(source, 10, {0: [row(10, 2, b"x")], 1: [row(10, 3, b"y")]})
-    assert answered(asked, world) == AnswerVoted(p64(10))
+    fetch_both(master, source, MARK)
     master.send(NotifyPartitionChanges(2, 0, [(0, 1, state), (0, 2, UP)]))
     while world.backend.drop_partition(0, 100):
         pass
@@ -356,7 +360,31 @@ def test_a_node_that_does_not_know_the_feature_is_not_asked(world: World, master
     assert not source.inbox
 
 
-def test_a_node_that_is_lost_is_an_error(world: World, master: End, source: End) -> None:
+def damaged(ttid: int) -> AddVotedObject:
+    return replace(row(ttid, 2, b"x"), data=b"y")
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        pytest.param([damaged(10)], "does not match its checksum", id="damaged"),
+        pytest.param([row(10, 2, b"x" * 11)], "11 bytes", id="refused by the database"),
+    ],
+)
+def test_rows_that_cannot_be_kept_are_an_error(
+    world: World, master: End, source: End, rows: list[AddVotedObject], problem: str
+) -> None:
+    world.backend.engine.value_max = 10
+    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
+    serve(source, 10, {0: rows})
+    assert problem in failed(asked, world)
+
+
+def test_a_node_that_is_lost_or_refuses_is_an_error(world: World, master: End, source: End) -> None:
+    refusal = Error(ErrorCode.NON_READABLE_CELL.value, "it cannot be read")
+    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
+    answer(source, fetch(source, 10, 0), refusal)
+    assert "it cannot be read" in failed(asked, world)
     asked = ask_voted(master, 10, 2, sources={0: SOURCE})
     fetch(source, 10, 0)
     send(source, 10, 0, row(10, 2, b"x"), metadata=True)
@@ -364,40 +392,16 @@ def test_a_node_that_is_lost_is_an_error(world: World, master: End, source: End)
     assert "cannot be had" in failed(asked, world)
 
 
-def test_a_node_that_refuses_is_an_error(world: World, master: End, source: End) -> None:
-    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
-    message_id = fetch(source, 10, 0)
-    answer(source, message_id, Error(ErrorCode.NON_READABLE_CELL.value, "it cannot be read"))
-    assert "it cannot be read" in failed(asked, world)
-
-
-def test_a_damaged_row_is_an_error(world: World, master: End, source: End) -> None:
-    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
-    good = row(10, 2, b"x")
-    damaged = AddVotedObject(*(good.ttid, good.oid, 0, good.checksum, b"y", None))
-    serve(source, 10, {0: [damaged]})
-    assert "does not match its checksum" in failed(asked, world)
-
-
 def test_rows_that_arrived_damaged_are_fetched(world: World, master: End, source: End) -> None:
     """Specification 25.10: the question waits for them no more."""
-    good = row(10, 2, b"x")
-    damaged = AddVotedObject(*(good.ttid, good.oid, 0, good.checksum, b"y", None))
     send(source, 10, 0)
     asked = ask_voted(master, 10, 2, sources={0: SOURCE})
-    source.send(damaged)
+    source.send(damaged(10))
     assert not source.inbox
     stored = store_later(source, 10, 0)
     assert "does not match its checksum" in refused(stored[0])[1]
-    serve(source, 10, {0: [good]})
+    serve(source, 10, {0: [row(10, 2, b"x")]})
     assert answered(asked, world) == AnswerVoted(p64(10))
-
-
-def test_what_the_database_refuses_is_an_error(world: World, master: End, source: End) -> None:
-    world.backend.engine.value_max = 10
-    asked = ask_voted(master, 10, 2, sources={0: SOURCE})
-    serve(source, 10, {0: [row(10, 2, b"x" * 11)]})
-    assert "11 bytes" in failed(asked, world)
 
 
 def test_rows_that_the_node_does_not_send_are_asked_for_a_few_times(
@@ -420,15 +424,13 @@ def test_an_error_does_not_prevent_another_question(world: World, master: End, s
     failed(asked, world)
     master.send(AbortTransaction(p64(10), []))
     assert kept(world, 10) == []
-    asked = ask_voted(master, 10, 2, 3, sources=BOTH)
-    serve(source, 10, {0: [row(10, 2, b"x")], 1: [row(10, 3, b"y")]})
-    assert answered(asked, world) == AnswerVoted(p64(10))
+    fetch_both(master, source)
 
 
 def test_a_node_that_is_not_one_of_a_backup_refuses(world: World) -> None:
     master = world.operate()
     asked = ask_voted(master, 10, 2, sources={0: SOURCE})
-    assert refused(answered(asked, world))[0] == ErrorCode.NOT_READY.value
+    check_refused(answered(asked, world), ErrorCode.NOT_READY)
     assert not world.host.dialed
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from neo.protocol.ids import INVALID_OID, ZERO_TID, p64
 from neo.protocol.packets import (
-    FEATURE_LOCKS,
-    FEATURES,
     AbortTransaction,
     AnswerLockHolders,
     AnswerLocks,
@@ -13,13 +11,11 @@ from neo.protocol.packets import (
     AskLockInformation,
     AskLocks,
     AskObjectHistory,
-    AskVoteTransaction,
-    NotifyFeatures,
     NotifyUnlockInformation,
 )
 from tests.unit.storage.lock_node import LockNode, oid, tid
-from tests.unit.storage.requests import store, store_request, vote
-from tests.unit.storage.world import C1, C2, End, World, refused
+from tests.unit.storage.requests import store, store_request, voted
+from tests.unit.storage.world import C1, C2, End, World
 
 
 def told(node: LockNode, number: int, name: str) -> tuple[float, list[bytes]] | None:
@@ -119,8 +115,7 @@ def test_a_client_is_told_what_delays_its_reads(
     world: World, master: End, client: End, other: End
 ) -> None:
     """Specification 6.29, 8.26."""
-    store(client, 10, 1)
-    vote(client, 10, 1)
+    voted(client, 10, 1)
     read = AskLockHolders(ZERO_TID, p64(1))
     scan = AskLockHolders(ZERO_TID, INVALID_OID)
     assert other.ask(read) == other.ask(scan) == AnswerLockHolders(None, []), "it is not locked"
@@ -140,8 +135,7 @@ def test_the_address_of_a_holder_whose_connection_is_lost_is_not_known(
     world: World, client: End, other: End
 ) -> None:
     """Specification 8.26."""
-    store(client, 10, 1)
-    vote(client, 10, 1)
+    voted(client, 10, 1)
     client.disconnect()
     other.ask_later(store_request(12, 1))
     ((_, nid, address, _, phase),) = other.ask(AskLockHolders(p64(12), p64(1))).holder_list
@@ -152,10 +146,8 @@ def test_the_master_is_told_of_all_transactions(
     world: World, master: End, client: End, other: End
 ) -> None:
     """Specification 8.29."""
-    assert FEATURE_LOCKS in world.request.extra[FEATURES]
     assert master.ask(AskLocks()) == AnswerLocks([])
-    store(client, 10, 1)
-    vote(client, 10, 1)
+    voted(client, 10, 1)
     other.ask_later(store_request(12, 1))
     world.host.advance(7)
     other.ask_later(store_request(14, 1))
@@ -167,33 +159,14 @@ def test_the_master_is_told_of_all_transactions(
     assert master.ask(AskLocks()).row_list == rows
 
 
-def test_an_aborted_transaction_can_neither_hold_nor_vote_and_keeps_its_connection(
-    world: World, master: End, client: End, other: End
-) -> None:
-    """AbortTransaction of the master, because the operator ended it."""
-    store(client, 10, 1)
-    waits = other.ask_later(store_request(12, 1))
-    master.send(AbortTransaction(p64(10), []))
-    assert waits[0].locked is None
-    assert store(client, 10, 2) == ZERO_TID
-    code, text = refused(client.ask(AskVoteTransaction(p64(10))))
-    assert "aborted" in text and not client.closed
-    assert store(other, 12, 2) is None
-
-
-def test_what_is_locked_by_the_master_is_not_aborted(
-    world: World, master: End, client: End
-) -> None:
-    store(client, 10, 1)
-    vote(client, 10, 1)
-    assert master.ask(AskLockInformation(p64(10), p64(20))).ttid == p64(10)
-    master.send(AbortTransaction(p64(10), []))
-    ((ttid, _, phase, _, _),) = master.ask(AskLocks()).row_list
-    assert (ttid, phase) == (p64(10), "locked")
-
-
-def test_a_client_is_told_of_the_feature(world: World, master: End) -> None:
-    world.notify(master, world.client_row(C1))
-    end = world.stranger()
-    world.identify(end, extra={FEATURES: []})
-    assert FEATURE_LOCKS in end.take(NotifyFeatures).features
+def test_a_wait_lasts_since_the_first_request_that_is_delayed(node: LockNode) -> None:
+    """Specification 8.26: a client sends the next request before the last one is answered."""
+    node.do("A1", "B1")
+    node.now = 5.0
+    node.do("A2")
+    node.now = 7.0
+    node.do("B2")
+    node.now = 9.0
+    for name in "AB":
+        blocked = node.locks.blocked(tid(2), oid(name))
+        assert blocked is not None and blocked.waited == 4.0

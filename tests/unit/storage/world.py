@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from neo.net.connection import Connection
 from neo.net.fault_sites import FaultSite
 from neo.node.peer import Peer
-from neo.protocol.enums import CellState, NodeState, NodeType
+from neo.protocol.enums import CellState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import PeerError
 from neo.protocol.packets import (
     FEATURE_BLOBS,
@@ -146,8 +146,7 @@ class End:
                     self.waiting = False
                     question.context(message)
                 elif isinstance(message, Ping) and self.waiting:
-                    self.connection.answer(message_id, Pong())
-                    self._deliver()
+                    self.answer(message_id, Pong())
                 else:
                     self.inbox.append((message_id, message))
         except PeerError as e:
@@ -165,8 +164,13 @@ class End:
     def _deliver(self) -> None:
         self.peer.received(self.connection.take_outgoing())
 
-    def send(self, message: Message) -> None:
-        self.connection.send(message)
+    def send(self, message: Message, message_id: int | None = None) -> None:
+        """``message_id``: that of the question of which this is a row of the answer."""
+        self.connection.send(message, message_id)
+        self._deliver()
+
+    def answer(self, message_id: int, message: Message) -> None:
+        self.connection.answer(message_id, message)
         self._deliver()
 
     def ask_later(self, message: Request[Any]) -> list[Any]:
@@ -320,6 +324,12 @@ def refused(answer: Any) -> tuple[int, str]:
     """Code and text of an Error."""
     assert isinstance(answer, Error), answer
     return answer.code, answer.message
+
+
+def check_refused(answer: Any, code: ErrorCode, text: str = "") -> None:
+    """The answer is this Error, and says this, among other things."""
+    found, message = refused(answer)
+    assert found == code.value and text in message, answer
 
 
 #: Another one on the same database, after a restart.

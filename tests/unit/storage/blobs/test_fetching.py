@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,14 @@ from neo.protocol.packets import (
 from neo.storage.replication.replicator import RETRY_SECONDS
 from tests.unit.storage.blobs.contents import content_of, files, parts
 from tests.unit.storage.blobs.transfers import give, has_row, holder, lost, names, record_of, refuse
-from tests.unit.storage.replicas import Destination, answer, storage_row, take_question
+from tests.unit.storage.replicas import (
+    Destination,
+    answer,
+    fetching,
+    reply,
+    storage_row,
+    take_question,
+)
 from tests.unit.storage.upstream import SOURCE, backup, upstream
 from tests.unit.storage.world import DISCARDED, UP, End, World
 
@@ -50,9 +56,7 @@ def wait_for_failure(world: World, caplog: pytest.LogCaptureFixture, why: str) -
 
 def begin(world: World, data: bytes = DATA, others: bool = False) -> tuple[Destination, End]:
     """A cell gets a row that refers to a content; ``others``: S3 has a readable cell, too."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source(FEATURE_BLOBS)
+    node, source = fetching(world, FEATURE_BLOBS)
     if others:
         address = "127.0.0.1", 2003
         world.notify(node.master, (NodeType.STORAGE, address, 3, NodeState.RUNNING, 23.0))
@@ -88,9 +92,7 @@ def test_an_empty_content_is_not_asked_for(world: World, folder: Path) -> None:
 
 def test_a_content_that_is_here_is_not_asked_for(world: World, folder: Path) -> None:
     """Specification 26.17: another object has it."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source(FEATURE_BLOBS)
+    node, source = fetching(world, FEATURE_BLOBS)
     node.serve(source, 0, 12, {(12, 2): record_of(DATA), (12, 4): record_of(DATA)})
     give(source, DATA)
     done(node)
@@ -196,7 +198,9 @@ def test_a_node_that_refuses_for_now_may_have_it(
     """Specification 26.17: the round fails, and is made again."""
     _, source = begin(world)
     refuse(source, ErrorCode.NOT_READY)
-    wait_for_failure(world, caplog, f"content {content_of(DATA)} of object {p64(2).hex()} cannot be")
+    wait_for_failure(
+        world, caplog, f"content {content_of(DATA)} of object {p64(2).hex()} cannot be"
+    )
     assert not has_row(world) and lost(world) == []
 
 
@@ -204,9 +208,7 @@ def test_a_content_that_was_packed_away_is_not_lost(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Specification 10.24, 26.21: the row is not current at the source any more."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source(FEATURE_MAINTENANCE, FEATURE_BLOBS)
+    node, source = fetching(world, FEATURE_MAINTENANCE, FEATURE_BLOBS)
     packed(source, 0)
     node.serve(source, 0, 12, {(12, 2): record_of(DATA)})
     refuse(source)
@@ -216,19 +218,15 @@ def test_a_content_that_was_packed_away_is_not_lost(
 
 
 def packed(source: End, tid: int) -> None:
-    message_id, _ = take_question(source, AskPackState)
-    answer(source, message_id, AnswerPackState(p64(tid)))
+    reply(source, AskPackState, AnswerPackState(p64(tid)))
 
 
 def test_a_row_that_was_damaged_in_transit_is_not_followed(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Specification 10.9: its reference means nothing."""
-    node = Destination(world)
-    node.unfinished(12)
-    source = node.source(FEATURE_BLOBS)
-    message_id, _ = take_question(source, AskFetchTransactions)
-    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+    node, source = fetching(world, FEATURE_BLOBS)
+    reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
     message_id, _ = take_question(source, AskFetchObjects)
     checksum = sha1(record_of(DATA)).digest()
     row = AddObject(p64(2), p64(12), 0, checksum, record_of(b"damaged"), None)
@@ -252,11 +250,11 @@ def test_no_row_is_written_to_a_cell_that_was_taken_away_meanwhile(
     assert not has_row(world)
 
 
+@pytest.mark.parametrize("blob_dir", [None])
 def test_a_node_without_folder_does_not_write_the_row(
-    make_world: Callable[[], World], caplog: pytest.LogCaptureFixture
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Specification 26.18."""
-    world = make_world()
     _, source = begin(world)
     world.settle()
     assert not has_row(world) and not source.inbox

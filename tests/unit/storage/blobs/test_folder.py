@@ -12,18 +12,13 @@ from typing import Any
 
 import pytest
 
-from neo.protocol.blobs import Content, content_hash
+from neo.protocol.blobs import Content
 from neo.storage.backend.api import BackendFailure
 from neo.storage.blobs import folder
 from neo.storage.blobs.disk import ContentMismatch
 from neo.storage.blobs.folder import ContentFolder
 from tests.support.patience import PATIENCE_SECONDS
-
-
-def content(data: bytes) -> Content:
-    made = content_hash()
-    made.update(data)
-    return Content(len(data), made.digest())
+from tests.unit.storage.blobs.contents import content_of
 
 
 class Loop:
@@ -64,7 +59,7 @@ class Disk:
 
     def add(self, data: bytes) -> Content:
         assert self.append("part", 0, data) is None
-        made = content(data)
+        made = content_of(data)
         assert self.keep("part", made) is None
         return made
 
@@ -79,9 +74,7 @@ class Disk:
         return found
 
     def names(self, wanted: Content) -> list[bytes]:
-        found: list[bytes] = self.loop.ask(
-            lambda done: self.folder.names(wanted.checksum[0], done)
-        )
+        found: list[bytes] = self.loop.ask(lambda done: self.folder.names(wanted.checksum[0], done))
         return found
 
 
@@ -102,7 +95,7 @@ def test_a_content_is_kept_and_read_in_pieces(disk: Disk) -> None:
     data = bytes(range(256)) * 40
     assert disk.append("p", 0, data[:5000]) is None
     assert disk.append("p", 5000, data[5000:]) is None
-    kept = content(data)
+    kept = content_of(data)
     assert disk.keep("p", kept) is None
     assert disk.read(kept) == data
     assert disk.read(kept, 10_000, 1000) == data[10_000:]
@@ -121,7 +114,7 @@ def test_an_empty_content(disk: Disk) -> None:
 def test_an_offset_of_zero_begins_anew(disk: Disk) -> None:
     assert disk.append("p", 0, b"wrong") is None
     assert disk.append("p", 0, b"right") is None
-    assert disk.keep("p", content(b"right")) is None
+    assert disk.keep("p", content_of(b"right")) is None
 
 
 @pytest.mark.parametrize("offset", [1, 4, 6])
@@ -133,12 +126,12 @@ def test_a_gap_is_refused(disk: Disk, offset: int) -> None:
 
 @pytest.mark.parametrize("other", [b"1234", b"12344", b""])
 def test_another_content_is_not_kept(disk: Disk, other: bytes) -> None:
-    wanted = content(other)
+    wanted = content_of(other)
     assert disk.append("p", 0, b"12345") is None
     assert isinstance(disk.keep("p", wanted), ContentMismatch)
     assert os.listdir(disk.folder.path / "parts") == []
     assert isinstance(disk.read(wanted), FileNotFoundError)
-    assert isinstance(disk.keep("p", content(b"12345")), ContentMismatch)
+    assert isinstance(disk.keep("p", content_of(b"12345")), ContentMismatch)
 
 
 def test_a_removed_content_is_gone(disk: Disk) -> None:
@@ -172,7 +165,7 @@ def test_the_part_of_a_fetch_is_resumed_after_a_crash(path: Path) -> None:
     assert again.append("fetch-1", 5, b"678") is None
     assert again.loop.ask(lambda done: again.folder.resume("fetch-1", done)) == 8
     assert again.loop.ask(lambda done: again.folder.resume("none", done)) == 0
-    assert again.keep("fetch-1", content(b"12345678")) is None
+    assert again.keep("fetch-1", content_of(b"12345678")) is None
     again.folder.close()
 
 
@@ -312,9 +305,7 @@ def test_a_file_system_that_syncs_whole_files_only_is_accepted(
     assert disk.read(disk.add(b"data")) == b"data"
 
 
-def test_nothing_is_kept_that_cannot_be_synced(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_kept_that_cannot_be_synced(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     assert disk.append("p", 0, b"12345") is None
     order: list[str] = []
 
@@ -324,16 +315,16 @@ def test_nothing_is_kept_that_cannot_be_synced(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", failing)
-        assert isinstance(disk.keep("p", content(b"12345")), OSError)
+        assert isinstance(disk.keep("p", content_of(b"12345")), OSError)
     assert order == ["p"]
-    assert isinstance(disk.read(content(b"12345")), FileNotFoundError)
+    assert isinstance(disk.read(content_of(b"12345")), FileNotFoundError)
 
 
 def test_data_is_synced_before_its_name_and_the_name_before_the_answer(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Specification 26.6."""
-    kept = content(b"12345")
+    kept = content_of(b"12345")
     assert disk.append("p", 0, b"12345") is None
     order: list[str] = []
     fsync, replace = os.fsync, os.replace

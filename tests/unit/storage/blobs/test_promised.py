@@ -3,7 +3,6 @@ none (specification 26.5, 26.16, 26.18 to 26.20)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,7 +50,7 @@ from tests.unit.storage.blobs.transfers import (
     upload,
 )
 from tests.unit.storage.prepared import SINCE, TEXT, XID, Prepared
-from tests.unit.storage.replicas import MAX, OTHER, answer, storage, take_question
+from tests.unit.storage.replicas import MAX, OTHER, answer, reply, storage, take_question
 from tests.unit.storage.requests import finish, vote
 from tests.unit.storage.syncing import (
     ask_voted,
@@ -65,7 +64,7 @@ from tests.unit.storage.syncing import (
     vote_later,
 )
 from tests.unit.storage.upstream import SOURCE, backup, upstream
-from tests.unit.storage.world import End, World, refused
+from tests.unit.storage.world import End, World, check_refused, refused
 
 DATA = b"the content"
 
@@ -83,8 +82,7 @@ def sender(world: World, own: End, address: Address = SOURCE) -> End:
     """Return a node of the upstream cluster, which sends its votes."""
     asked = ask_voted(own, 1, sources={0: address})
     source = upstream(world, FEATURE_SYNC, FEATURE_BLOBS)
-    message_id, _ = take_question(source, AskFetchVoted)
-    answer(source, message_id, Error(ErrorCode.TID_NOT_FOUND.value, "it has ended"))
+    reply(source, AskFetchVoted, Error(ErrorCode.TID_NOT_FOUND.value, "it has ended"))
     world.wait(lambda: bool(asked), "AskVoted is not answered")
     own.send(AbortTransaction(p64(1), []))
     return source
@@ -133,8 +131,7 @@ def test_a_transfer_that_fails_is_made_anew_for_another_row(
     give(other, DATA)
     world.wait(lambda: all(waiting), "a vote is not answered")
     assert waiting[1] == [AnswerStoreVoted(p64(11))]
-    code, text = refused(waiting[0][0])
-    assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "cannot be fetched" in text
+    check_refused(waiting[0][0], ErrorCode.INCOMPLETE_TRANSACTION, "cannot be fetched")
 
 
 def test_votes_that_wait_for_contents_do_not_hold_back_others(world: World, source: End) -> None:
@@ -306,7 +303,9 @@ def voted(world: World, master: End, client: End, prepare: bool = False) -> None
     client.ask(store_of(DATA))
     vote(client, 10, 2)
     if prepare:
-        assert not isinstance(master.ask(AskPrepareInformation(p64(10), XID, SINCE, TEXT, [0])), Error)
+        assert not isinstance(
+            master.ask(AskPrepareInformation(p64(10), XID, SINCE, TEXT, [0])), Error
+        )
 
 
 @pytest.mark.parametrize("able", [False, True])
@@ -344,8 +343,7 @@ def test_a_vote_is_refused_if_its_backup_keeps_no_contents(world: World, client:
     client.ask(store_of(DATA))
     answers = vote_later(client, 10, 2)
     world.wait(lambda: bool(answers), "the vote is not answered")
-    code, text = refused(answers[0])
-    assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "keeps no contents of blobs" in text
+    check_refused(answers[0], ErrorCode.INCOMPLETE_TRANSACTION, "keeps no contents of blobs")
 
 
 @pytest.mark.parametrize("foreign", [False, True])
@@ -356,7 +354,7 @@ def test_storage_nodes_read_contents(committed: World, master: End, foreign: boo
     checksum = content_of(DATA).checksum
     assert peer.ask(AskBlob(p64(2), checksum, 4, 3)) == AnswerBlob(DATA[4:7])
     unknown = AskBlob(p64(2), bytes(32), 0, 3)
-    assert refused(peer.ask(unknown))[0] == ErrorCode.OID_NOT_FOUND.value
+    check_refused(peer.ask(unknown), ErrorCode.OID_NOT_FOUND)
 
 
 @pytest.mark.parametrize("foreign", [False, True])
@@ -393,9 +391,8 @@ def test_a_node_with_a_folder_announces_it(world: World, foreign: bool) -> None:
     assert FEATURE_BLOBS in announced(world, foreign)
 
 
+@pytest.mark.parametrize("blob_dir", [None])
 @pytest.mark.parametrize("foreign", [False, True])
-def test_a_node_without_folder_does_not_announce_one(
-    make_world: Callable[[], World], foreign: bool
-) -> None:
+def test_a_node_without_folder_does_not_announce_one(world: World, foreign: bool) -> None:
     """Specification 26.5."""
-    assert FEATURE_BLOBS not in announced(make_world(), foreign)
+    assert FEATURE_BLOBS not in announced(world, foreign)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from hashlib import sha1
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from neo.protocol.blobs import PIECE_BYTES, with_content
 from neo.protocol.enums import ErrorCode
@@ -26,11 +28,10 @@ from neo.protocol.packets import (
 from neo.storage.backend.api import BackendFailure
 from neo.storage.blobs import contents
 from neo.topology.masters import RETRY_SECONDS
-from tests.unit.storage.blobs.conftest import Make
 from tests.unit.storage.blobs.contents import content_of, files, parts
 from tests.unit.storage.blobs.transfers import OID, TTID, commit_blob, piece, read, store_of, upload
 from tests.unit.storage.requests import commit, finish, load, store_request, vote
-from tests.unit.storage.world import C1, C2, End, World, refused
+from tests.unit.storage.world import C1, C2, End, MakeWorld, World, check_refused, refused
 
 
 def wait_for_files(world: World, folder: Path, *wanted: bytes) -> None:
@@ -76,13 +77,6 @@ def test_a_record_waits_for_the_content_that_was_sent_before(
     assert world.backend.has_content(content_of(data).checksum)
 
 
-def test_a_record_without_its_content_is_refused(world: World, client: End) -> None:
-    """Specification 26.12."""
-    code, text = refused(client.ask(store_of(b"not sent")))
-    assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "send it before the record" in text
-    assert not world.backend.has_content(content_of(b"not sent").checksum)
-
-
 def test_a_compressed_record_has_no_content(client: End) -> None:
     """Specification 26.2: bytes of a compressed record mean nothing."""
     data = with_content(b"compressed", content_of(b"not sent"))
@@ -90,12 +84,64 @@ def test_a_compressed_record_has_no_content(client: End) -> None:
     assert client.ask(request) == AnswerStoreObject(None)
 
 
-def test_a_vote_is_refused_while_a_content_is_not_complete(client: End) -> None:
-    """Specification 26.12."""
-    assert client.ask(store_request(TTID, OID)) == AnswerStoreObject(None)
-    client.ask(piece(b"beginning", last=False))
-    code, text = refused(client.ask(AskVoteTransaction(p64(TTID))))
-    assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "cannot vote" in text
+BEGUN = AskStoreBlob(p64(TTID), p64(OID), 0, b"0123", None)
+
+
+@pytest.mark.parametrize(
+    ("before", "request_", "code", "text"),
+    [
+        pytest.param(
+            None,
+            store_of(b"not sent"),
+            ErrorCode.INCOMPLETE_TRANSACTION,
+            "send it before the record",
+            id="a record without its content (26.12)",
+        ),
+        pytest.param(
+            BEGUN,
+            AskVoteTransaction(p64(TTID)),
+            ErrorCode.INCOMPLETE_TRANSACTION,
+            "cannot vote",
+            id="a vote while a content is not complete (26.12)",
+        ),
+        pytest.param(
+            BEGUN,
+            replace(BEGUN, offset=3),
+            ErrorCode.PROTOCOL_ERROR,
+            "the one at 4 expected",
+            id="a piece twice (26.10)",
+        ),
+        pytest.param(
+            BEGUN,
+            replace(BEGUN, offset=5),
+            ErrorCode.PROTOCOL_ERROR,
+            "the one at 4 expected",
+            id="a piece too late (26.10)",
+        ),
+        pytest.param(
+            None,
+            replace(BEGUN, data=bytes(PIECE_BYTES + 1)),
+            ErrorCode.PROTOCOL_ERROR,
+            "",
+            id="a piece that is too long (26.10)",
+        ),
+        pytest.param(
+            None,
+            piece(b"0123", 2),
+            ErrorCode.INCOMPLETE_TRANSACTION,
+            "begin the transaction again",
+            id="a continuation of nothing: the node was restarted (26.10)",
+        ),
+    ],
+)
+def test_what_comes_out_of_order_is_refused(
+    world: World, client: End, before: Any, request_: Any, code: ErrorCode, text: str
+) -> None:
+    if before is not None:
+        client.ask(store_request(TTID, OID))
+        client.ask(before)
+    check_refused(client.ask(request_), code, text)
+    assert not world.backend.has_content(content_of(b"not sent").checksum)
 
 
 def test_a_content_that_does_not_match_is_refused_and_deleted(client: End, folder: Path) -> None:
@@ -106,27 +152,6 @@ def test_a_content_that_does_not_match_is_refused_and_deleted(client: End, folde
     assert files(folder) == [] and parts(folder) == []
     code, _ = refused(client.ask(store_of(b"sent")))
     assert code == ErrorCode.INCOMPLETE_TRANSACTION.value
-
-
-@pytest.mark.parametrize("offset", [3, 5])
-def test_pieces_come_in_order(client: End, offset: int) -> None:
-    """Specification 26.10."""
-    client.ask(AskStoreBlob(p64(TTID), p64(OID), 0, b"0123", None))
-    code, text = refused(client.ask(AskStoreBlob(p64(TTID), p64(OID), offset, b"45", None)))
-    assert code == ErrorCode.PROTOCOL_ERROR.value and "the one at 4 expected" in text
-
-
-def test_a_piece_is_bounded(client: End) -> None:
-    """Specification 26.10."""
-    too_long = AskStoreBlob(p64(TTID), p64(OID), 0, bytes(PIECE_BYTES + 1), None)
-    code, _ = refused(client.ask(too_long))
-    assert code == ErrorCode.PROTOCOL_ERROR.value
-
-
-def test_a_continuation_of_nothing_says_to_begin_again(client: End) -> None:
-    """Specification 26.10: the node was restarted."""
-    code, text = refused(client.ask(piece(b"0123", 2)))
-    assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "begin the transaction again" in text
 
 
 def test_an_object_may_be_stored_twice_in_a_transaction(
@@ -144,44 +169,31 @@ def test_an_object_may_be_stored_twice_in_a_transaction(
 # -- the end of transactions ---------------------------------------------------------------------
 
 
-def test_an_abort_drops_contents(world: World, client: End, folder: Path) -> None:
+@pytest.mark.parametrize("end", ["abort", "lost connection", "end of the operation"])
+def test_what_does_not_vote_leaves_no_content(
+    world: World, master: End, client: End, folder: Path, end: str
+) -> None:
     """Specification 26.13."""
     upload(client, b"whole")
     client.ask(piece(b"beginning", last=False, ttid=11))
-    client.send(AbortTransaction(p64(TTID), []))
-    client.send(AbortTransaction(p64(11), []))
+    if end == "abort":
+        client.send(AbortTransaction(p64(TTID), []))
+        client.send(AbortTransaction(p64(11), []))
+    elif end == "lost connection":
+        client.disconnect()
+    else:
+        master.disconnect()
+        world.host.advance(RETRY_SECONDS)
+        world.operate()
     wait_for_files(world, folder)
 
 
-def test_an_abort_after_the_record_drops_contents(
-    world: World, client: End, folder: Path
-) -> None:
+def test_an_abort_after_the_record_drops_contents(world: World, client: End, folder: Path) -> None:
     """Specification 26.9, 26.13."""
     upload(client, b"whole")
     assert client.ask(store_of(b"whole")) == AnswerStoreObject(None)
     vote(client, TTID, OID)
     client.send(AbortTransaction(p64(TTID), []))
-    wait_for_files(world, folder)
-
-
-def test_a_lost_connection_drops_contents(
-    world: World, master: End, client: End, folder: Path
-) -> None:
-    """Specification 26.13."""
-    upload(client, b"whole")
-    client.ask(piece(b"beginning", last=False, ttid=11))
-    client.disconnect()
-    wait_for_files(world, folder)
-
-
-def test_the_end_of_the_operation_drops_contents(
-    world: World, master: End, client: End, folder: Path
-) -> None:
-    upload(client, b"whole")
-    client.ask(piece(b"beginning", last=False, ttid=11))
-    master.disconnect()
-    world.host.advance(RETRY_SECONDS)
-    world.operate()
     wait_for_files(world, folder)
 
 
@@ -205,7 +217,7 @@ def test_a_pack_removes_files(world: World, master: End, client: End, folder: Pa
     master.ask(AskPack(p64(22)))
     wait_for_files(world, folder, b"new")
     assert read(client, b"new") == AnswerBlob(b"new")
-    assert refused(read(client, b"old"))[0] == ErrorCode.OID_NOT_FOUND.value
+    check_refused(read(client, b"old"), ErrorCode.OID_NOT_FOUND)
 
 
 # -- features ------------------------------------------------------------------------------------
@@ -224,25 +236,21 @@ def test_a_node_with_a_folder_announces_blobs(world: World, master: End) -> None
     assert FEATURE_BLOBS in features(world, master)
 
 
-def test_a_node_without_a_folder_refuses_contents(tmp_path: Path) -> None:
+@pytest.mark.parametrize("blob_dir", [None])
+def test_a_node_without_a_folder_refuses_contents(world: World, master: End) -> None:
     """Specification 26.5."""
-    world = World(str(tmp_path / "node.sqlite"))
-    master = world.operate()
     assert FEATURE_BLOBS not in features(world, master)
     client = world.client(master, C2)
     for request in (piece(b"x"), store_of(b"x")):
-        code, text = refused(client.ask(request))
-        assert code == ErrorCode.INCOMPLETE_TRANSACTION.value and "set blob_dir" in text
-    code, text = refused(read(client, b"x"))
-    assert code == ErrorCode.OID_NOT_FOUND.value and "set blob_dir" in text
-    world.close()
+        check_refused(client.ask(request), ErrorCode.INCOMPLETE_TRANSACTION, "set blob_dir")
+    check_refused(read(client, b"x"), ErrorCode.OID_NOT_FOUND, "set blob_dir")
 
 
 # -- folders and databases -----------------------------------------------------------------------
 
 
 def test_contents_outlive_a_restart_and_what_is_left_is_removed(
-    make: Make, world: World, master: End, client: End, folder: Path
+    make_world: MakeWorld, world: World, master: End, client: End, folder: Path
 ) -> None:
     """Specification 26.7, 26.9."""
     commit_blob(master, client, b"kept", 12)
@@ -250,14 +258,14 @@ def test_contents_outlive_a_restart_and_what_is_left_is_removed(
     useless = folder / "ab" / ("ab" * 32)
     useless.write_bytes(b"left by a crash")
     (folder / "parts" / "upload-1").write_bytes(b"left by a crash")
-    again = make()
+    again = make_world()
     client = again.client(again.operate())
     wait_for_files(again, folder, b"kept")
     assert read(client, b"kept") == AnswerBlob(b"kept")
 
 
 def test_a_lost_file_is_told_and_the_object_named(
-    make: Make,
+    make_world: MakeWorld,
     world: World,
     master: End,
     client: End,
@@ -269,7 +277,7 @@ def test_a_lost_file_is_told_and_the_object_named(
     world.close()
     kept = content_of(b"kept")
     (folder / kept.checksum.hex()[:2] / kept.checksum.hex()).unlink()
-    again = make()
+    again = make_world()
     client = again.client(again.operate())
     again.wait(lambda: kept.checksum in again.core.blobs.contents.lost, "the loss is not noticed")
     assert again.core.blobs.contents.lost[kept.checksum] == (kept, p64(OID))

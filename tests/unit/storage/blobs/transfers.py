@@ -23,7 +23,7 @@ from neo.protocol.packets import (
     RequestIdentification,
 )
 from tests.unit.storage.blobs.contents import content_of
-from tests.unit.storage.replicas import answer, take_question
+from tests.unit.storage.replicas import answer, reply, take_question
 from tests.unit.storage.requests import finish, store_request, vote
 from tests.unit.storage.world import End, World
 
@@ -72,8 +72,7 @@ def give(end: End, data: bytes, sent: bytes | None = None) -> int:
 
 
 def refuse(end: End, code: ErrorCode = ErrorCode.OID_NOT_FOUND) -> None:
-    message_id, _ = take_question(end, AskBlob)
-    answer(end, message_id, Error(code.value, "it is not here"))
+    reply(end, AskBlob, Error(code.value, "it is not here"))
 
 
 def has_row(world: World, oid: int = 2) -> bool:
@@ -92,8 +91,7 @@ def holder(world: World, nid: int) -> End:
     """Another node is dialed, accepts, and then says that it keeps contents."""
     world.wait(lambda: bool(world.host.dialed), f"S{nid} is not dialed")
     end = world.take_dial()
-    message_id, _ = take_question(end, RequestIdentification)
-    answer(end, message_id, AcceptIdentification(NodeType.STORAGE, nid, 1))
+    reply(end, RequestIdentification, AcceptIdentification(NodeType.STORAGE, nid, 1))
     message_id, _ = take_question(end, Ping)
     end.send(NotifyFeatures([FEATURE_BLOBS]))
     answer(end, message_id, Pong())
