@@ -32,6 +32,7 @@ from neo.protocol.packets import (
     Message,
     NotifyBlobDamaged,
 )
+from tests.unit.client.committing import finish
 from tests.unit.client.peers import in_threads, wait_until
 from tests.unit.client.reading import OID, answer, refuse
 from tests.unit.client.scripted import Scripted, scripted
@@ -198,8 +199,7 @@ def test_a_content_is_sent_before_its_record(tmp_path: Path) -> None:
     """Specification 26.10, 26.12. It is read from the file that the application gave."""
     with cluster_with_blob(tmp_path, 1, 2) as (cluster, storage):
         transaction = store(storage, tmp_path)
-        storage.tpc_vote(transaction)
-        tid = storage.tpc_finish(transaction)
+        tid = finish(storage, transaction)
         for node in cluster.storages.values():
             sent = [m for m in node.log if isinstance(m, AskStoreBlob | AskStoreObject)]
             assert [type(m) for m in sent] == [AskStoreBlob, AskStoreObject]
@@ -246,8 +246,7 @@ def age(folder: Path, hours: int) -> None:
 
 def commit(storage: NEOStorage, path: Path) -> Path:
     transaction = store(storage, path)
-    storage.tpc_vote(transaction)
-    tid = storage.tpc_finish(transaction)
+    tid = finish(storage, transaction)
     assert tid is not None
     return Path(storage.loadBlob(OID, tid))
 

@@ -26,7 +26,7 @@ from neo.protocol.packets import (
     AskStoreObject,
     NotifyDeadlock,
 )
-from tests.unit.client.committing import OID, OTHER, TTID, Merging, begin, stored
+from tests.unit.client.committing import OID, OTHER, TTID, Merging, begin, finish, stored, storing
 from tests.unit.client.scripted import scripted
 
 
@@ -45,8 +45,7 @@ def test_a_conflict_is_resolved_and_stored_again_on_all_cells() -> None:
         merging = Merging(storage)
         for node in cluster.storages.values():
             node.answers[AskStoreObject] = conflict_once(p64(9))
-        t = begin(storage)
-        storage.store(OID, p64(7), b"one", "", t)
+        t = storing(storage, OID, b"one", p64(7))
         assert storage.tpc_vote(t) == [OID]
         assert [call[:4] for call in merging.calls] == [(OID, p64(9), p64(7), b"one")]
         again = [(OID, p64(7), b"one"), (OID, p64(9), b"one+\x09")]
@@ -63,7 +62,6 @@ def test_a_conflict_that_cannot_be_resolved_is_raised() -> None:
             storage.store(OID, p64(7), b"not a pickle", "", t)
             storage.tpc_vote(t)
         assert (raised.value.oid, raised.value.serials) == (OID, (p64(9), p64(7)))
-        storage.tpc_abort(t)
 
 
 @pytest.mark.parametrize("deleting", [False, True])
@@ -81,7 +79,6 @@ def test_conflicts_of_checks_and_deletions_are_not_resolved(deleting: bool) -> N
                 storage.checkCurrentSerialInTransaction(OID, p64(7), t)
             storage.tpc_vote(t)
         assert raised.value.serials == (p64(9), p64(7))
-        storage.tpc_abort(t)
 
 
 @pytest.mark.parametrize("checking", [False, True])
@@ -102,7 +99,6 @@ def test_nothing_is_merged_into_an_object_that_is_gone(checking: bool) -> None:
                 storage.store(OID, p64(7), b"one", "", t)
             storage.tpc_vote(t)
         assert raised.value.oid == OID and not merging.calls
-        storage.tpc_abort(t)
 
 
 def test_what_is_restored_where_the_object_is_gone_is_a_creation() -> None:
@@ -148,7 +144,6 @@ def test_what_is_restored_follows_what_is_current_at_each_node() -> None:
                 last = storage.tpc_finish(t)
         assert stored(cluster, 1) == [(OID, base, b"data") for base in (at[1], last, at[1])]
         assert stored(cluster, 2) == [(OID, base, b"data") for base in (at[1], at[2], last, at[2])]
-        storage.tpc_abort(t)
 
 
 def test_a_deletion_is_a_store_of_nothing() -> None:
@@ -159,7 +154,6 @@ def test_a_deletion_is_a_store_of_nothing() -> None:
         storage.tpc_vote(t)
         (message,) = cluster.storages[1].asked(AskStoreObject)
         assert message == AskStoreObject(OID, p64(7), 0, ZERO_HASH, b"", None, TTID)
-        storage.tpc_abort(t)
 
 
 def test_restored_objects_follow_whatever_is_current() -> None:
@@ -170,8 +164,7 @@ def test_restored_objects_follow_whatever_is_current() -> None:
         storage.tpc_begin(t, p64(5))
         storage.restore(OID, p64(5), b"data", "", None, t)
         storage.restore(OTHER, p64(5), None, "", None, t)
-        storage.tpc_vote(t)
-        storage.tpc_finish(t)
+        finish(storage, t)
         assert stored(cluster, 1) == [
             (OID, ZERO_TID, b"data"), (OTHER, ZERO_TID, b""), (OID, p64(9), b"data")
         ]  # fmt: skip
@@ -181,7 +174,6 @@ def test_restored_objects_follow_whatever_is_current() -> None:
         storage.restore(OID, p64(6), b"more", "", None, t)
         storage.tpc_vote(t)
         assert stored(cluster, 1)[3:] == [(OID, storage.lastTransaction(), b"more")]
-        storage.tpc_abort(t)
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -199,7 +191,6 @@ def test_a_restored_undo_refers_to_the_data_if_it_is_the_same(same: bool) -> Non
         (message,) = cluster.storages[1].asked(AskStoreObject)
         expected = (b"", p64(3)) if same else (b"data", None)
         assert (message.data, message.data_serial) == expected
-        storage.tpc_abort(t)
 
 
 # -- deadlocks -----------------------------------------------------------------------------------
@@ -219,8 +210,7 @@ def test_a_deadlock_is_solved_by_rebasing_on_every_node() -> None:
             (p64(7), p64(9), (0, sha1(data).digest(), data))
         )
         merging = Merging(storage)
-        t = begin(storage)
-        storage.store(OID, p64(7), b"one", "", t)
+        t = storing(storage, OID, b"one", p64(7))
         storage.store(OTHER, p64(8), b"two", "", t)
         waiting.wait_for(AskStoreObject)
         voting = threading.Thread(target=storage.tpc_vote, args=[t])
@@ -258,7 +248,6 @@ def test_what_is_restored_is_rebased_upon_what_is_current_at_that_node() -> None
         storage.tpc_vote(t)
         assert stored(cluster, 1) == [(OID, ZERO_TID, b"data"), (OID, p64(9), b"data")]
         assert stored(cluster, 2) == [(OID, ZERO_TID, b"data")]
-        storage.tpc_abort(t)
 
 
 def test_a_node_that_comes_in_after_a_deadlock_is_rebased_before_its_first_store() -> None:
@@ -266,12 +255,10 @@ def test_a_node_that_comes_in_after_a_deadlock_is_rebased_before_its_first_store
     with scripted([1], [2]) as (cluster, storage):
         for node in cluster.storages.values():
             node.answers[AskRebaseTransaction] = lambda m: AnswerRebaseTransaction([])
-        t = begin(storage)
-        storage.store(OID, p64(7), b"one", "", t)
+        t = storing(storage, OID, b"one", p64(7))
         cluster.tell(NotifyDeadlock(TTID, p64(1500)))
         cluster.storages[2].wait_for(AskRebaseTransaction)
         storage.store(OTHER, p64(7), b"two", "", t)
         storage.tpc_vote(t)
         log = cluster.storages[1].asked(AskRebaseTransaction, AskStoreObject)
         assert [type(m) for m in log] == [AskRebaseTransaction, AskStoreObject]
-        storage.tpc_abort(t)

@@ -46,7 +46,7 @@ from neo.protocol.packets import (
     PreparedRow,
     RequestIdentification,
 )
-from tests.unit.client.committing import OID, OTHER, TTID, begin, refusing
+from tests.unit.client.committing import OID, OTHER, TTID, begin, refusing, storing
 from tests.unit.client.scripted import Scripted, scripted
 
 XID = b"transfer-1"
@@ -136,7 +136,6 @@ def test_only_a_voted_transaction_is_prepared() -> None:
         t = begin(storage)
         with pytest.raises(StorageTransactionError, match="before tpc_vote"):
             storage.tpc_prepare(t, XID)
-        storage.tpc_abort(t)
 
 
 @pytest.mark.parametrize("xid", [b"", b"x" * 141])
@@ -145,7 +144,6 @@ def test_an_xid_has_1_to_140_bytes(xid: bytes) -> None:
         t = voted(storage)
         with pytest.raises(NEOStorageError, match="an xid has 1 to 140 bytes"):
             storage.tpc_prepare(t, xid)
-        storage.tpc_abort(t)
 
 
 def test_a_master_without_the_feature_is_named_before_anything_is_sent() -> None:
@@ -365,12 +363,10 @@ def test_an_object_that_a_prepared_transaction_holds_is_a_conflict() -> None:
     """Specification 24.9."""
     with scripted([1]) as (cluster, storage):
         cluster.storages[1].answers[AskStoreObject] = held
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+        t = storing(storage)
         with pytest.raises(PreparedConflictError, match="transfer-1 holds object 1 for 95 s") as e:
             storage.tpc_vote(t)
         assert e.value.oid == OID and isinstance(e.value, ConflictError)
-        storage.tpc_abort(t)
 
 
 def test_a_check_of_such_an_object_is_a_conflict_of_reading() -> None:
@@ -381,7 +377,6 @@ def test_a_check_of_such_an_object_is_a_conflict_of_reading() -> None:
         with pytest.raises(ReadConflictError, match="transfer-1") as e:
             storage.tpc_vote(t)
         assert isinstance(e.value, PreparedConflictError)
-        storage.tpc_abort(t)
 
 
 def test_the_loss_of_the_client_s_master_changes_nothing() -> None:

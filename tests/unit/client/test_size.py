@@ -22,6 +22,7 @@ from neo.protocol.packets import (
     NotifyFeatures,
     Ping,
 )
+from tests.unit.client.committing import dialed
 from tests.unit.client.scripted import Scripted, scripted
 
 MEGA = 1_000_000
@@ -34,7 +35,7 @@ def sized(
     """Yield a client that is connected to these nodes, which give these answers."""
     with scripted(*cells) as (cluster, storage):
         for nid, answer in answers.items():
-            storage._session.storages.channel(nid)
+            dialed(storage, nid)
             cluster.storages[nid].peer.send(NotifyFeatures(list(features)))
             cluster.storages[nid].answers[AskSize] = answer
         yield cluster, storage

@@ -22,7 +22,7 @@ from neo.protocol.packets import (
     NotifyClusterInformation,
     Request,
 )
-from tests.unit.client.committing import OID, TTID, begin
+from tests.unit.client.committing import TTID, begin, settle, storing
 from tests.unit.client.scripted import Scripted, scripted
 
 STOPPING = NotifyClusterInformation(ClusterState.STOPPING)
@@ -35,9 +35,8 @@ def aborts(cluster: Scripted) -> list[Message]:
 def test_a_transaction_in_its_first_phase_is_aborted_without_the_application() -> None:
     """The application may compute for a long time before its next call (specification 4.33, 16.31)."""
     with scripted([1], [2]) as (cluster, storage):
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
-        storage._begun(t).settle()
+        t = storing(storage)
+        settle(storage, t)
         cluster.tell(STOPPING)
         assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [2])
         with pytest.raises(TransactionLostError, match="the cluster stops"):
@@ -62,19 +61,16 @@ def test_a_transaction_that_has_only_begun_is_aborted() -> None:
 def test_a_transaction_that_waits_for_a_lock_is_aborted() -> None:
     with scripted([1]) as (cluster, storage):
         cluster.storages[1].answers[AskStoreObject] = lambda m: None
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+        storing(storage)
         cluster.storages[1].wait_for(AskStoreObject)
         cluster.tell(STOPPING)
         assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [1])
-        storage.tpc_abort(t)
 
 
 def test_a_voted_transaction_is_finished() -> None:
     """Specification 16.31."""
     with scripted([1]) as (cluster, storage):
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+        t = storing(storage)
         storage.tpc_vote(t)
         cluster.tell(STOPPING)
         storage.sync()
@@ -97,9 +93,8 @@ def test_a_transaction_that_the_news_overtake_is_aborted(monkeypatch: pytest.Mon
             return ticket
 
         monkeypatch.setattr(master, "ask", late)
-        t = begin(storage)
+        begin(storage)
         assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [])
-        storage.tpc_abort(t)
 
 
 def test_the_log_of_a_client_is_opened_again(tmp_path: Path) -> None:

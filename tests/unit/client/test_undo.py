@@ -51,7 +51,6 @@ def test_undo_makes_earlier_data_current_or_removes_a_creation() -> None:
             AskStoreObject(OID, p64(50), 0, ZERO_HASH, b"", p64(40), TTID),
             AskStoreObject(OTHER, p64(50), 0, ZERO_HASH, b"", None, TTID),
         ]
-        storage.tpc_abort(t)
 
 
 def test_undo_of_what_was_changed_later_is_merged() -> None:
@@ -65,7 +64,6 @@ def test_undo_of_what_was_changed_later_is_merged() -> None:
         old, current = b"at" + p64(40), b"at" + p64(60)
         assert merging.calls == [(OID, p64(60), p64(50), old, current)]
         assert stored(cluster, 1) == [(OID, p64(60), old + b"+\x3c")]
-        storage.tpc_abort(t)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +77,6 @@ def test_what_cannot_be_undone_is_an_undo_error(serials: dict[bytes, Any], packe
         t = begin(storage)
         with pytest.raises(UndoError):
             storage.undo(p64(50), t)
-        storage.tpc_abort(t)
 
 
 def test_an_undo_whose_data_is_packed_away_meanwhile_is_an_undo_error() -> None:
@@ -92,4 +89,3 @@ def test_an_undo_whose_data_is_packed_away_meanwhile_is_an_undo_error() -> None:
         with pytest.raises(UndoError, match="packed away") as raised:
             storage.tpc_vote(t)
         assert raised.value._oid == OID
-        storage.tpc_abort(t)

@@ -43,4 +43,3 @@ def test_an_undo_asks_each_partition_about_its_objects() -> None:
             assert cluster.storages[nid].asked(AskObjectUndoSerial) == [
                 AskObjectUndoSerial(TTID, p64(101), p64(50), [oid])
             ]
-        storage.tpc_abort(t)
