@@ -19,7 +19,6 @@ from neo.protocol.packets import (
     FEATURE_SIZE,
     AnswerSize,
     AskSize,
-    NotifyFeatures,
     Ping,
 )
 from tests.unit.client.committing import dialed
@@ -30,14 +29,18 @@ MEGA = 1_000_000
 
 @contextmanager
 def sized(
-    *cells: Sequence[int], answers: dict[int, Any], features: Sequence[str] = (FEATURE_SIZE,)
+    *cells: Sequence[int],
+    answers: dict[int, Any],
+    features: Sequence[str] = (FEATURE_SIZE,),
+    connected: bool = True,
 ) -> Iterator[tuple[Scripted, NEOStorage]]:
     """Yield a client that is connected to these nodes, which give these answers."""
     with scripted(*cells) as (cluster, storage):
         for nid, answer in answers.items():
-            dialed(storage, nid)
-            cluster.storages[nid].peer.send(NotifyFeatures(list(features)))
+            cluster.storage_features[nid] = list(features)
             cluster.storages[nid].answers[AskSize] = answer
+            if connected:
+                dialed(storage, nid)
         yield cluster, storage
 
 
@@ -94,15 +97,7 @@ def test_nodes_without_the_feature_are_not_asked() -> None:
 
 
 def test_a_node_that_is_not_connected_yet_is_connected_to() -> None:
-    with scripted([1]) as (cluster, storage):
-        identify = cluster.storages[1]._identify
-
-        def announce(peer: Any, received: Any) -> None:
-            identify(peer, received)
-            peer.send(NotifyFeatures([FEATURE_SIZE]))
-
-        cluster.storages[1]._identify = announce
-        cluster.storages[1].answers[AskSize] = says(5 * MEGA, 1, 10, 1)
+    with sized([1], answers={1: says(5 * MEGA, 1, 10, 1)}, connected=False) as (_, storage):
         assert (storage.getSize(), len(storage)) == (5 * MEGA, 10)
 
 
@@ -113,14 +108,10 @@ def test_what_is_known_stays_when_nodes_refuse_or_are_lost(monkeypatch: pytest.M
     with sized([1], answers={1: says(5 * MEGA, 1, 10, 1)}) as (cluster, storage):
         assert len(storage) == 10
         cluster.storages[1].answers[AskSize] = refuse
-        monkeypatch.setattr(storage._size, "_good_until", 0.0)
-        assert storage._size.totals() == Totals(5 * MEGA, 10)
-        cluster.close()
-        monkeypatch.setattr(storage._size, "_good_until", 0.0)
-        assert storage._size.totals() == Totals(5 * MEGA, 10)
-        storage.close()
-        monkeypatch.setattr(storage._size, "_good_until", 0.0)
-        assert storage._size.totals() == Totals(5 * MEGA, 10)
+        for happens in (lambda: None, cluster.close, storage.close):
+            happens()
+            monkeypatch.setattr(storage._size, "_good_until", 0.0)
+            assert storage._size.totals() == Totals(5 * MEGA, 10)
 
 
 @pytest.mark.parametrize("silent", [Ping, AskSize])
