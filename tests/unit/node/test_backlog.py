@@ -415,3 +415,17 @@ def test_a_node_without_room_says_so(remotes: Remotes, monkeypatch: pytest.Monke
     # What is complete does not count any more.
     senders[1].peer.received(packet[90_000:150_000])
     assert not senders[1].closed
+
+
+def test_many_small_messages_cost_nobody_the_connection() -> None:
+    """Specification 2.37: each of a thousand clients may have sent a part of a request."""
+    counted, large = Backlog(), _Sender()
+    assert counted.incomplete(large, backlog.INCOMPLETE_BYTES)
+    assert all(counted.incomplete(_Sender(), backlog.SMALL_BYTES) for _ in range(1000))
+    assert counted.incomplete(large, backlog.INCOMPLETE_BYTES)
+    # What a peer has sent whole, or nearly, does not count any more.
+    other = _Sender()
+    assert counted.incomplete(other, backlog.SMALL_BYTES + 1)
+    assert not counted.incomplete(large, backlog.INCOMPLETE_BYTES)
+    assert counted.incomplete(other, backlog.SMALL_BYTES)
+    assert counted.incomplete(large, backlog.INCOMPLETE_BYTES)
