@@ -10,6 +10,7 @@ import pytest
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError, ReadConflictError
 
+from neo.client import NEOStorage
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, p64
@@ -28,6 +29,16 @@ from neo.protocol.packets import (
 )
 from tests.unit.client.committing import OID, OTHER, TTID, Merging, begin, finish, stored, storing
 from tests.unit.client.scripted import scripted
+
+
+def restoring(
+    storage: NEOStorage, tid: bytes, data: bytes = b"data", data_txn: bytes | None = None
+) -> TransactionMetaData:
+    """Begin a transaction that is copied with its tid, and restore an object in it."""
+    transaction = TransactionMetaData()
+    storage.tpc_begin(transaction, tid)
+    storage.restore(OID, tid, data, "", data_txn, transaction)
+    return transaction
 
 
 def conflict_once(serial: bytes | None) -> Any:
@@ -107,9 +118,7 @@ def test_what_is_restored_where_the_object_is_gone_is_a_creation() -> None:
         committed = []
         for tid, locked in (p64(5), None), (p64(6), MAX_TID):
             cluster.storages[1].answers[AskStoreObject] = conflict_once(locked)
-            t = TransactionMetaData()
-            storage.tpc_begin(t, tid)
-            storage.restore(OID, tid, b"data", "", None, t)
+            t = restoring(storage, tid)
             storage.tpc_vote(t)
             committed.append(storage.tpc_finish(t))
         assert [base for _, base, _ in stored(cluster, 1)] == [ZERO_TID, committed[0], ZERO_TID]
@@ -136,9 +145,7 @@ def test_what_is_restored_follows_what_is_current_at_each_node() -> None:
         cluster.storages[1].answers[AskStoreObject] = current(MAX_TID, at[1])
         cluster.storages[2].answers[AskStoreObject] = current(p64(9), at[2])
         for tid in p64(11), p64(12):
-            t = TransactionMetaData()
-            storage.tpc_begin(t, tid)
-            storage.restore(OID, tid, b"data", "", None, t)
+            t = restoring(storage, tid)
             storage.tpc_vote(t)
             if tid == p64(11):
                 last = storage.tpc_finish(t)
@@ -160,18 +167,14 @@ def test_restored_objects_follow_whatever_is_current() -> None:
     """Specification 16.21."""
     with scripted([1]) as (cluster, storage):
         cluster.storages[1].answers[AskStoreObject] = conflict_once(p64(9))
-        t = TransactionMetaData()
-        storage.tpc_begin(t, p64(5))
-        storage.restore(OID, p64(5), b"data", "", None, t)
+        t = restoring(storage, p64(5))
         storage.restore(OTHER, p64(5), None, "", None, t)
         finish(storage, t)
         assert stored(cluster, 1) == [
             (OID, ZERO_TID, b"data"), (OTHER, ZERO_TID, b""), (OID, p64(9), b"data")
         ]  # fmt: skip
         # The base of the next one is guessed correctly.
-        t = TransactionMetaData()
-        storage.tpc_begin(t, p64(6))
-        storage.restore(OID, p64(6), b"more", "", None, t)
+        t = restoring(storage, p64(6), b"more")
         storage.tpc_vote(t)
         assert stored(cluster, 1)[3:] == [(OID, storage.lastTransaction(), b"more")]
 
@@ -184,9 +187,7 @@ def test_a_restored_undo_refers_to_the_data_if_it_is_the_same(same: bool) -> Non
         cluster.storages[1].answers[AskObject] = lambda m: AnswerObject(
             m.oid, p64(4), None, 0, sha1(known).digest(), known, p64(3)
         )
-        t = TransactionMetaData()
-        storage.tpc_begin(t, p64(5))
-        storage.restore(OID, p64(5), b"data", "", p64(4), t)
+        t = restoring(storage, p64(5), b"data", p64(4))
         storage.tpc_vote(t)
         (message,) = cluster.storages[1].asked(AskStoreObject)
         expected = (b"", p64(3)) if same else (b"data", None)
@@ -239,9 +240,7 @@ def test_what_is_restored_is_rebased_upon_what_is_current_at_that_node() -> None
         first.answers[AskRebaseObject] = lambda m: AnswerRebaseObject(
             (ZERO_TID, p64(9), stored_there)
         )
-        t = TransactionMetaData()
-        storage.tpc_begin(t, TTID)
-        storage.restore(OID, TTID, b"data", "", None, t)
+        t = restoring(storage, TTID)
         second.wait_for(AskStoreObject)
         cluster.tell(NotifyDeadlock(TTID, p64(1500)))
         first.wait_for(AskRebaseTransaction)
