@@ -157,7 +157,7 @@ def promises_are_forgotten_in_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
         (propose_before_it_is_on_disk, 108),
         (any_estimate_is_proposed, 45),
         (half_is_a_majority, 0),
-        (a_node_without_logs_votes_at_once, 0),
+        (a_node_without_logs_votes_at_once, 15),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
