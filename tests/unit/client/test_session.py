@@ -126,22 +126,33 @@ def test_the_end_of_a_cluster_that_stops_is_no_loss(
         assert ("the cluster stops: connection to primary master" in caplog.text) is stopping
 
 
-def test_an_address_where_nobody_answers_is_told_while_it_is_waited_for(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+@contextmanager
+def identifying(before: Callable[[Peer, Received], bool]) -> Iterator[Scripted]:
+    """Yield a cluster whose master accepts a client only if ``before`` returns true."""
     cluster = Scripted([[1]])
     accept = cluster._master_identifies
-    text = f"master {cluster.masters}: connected, but it does not answer yet; check the address"
 
     def identify(peer: Peer, received: Received) -> None:
-        wait_until(lambda: text in caplog.text)
-        accept(peer, received)
+        if before(peer, received):
+            accept(peer, received)
 
     cluster.master._identify = identify
     try:
-        NEOStorage(cluster.masters, NAME).close()
+        yield cluster
     finally:
         cluster.close()
+
+
+def test_an_address_where_nobody_answers_is_told_while_it_is_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def told(peer: Peer, received: Received) -> bool:
+        text = f"master {cluster.masters}: connected, but it does not answer yet; check the address"
+        wait_until(lambda: text in caplog.text)
+        return True
+
+    with identifying(told) as cluster:
+        NEOStorage(cluster.masters, NAME).close()
     assert caplog.text.count("does not answer yet") == 1
 
 
@@ -163,24 +174,18 @@ def test_a_first_dial_that_nobody_takes_is_told_after_a_second(
 
 
 def test_a_master_that_is_not_ready_is_tried_again() -> None:
-    cluster = Scripted([[1]])
-    accept = cluster._master_identifies
-    refused = 0
+    refused: list[Received] = []
 
-    def identify(peer: Peer, received: Received) -> None:
-        nonlocal refused
-        refused += 1
-        if refused <= 3:
-            peer.answer(received.message_id, Error(ErrorCode.NOT_READY.value, "Retry Later"))
-        else:
-            accept(peer, received)
+    def ready(peer: Peer, received: Received) -> bool:
+        if len(refused) == 3:
+            return True
+        refused.append(received)
+        peer.answer(received.message_id, Error(ErrorCode.NOT_READY.value, "Retry Later"))
+        return False
 
-    cluster.master._identify = identify
-    try:
+    with identifying(ready) as cluster:
         NEOStorage(cluster.masters, NAME, wait_timeout=10).close()
-    finally:
-        cluster.close()
-    assert refused == 4
+    assert len(refused) == 3
 
 
 def test_a_cluster_that_is_away_is_a_transient_error_after_the_wait() -> None:
