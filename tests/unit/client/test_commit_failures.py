@@ -53,6 +53,7 @@ from tests.unit.client.committing import (
     storing,
 )
 from tests.unit.client.peers import Peer, wait_until
+from tests.unit.client.reading import DB
 from tests.unit.client.scripted import Scripted, scripted
 
 
@@ -77,7 +78,7 @@ def test_the_end_of_a_lost_transaction_takes_nothing_from_a_new_one_with_its_tti
     with scripted([1]) as (cluster, storage):
         cluster.storages[1].answers[AskRebaseTransaction] = lambda m: AnswerRebaseTransaction([])
         lost = begin(storage)
-        assert storage._begun(lost).ttid == TTID
+        settle(storage, lost)
         cluster.master.peer.close()
         storage.sync()
         cluster.master.answers[AskBeginTransaction] = lambda m: AnswerBeginTransaction(TTID)
@@ -130,7 +131,7 @@ def test_nobody_waits_for_a_node_that_was_lost_between_two_stores() -> None:
     with scripted([1]) as (_, storage):
         t = storing(storage)
         settle(storage, t)
-        storage._session.storages.channel(1).close("lost")
+        dialed(storage, 1).close("lost")
         with pytest.raises(UnavailableError, match="failed during the transaction"):
             storage.store(OTHER, None, b"two", "", t)
 
@@ -282,22 +283,18 @@ def test_what_the_master_sends_after_the_end_of_a_transaction_takes_effect_after
             peer.connection.send(InvalidateObjects(p64(9000), [OID]))
             peer.flush()
 
-        class DB:
-            transform_record_data = untransform_record_data = staticmethod(lambda data: data)
-
+        class Ordered(DB):
             def invalidate(self, tid: bytes, oids: list[bytes]) -> None:
-                order.append((tid, storage._invalidations.last_tid))
+                order.append((tid, storage.lastTransaction()))
 
-            def invalidateCache(self) -> None:
-                order.append("all")
-
-        storage.registerDB(DB())
+        storage.registerDB(db := Ordered())
         cluster.master.answers[AskFinishTransaction] = finish
         t = storing(storage)
         storage.tpc_vote(t)
         tid = storage.tpc_finish(t, lambda tid: order.append((tid, "ours")))
         storage.sync()
         assert order == [(tid, "ours"), (p64(9000), tid)]
+        assert db.calls == [], "the caches were not emptied"
         assert storage.loadBefore(OID, p64(9000)) == (b"one", tid, p64(9000))
 
 

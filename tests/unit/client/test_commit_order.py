@@ -105,7 +105,7 @@ def test_a_node_that_was_lost_gets_no_more_of_the_transaction() -> None:
         lost, other = cluster.storages.values()
         t = storing(storage, p64(2))
         settle(storage, t)
-        storage._session.storages.channel(1).close("lost")
+        dialed(storage, 1).close("lost")
         storage.store(p64(4), None, b"two", "", t)
         dialed(storage, 1)  # another one
         storage.store(p64(6), None, b"three", "", t)

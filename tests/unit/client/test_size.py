@@ -126,4 +126,4 @@ def test_a_node_that_does_not_answer_is_waited_for_a_moment(
         assert storage.getSize() == 10 * MEGA  # the two partitions count alike
         assert time.monotonic() - began < 1.0
         # The connection stays open.
-        assert storage._session.storages.channel(1).lost is None
+        assert dialed(storage, 1).lost is None
