@@ -162,7 +162,7 @@ def test_connection_closed_instead_of_an_answer(console: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "code", "told"),
+    ("sent", "stream", "told"),
     [
         pytest.param(
             [HANDSHAKE],
@@ -202,12 +202,12 @@ def test_connection_closed_instead_of_an_answer(console: Make) -> None:
     ],
 )
 def test_a_server_that_answers_otherwise_is_recognised(
-    capsys: Capture, sent: list[bytes], code: str, told: str
+    capsys: Capture, sent: list[bytes], stream: str, told: str
 ) -> None:
     with raw_server(*sent) as address:
         assert main(["-a", address, "--timeout", "0.5", "print", "cluster"]) == 1
     out, err = capsys.readouterr()
-    if code == "stdout":
+    if stream == "stdout":
         assert out == told
     else:
         assert re.search(told, err) and err.count("\n") == 1, err

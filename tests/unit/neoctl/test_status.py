@@ -81,40 +81,38 @@ def test_node_that_is_down_is_a_problem_with_both_ways_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "severity", "text", "advice"),
+    ("node", "told", "advice"),
     [
         pytest.param(
             (NodeType.MASTER, ("::1", 1), M2, NodeState.DOWN, None),
-            *("problem", "M2 ([::1]:1) is down"),
+            "problem: M2 ([::1]:1) is down",
             "start neomaster there; if it is lost for ever: neoctl drop M2",
             id="a master that is down can be dropped",
         ),
         pytest.param(
             (NodeType.MASTER, ("::1", 1), M2, NodeState.PENDING, None),
-            *("warning", "M2"),
+            "warning: M2",
             "neoctl add M2",
             id="a master that waits is to be added",
         ),
         pytest.param(
             (NodeType.MASTER, ("::1", 1), None, NodeState.DOWN, None),
-            *("problem", "? ([::1]:1) is down"),
+            "problem: ? ([::1]:1) is down",
             "start neomaster there",
             id="a master without id is not to be dropped",
         ),
         pytest.param(
             storage(2, NodeState.PENDING),
-            *("warning", "S2"),
+            "warning: S2",
             "neoctl add S2",
             id="a storage node that waits is to be added",
         ),
     ],
 )
-def test_what_to_do_about_a_node_is_told(
-    node: NodeRow, severity: str, text: str, advice: str
-) -> None:
+def test_what_to_do_about_a_node_is_told(node: NodeRow, told: str, advice: str) -> None:
     (problem,) = judge([storage(1), node], [[(1, UP)]])
-    assert (problem.severity, problem.advice) == (severity, advice)
-    assert problem.text.startswith(text)
+    assert f"{problem.severity}: {problem.text}".startswith(told)
+    assert problem.advice == advice
 
 
 def test_corrupted_cells_are_counted_by_node() -> None:
