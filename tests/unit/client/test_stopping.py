@@ -1,14 +1,11 @@
-"""A client of a cluster that stops, or that flushes its logs."""
+"""A client of a cluster that stops."""
 
 from __future__ import annotations
 
-import logging
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from neo.client.config import log_to
 from neo.client.errors import TransactionLostError
 from neo.net.channel import Ticket
 from neo.protocol.enums import ClusterState
@@ -17,7 +14,6 @@ from neo.protocol.packets import (
     AskBeginTransaction,
     AskFinishTransaction,
     AskStoreObject,
-    FlushLog,
     Message,
     NotifyClusterInformation,
     Request,
@@ -95,27 +91,3 @@ def test_a_transaction_that_the_news_overtake_is_aborted(monkeypatch: pytest.Mon
         monkeypatch.setattr(master, "ask", late)
         begin(storage)
         assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [])
-
-
-def test_the_log_of_a_client_is_opened_again(tmp_path: Path) -> None:
-    """FlushLog arrives after the file was moved away. Handlers of the application stay."""
-    client, path = logging.getLogger("neo.client"), tmp_path / "client.log"
-    log_to(str(path))
-    own = logging.FileHandler(tmp_path / "own.log")
-    logging.getLogger().addHandler(own)
-    try:
-        with scripted([1]) as (cluster, storage):
-            client.error("before")
-            for name in ("client.log", "own.log"):
-                (tmp_path / name).rename(tmp_path / f"{name}.1")
-            cluster.tell(FlushLog())
-            storage.sync()
-            client.error("after")
-        assert "after" in path.read_text() and "before" not in path.read_text()
-        assert not (tmp_path / "own.log").exists()
-    finally:
-        logging.getLogger().removeHandler(own)
-        own.close()
-        for handler in client.handlers[:]:
-            client.removeHandler(handler)
-            handler.close()

@@ -133,6 +133,12 @@ class Console:
         assert self(*words, "--json") == 0, self.err
         return json.loads(self.out)
 
+    def problems(self) -> tuple[int, list[str]]:
+        """Return the exit code of ``status``, and its lines about problems."""
+        code = self("status")
+        begin = ("problem", "warning", "No problem")
+        return code, [line for line in self.out.splitlines() if line.startswith(begin)]
+
 
 Make = Callable[..., Console]
 

@@ -20,10 +20,7 @@ def row(ttid: int, phase: str = "voted", waiting: int = 0, seconds: float = 0.0)
 
 
 def status(console: Make, *rows: TransactionRow) -> tuple[int, list[str]]:
-    """Its exit code, and the lines with what is wrong."""
-    ctl = console({AskTransactions: AnswerTransactions(list(rows))})
-    code = ctl("status")
-    return code, [line for line in ctl.out.splitlines() if line.startswith(("problem", "No prob"))]
+    return console({AskTransactions: AnswerTransactions(list(rows))}).problems()
 
 
 def test_open_transactions_are_printed(console: Make) -> None:

@@ -32,14 +32,7 @@ def row(xid: bytes, since: float = NOON, state: str = "prepared") -> PreparedRow
 
 
 def warnings(console: Make, *rows: PreparedRow) -> tuple[int, list[str]]:
-    """Return the exit code of ``status``, and its lines about problems."""
-    ctl = console({AskPrepared: AnswerPrepared(list(rows))})
-    code = ctl("status")
-    return code, [
-        line
-        for line in ctl.out.splitlines()
-        if line.startswith(("problem", "warning", "No problem"))
-    ]
+    return console({AskPrepared: AnswerPrepared(list(rows))}).problems()
 
 
 def test_prepared_transactions_are_printed(console: Make) -> None:
@@ -117,8 +110,8 @@ def test_a_wait_for_a_prepared_transaction_names_its_coordinator_as_the_cause(
         AskTransactions: AnswerTransactions([waiting]),
         AskPrepared: AnswerPrepared([row(b"neo-1")]),
     }
-    ctl = console(answers)
-    assert ctl("status") == EXIT_PROBLEM
-    (line,) = [line for line in ctl.out.splitlines() if line.startswith("problem")]
+    code, lines = console(answers).problems()
+    assert code == EXIT_PROBLEM
+    (line,) = [line for line in lines if line.startswith("problem")]
     assert "1 other waits for what prepared transaction neo-1 holds, since 42 s" in line
     assert line.endswith("neoctl rollback neo-1")
