@@ -4,7 +4,7 @@ seconds."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -108,8 +108,9 @@ def test_what_is_known_stays_when_nodes_refuse_or_are_lost(monkeypatch: pytest.M
     with sized([1], answers={1: says(5 * MEGA, 1, 10, 1)}) as (cluster, storage):
         assert len(storage) == 10
         cluster.storages[1].answers[AskSize] = refuse
-        for happens in (lambda: None, cluster.close, storage.close):
-            happens()
+        losses: list[Callable[[], object]] = [lambda: None, cluster.close, storage.close]
+        for lose in losses:
+            lose()
             monkeypatch.setattr(storage._size, "_good_until", 0.0)
             assert storage._size.totals() == Totals(5 * MEGA, 10)
 
