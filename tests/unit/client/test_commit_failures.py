@@ -89,18 +89,6 @@ def test_the_end_of_a_lost_transaction_takes_nothing_from_a_new_one_with_its_tti
         storage.tpc_vote(new)
 
 
-def test_a_lost_replica_is_reported_and_the_transaction_goes_on() -> None:
-    """Specification 7.23."""
-    with scripted([1, 2]) as (cluster, storage):
-        cluster.master.answers[FailedVote] = lambda m: Error(ErrorCode.ACK.value, "")
-        t = storing(storage)
-        settle(storage, t)
-        cluster.storages[1].peer.close()
-        storage.store(OTHER, None, b"two", "", t)
-        finish(storage, t)
-        assert cluster.master.asked(FailedVote) == [FailedVote(TTID, [1])]
-
-
 def test_the_master_may_refuse_to_go_on_without_a_node() -> None:
     """Specification 7.23, 7.41."""
     with scripted([1, 2]) as (cluster, storage):

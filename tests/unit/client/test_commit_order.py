@@ -99,7 +99,8 @@ def test_a_conflict_that_the_last_node_finds_is_resolved_with_the_data_of_the_st
 
 
 def test_a_node_that_was_lost_gets_no_more_of_the_transaction() -> None:
-    """Specification 7.9: though it is connected again, it lacks what was stored before."""
+    """The transaction goes on, and the master is told. Though the node is connected again, it lacks what
+    was stored before (specification 7.9, 7.23)."""
     with scripted([1, 2]) as (cluster, storage):
         cluster.master.answers[FailedVote] = lambda m: Error(ErrorCode.ACK.value, "")
         lost, other = cluster.storages.values()

@@ -75,41 +75,36 @@ def test_a_conflict_that_cannot_be_resolved_is_raised() -> None:
         assert (raised.value.oid, raised.value.serials) == (OID, (p64(9), p64(7)))
 
 
-@pytest.mark.parametrize("deleting", [False, True])
-def test_conflicts_of_checks_and_deletions_are_not_resolved(deleting: bool) -> None:
-    """Specification 16.15."""
-    with scripted([1]) as (cluster, storage):
-        node = cluster.storages[1]
-        node.answers[AskCheckCurrentSerial] = lambda m: AnswerCheckCurrentSerial(p64(9))
-        node.answers[AskStoreObject] = lambda m: AnswerStoreObject(p64(9))
-        t = begin(storage)
-        with pytest.raises(ConflictError if deleting else ReadConflictError) as raised:
-            if deleting:
-                storage.deleteObject(OID, p64(7), t)
-            else:
-                storage.checkCurrentSerialInTransaction(OID, p64(7), t)
-            storage.tpc_vote(t)
-        assert raised.value.serials == (p64(9), p64(7))
-
-
-@pytest.mark.parametrize("checking", [False, True])
-def test_nothing_is_merged_into_an_object_that_is_gone(checking: bool) -> None:
+@pytest.mark.parametrize(
+    ("asked", "serial", "error"),
+    [
+        pytest.param("check", p64(9), ReadConflictError, id="a check"),
+        pytest.param("deletion", p64(9), ConflictError, id="a deletion"),
+        pytest.param("check", MAX_TID, ReadConflictError, id="a check of what is gone"),
+        pytest.param("store", MAX_TID, ConflictError, id="a store where the object is gone"),
+    ],
+)
+def test_what_cannot_be_merged_is_a_conflict(
+    asked: str, serial: bytes, error: type[ConflictError]
+) -> None:
     """Specification 16.15."""
     with scripted([1]) as (cluster, storage):
         merging = Merging(storage)
         node = cluster.storages[1]
-        node.answers[AskCheckCurrentSerial] = lambda m: AnswerCheckCurrentSerial(MAX_TID)
-        node.answers[AskStoreObject] = lambda m: AnswerStoreObject(MAX_TID)
+        node.answers[AskCheckCurrentSerial] = lambda m: AnswerCheckCurrentSerial(serial)
+        node.answers[AskStoreObject] = lambda m: AnswerStoreObject(serial)
         t = begin(storage)
-        with pytest.raises(
-            ReadConflictError if checking else ConflictError, match="gone"
-        ) as raised:
-            if checking:
+        gone = serial == MAX_TID
+        with pytest.raises(error, match="gone" if gone else None) as raised:
+            if asked == "check":
                 storage.checkCurrentSerialInTransaction(OID, p64(7), t)
+            elif asked == "deletion":
+                storage.deleteObject(OID, p64(7), t)
             else:
                 storage.store(OID, p64(7), b"one", "", t)
             storage.tpc_vote(t)
         assert raised.value.oid == OID and not merging.calls
+        assert gone or raised.value.serials == (p64(9), p64(7))
 
 
 def test_what_is_restored_where_the_object_is_gone_is_a_creation() -> None:

@@ -28,39 +28,30 @@ def aborts(cluster: Scripted) -> list[Message]:
     return cluster.master.asked(AbortTransaction)
 
 
-def test_a_transaction_in_its_first_phase_is_aborted_without_the_application() -> None:
+@pytest.mark.parametrize("phase", ["begun", "waits for a lock", "stored"])
+def test_a_transaction_in_its_first_phase_is_aborted_without_the_application(phase: str) -> None:
     """The application may compute for a long time before its next call (specification 4.33, 16.31)."""
     with scripted([1], [2]) as (cluster, storage):
-        t = storing(storage)
-        settle(storage, t)
+        node = cluster.storages[2]
+        if phase == "begun":
+            t = begin(storage)
+            storage.sync()
+        else:
+            if phase == "waits for a lock":
+                node.answers[AskStoreObject] = lambda m: None
+            t = storing(storage)
+            node.wait_for(AskStoreObject)
+            if phase == "stored":
+                settle(storage, t)
         cluster.tell(STOPPING)
-        assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [2])
-        with pytest.raises(TransactionLostError, match="the cluster stops"):
-            storage.tpc_vote(t)
+        involved = [] if phase == "begun" else [2]
+        assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, involved)
+        if phase != "waits for a lock":
+            with pytest.raises(TransactionLostError, match="the cluster stops"):
+                storage.tpc_vote(t)
         storage.tpc_abort(t)
         storage.sync()
         assert len(aborts(cluster)) == 1, "the master knows it no more"
-
-
-def test_a_transaction_that_has_only_begun_is_aborted() -> None:
-    """No thread has waited for the answer to tpc_begin."""
-    with scripted([1]) as (cluster, storage):
-        t = begin(storage)
-        storage.sync()
-        cluster.tell(STOPPING)
-        assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [])
-        storage.tpc_abort(t)
-        storage.sync()
-        assert len(aborts(cluster)) == 1
-
-
-def test_a_transaction_that_waits_for_a_lock_is_aborted() -> None:
-    with scripted([1]) as (cluster, storage):
-        cluster.storages[1].answers[AskStoreObject] = lambda m: None
-        storing(storage)
-        cluster.storages[1].wait_for(AskStoreObject)
-        cluster.tell(STOPPING)
-        assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [1])
 
 
 def test_a_voted_transaction_is_finished() -> None:
