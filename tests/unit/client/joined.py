@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import transaction
 from ZODB.Connection import TransactionMetaData
 
@@ -50,13 +51,12 @@ class Writes:
         self.storage.tpc_abort(self.metadata)
 
 
-class Fails:
-    """A data manager of the application that fails in one step, after the coordinator's."""
+class Acts:
+    """A data manager of the application that does something in one step, after the coordinator's."""
 
-    def __init__(self, manager: Any, step: str, key: str = "A") -> None:
+    def __init__(self, manager: Any, step: str, act: Callable[[], object], key: str = "A") -> None:
         self.transaction_manager = manager
-        self._step = step
-        self._key = key
+        self._step, self._act, self._key = step, act, key
         manager.get().join(self)
 
     def sortKey(self) -> str:
@@ -65,9 +65,19 @@ class Fails:
     def __getattr__(self, name: str) -> Callable[[Any], None]:
         def call(t: Any) -> None:
             if name == self._step:
-                raise Broken("broken")
+                self._act()
 
         return call
+
+
+class Fails(Acts):
+    """A data manager of the application that fails in one step."""
+
+    def __init__(self, manager: Any, step: str, key: str = "A") -> None:
+        super().__init__(manager, step, self._fail, key)
+
+    def _fail(self) -> None:
+        raise Broken("broken")
 
 
 class Bank:
@@ -134,6 +144,8 @@ class World:
     def __init__(self, found: list[tuple[Cluster, NEOStorage]]) -> None:
         (self.first, self.storage1), (self.second, self.storage2) = found
         self.bank = Bank()
+        #: Whether a transaction manager that was interrupted left a transaction without its end.
+        self.interrupted = False
         self.manager: Any = transaction.TransactionManager()
         participants = [self.storage1, self.storage2, self.bank]
         self.joined = xa.join(self.manager, participants, self.storage1)
@@ -144,6 +156,22 @@ class World:
         # Two connections to a database change two objects.
         oids = [p64(u64(OID) + wanted[:n].count(s)) for n, s in enumerate(wanted)]
         return [Writes(used, s, oid) for s, oid in zip(wanted, oids, strict=True)]
+
+    def change_all(self) -> list[Writes]:
+        """Change all three databases."""
+        writes = self.change()
+        self.joined.session(self.bank)
+        return writes
+
+    def fails(self, error: type[BaseException], match: str | None = None) -> None:
+        """Commit, which raises this error, and abort as applications do."""
+        with pytest.raises(error, match=match):
+            self.manager.commit()
+        self.manager.abort()
+
+    def check_nothing_is_left(self) -> None:
+        """Raise AssertionError if the coordination remembers a transaction that ended."""
+        assert self.interrupted or not self.joined._units
 
     def states(self) -> list[list[str]]:
         return [list(c.states().values()) for c in (self.first, self.second)]

@@ -169,9 +169,10 @@ class Scripted:
             assert isinstance(m, RequestIdentification)
             assert (m.nid, m.id_timestamp) == (CLIENT, self.identified)
             accept = AcceptIdentification(NodeType.STORAGE, nid, m.nid)
-            peer.answer(received.message_id, accept)
+            peer.connection.answer(received.message_id, accept)
             if features := self.storage_features.get(nid):
-                peer.send(NotifyFeatures(features))
+                peer.connection.send(NotifyFeatures(features))
+            peer.flush()
 
         return identify
 

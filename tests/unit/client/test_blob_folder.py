@@ -21,7 +21,7 @@ from neo.client.blobs.owned import OWNER, OwnedFolder, remove_abandoned
 from neo.client.errors import ConfigurationError
 from neo.client.system import System
 from neo.protocol.ids import p64
-from tests.unit.client.peers import DEADLINE, wait_until
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.unit.client.scripted import scripted
 
 OID, TID = p64(1), p64(50)
@@ -101,7 +101,7 @@ print(os.path.isdir(path), len(os.listdir(sys.argv[1])))
         [sys.executable, "-c", program, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=DEADLINE,
+        timeout=PATIENCE_SECONDS,
         check=True,
     )
     assert ended.stdout.split() == ["True", "1"]
@@ -136,7 +136,7 @@ time.sleep(1000)
         with closing(cache_of(root if request.param else None)) as living:
             assert living.temporary and (used / "BUCx").exists(), "its process lives"
         process.send_signal(signal.SIGKILL)
-        process.wait(DEADLINE)
+        process.wait(PATIENCE_SECONDS)
     assert (used / "savepointsx").exists()
     yield used
 
@@ -228,8 +228,8 @@ def test_the_cache_comes_back_below_its_bound_without_a_new_file(
             cache.keep(p64(number), TID, str(source))
         files = sorted((tmp_path / "blobs").glob("*/*.blob"))
         assert len(files) == 5, "they were just handed out"
-        wait_until(lambda: sum(file.exists() for file in files) <= 2)
-        wait_until(lambda: not evicts._running)
+        wait_until(lambda: sum(file.exists() for file in files) <= 2, "too many files")
+        wait_until(lambda: not evicts._running, "the eviction does not end")
 
 
 def test_files_that_come_during_a_look_are_looked_at(tmp_path: Path) -> None:
@@ -246,4 +246,4 @@ def test_files_that_come_during_a_look_are_looked_at(tmp_path: Path) -> None:
         assert cache.root
         evicts.evict = evict  # type: ignore[method-assign]
         evicts.added(500)
-        wait_until(lambda: len(looks) == 2 and not evicts._running)
+        wait_until(lambda: len(looks) == 2 and not evicts._running, "no second look")

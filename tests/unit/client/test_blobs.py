@@ -33,6 +33,7 @@ from neo.protocol.packets import (
     NotifyBlobDamaged,
 )
 from tests.support.patience import wait_until
+from tests.unit.client.committing import finish
 from tests.unit.client.peers import in_threads
 from tests.unit.client.reading import OID, answer, refuse
 from tests.unit.client.scripted import Scripted, scripted
@@ -59,7 +60,9 @@ def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def cluster_with_blob(path: Path, *nids: int, **options: Any) -> Iterator[tuple[Scripted, NEOStorage]]:
+def cluster_with_blob(
+    path: Path, *nids: int, **options: Any
+) -> Iterator[tuple[Scripted, NEOStorage]]:
     """Yield a cluster whose nodes have the content of an object, and a client."""
     with scripted(nids, blob_dir=str(path / "cache"), **options) as (cluster, storage):
         for nid, node in cluster.storages.items():
@@ -108,17 +111,12 @@ def test_another_node_goes_on_where_one_stops(tmp_path: Path, how: str) -> None:
         first, second = cluster.storages[1], cluster.storages[2]
         second.answers[AskBlob] = refuse(ErrorCode.NOT_READY)
         first.answers[AskBlob] = stops
-        in_thread: list[bytes] = []
-
-        def loads() -> None:
-            in_thread.append(read(storage))
 
         def opens_the_second() -> None:
             first.wait_for(AskBlob, count=4)
             second.answers[AskBlob] = pieces(DATA)
 
-        in_threads(loads, opens_the_second)
-        assert in_thread == [DATA]
+        assert in_threads(lambda: read(storage), opens_the_second) == [DATA, None]
         given = [m for m in second.log if isinstance(m, AskBlob)][-7:]
         assert given[0].offset == 3 * PIECE
 
@@ -135,9 +133,7 @@ def test_what_is_damaged_on_the_way_is_read_from_another_node(tmp_path: Path) ->
             assert told == NotifyBlobDamaged(OID, content_of(DATA).checksum)
             right.answers[AskBlob] = pieces(DATA)
 
-        found: list[bytes] = []
-        in_threads(lambda: found.append(read(storage)), opens_the_right_one)
-        assert found == [DATA]
+        assert in_threads(lambda: read(storage), opens_the_right_one) == [DATA, None]
 
 
 def test_a_content_that_no_node_has_intact_is_an_error_that_names_them(tmp_path: Path) -> None:
@@ -169,9 +165,7 @@ def test_an_object_that_is_no_blob_has_no_file(tmp_path: Path) -> None:
 
 def test_threads_that_want_the_same_content_download_it_once(tmp_path: Path) -> None:
     with cluster_with_blob(tmp_path, 1) as (cluster, storage):
-        found: list[bytes] = []
-        in_threads(*[lambda: found.append(read(storage))] * 5)
-        assert found == [DATA] * 5
+        assert in_threads(*[lambda: read(storage)] * 5) == [DATA] * 5
         assert len(cluster.storages[1].asked(AskBlob)) == len(DATA) // PIECE
 
 
@@ -199,8 +193,7 @@ def test_a_content_is_sent_before_its_record(tmp_path: Path) -> None:
     """Specification 26.10, 26.12. It is read from the file that the application gave."""
     with cluster_with_blob(tmp_path, 1, 2) as (cluster, storage):
         transaction = store(storage, tmp_path)
-        storage.tpc_vote(transaction)
-        tid = storage.tpc_finish(transaction)
+        tid = finish(storage, transaction)
         for node in cluster.storages.values():
             sent = [m for m in node.log if isinstance(m, AskStoreBlob | AskStoreObject)]
             assert [type(m) for m in sent] == [AskStoreBlob, AskStoreObject]
@@ -238,19 +231,21 @@ def store_and_vote(storage: NEOStorage, path: Path) -> None:
 # -- the bound of the folder -----------------------------------------------------------------------
 
 
-def age(folder: Path, hours: int) -> None:
-    """Let the files of a folder seem unused for some time."""
+def age(hours: int, *paths: Path) -> None:
+    """Let files seem unused for some time."""
     old = time.time() - 3600 * hours
-    for path in folder.rglob("*.*"):
+    for path in paths:
         os.utime(path, (old, old))
 
 
 def commit(storage: NEOStorage, path: Path) -> Path:
-    transaction = store(storage, path)
-    storage.tpc_vote(transaction)
-    tid = storage.tpc_finish(transaction)
-    assert tid is not None
-    return Path(storage.loadBlob(OID, tid))
+    return Path(storage.loadBlob(OID, finish(storage, store(storage, path))))
+
+
+def evict(storage: NEOStorage) -> None:
+    """Evict files of the cache, after an eviction that runs by itself."""
+    tidied(storage)
+    storage._blobs._eviction.evict()
 
 
 def test_files_that_were_not_used_for_long_are_removed_first(tmp_path: Path) -> None:
@@ -259,13 +254,10 @@ def test_files_that_were_not_used_for_long_are_removed_first(tmp_path: Path) -> 
         cache = tmp_path / "cache"
         found = []
         for number in range(4):
-            path = commit(storage, tmp_path)
-            found.append(path)
-            old = time.time() - 3600 * (10 - number)
-            os.utime(path, (old, old))
+            found.append(commit(storage, tmp_path))
+            age(10 - number, found[-1])
         recent = commit(storage, tmp_path)
-        tidied(storage)
-        storage._blobs._eviction.evict()
+        evict(storage)
         left = sorted(cache.glob("*/*.blob"))
         assert left == sorted([found[3], recent])
 
@@ -281,11 +273,11 @@ def test_files_that_were_just_handed_out_stay(
     monkeypatch.setattr(Eviction, "added", lambda self, size: None)  # else it may come later
     with cluster_with_blob(tmp_path, 1, blob_cache_size=1) as (_, storage):
         path = commit(storage, tmp_path)
-        storage._blobs._eviction.evict()
+        evict(storage)
         assert path.exists()
-        age(tmp_path / "cache", 1)
+        age(1, path)
         with open(path, "rb") as file:
-            storage._blobs._eviction.evict()
+            evict(storage)
             assert not path.exists() and file.read() == DATA
         assert read(storage) == DATA
 
@@ -293,16 +285,13 @@ def test_files_that_were_just_handed_out_stay(
 def test_what_crashed_processes_left_is_removed_after_a_day(tmp_path: Path) -> None:
     with cluster_with_blob(tmp_path, 1) as (_, storage):
         commit(storage, tmp_path)
-        tidied(storage)  # else its lock is taken
         temporary = tmp_path / "cache" / "tmp"
         for name in ("pending-x", "1.2.part", "of the application"):
             (temporary / name).touch()
-        storage._blobs._eviction.evict()
+        evict(storage)
         assert len(os.listdir(temporary)) == 3
-        old = time.time() - 90_000
-        for path in temporary.iterdir():
-            os.utime(path, (old, old))
-        storage._blobs._eviction.evict()
+        age(25, *temporary.iterdir())
+        evict(storage)
         assert os.listdir(temporary) == ["of the application"]
 
 

@@ -27,7 +27,8 @@ from neo.protocol.packets import (
     Ping,
     RequestIdentification,
 )
-from tests.unit.client.peers import DEADLINE, Peer
+from tests.support.patience import PATIENCE_SECONDS
+from tests.unit.client.peers import Peer
 from tests.unit.client.reading import answer, refuse
 from tests.unit.client.scripted import NAME, Node, Scripted
 
@@ -213,14 +214,14 @@ def test_each_method_ends_in_time_when_peers_are_silent(mode: str, tmp_path: Pat
             found: dict[str, Any] = {}
             threads = [timed(method, found, name) for name, method in methods.items()]
             for thread in threads:
-                thread.join(DEADLINE)
+                thread.join(PATIENCE_SECONDS)
             assert set(found) == set(methods)
             assert {n: f for n, f in found.items() if f[0] > BOUND} == {}
             for name in ("load", "sync", "new_oid", "a commit"):
-                timed(methods[name], found, name).join(DEADLINE)
+                timed(methods[name], found, name).join(PATIENCE_SECONDS)
             assert {n: f for n, f in found.items() if f[0] > BOUND} == {}
         finally:
-            timed(storage.close, found, "close").join(DEADLINE)
+            timed(storage.close, found, "close").join(PATIENCE_SECONDS)
         assert found["close"][0] < 1.0
 
 
@@ -241,7 +242,7 @@ def test_a_silent_peer_is_suspected_while_no_operation_waits() -> None:
         try:
             channel = storage._session.storages.channel(1)
             silence(cluster.storages[1], identifies=False)
-            deadline = time.monotonic() + DEADLINE
+            deadline = time.monotonic() + PATIENCE_SECONDS
             while channel.lost is None:
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
@@ -290,7 +291,7 @@ def test_a_slow_commit_is_waited_for() -> None:
             late = finish(question)
             assert late is not None
             cluster.master.answer_last(AskFinishTransaction, late)
-            thread.join(DEADLINE)
+            thread.join(PATIENCE_SECONDS)
             assert found["finish"][1] == cluster.last_tid
         finally:
             storage.close()

@@ -56,9 +56,21 @@ def invalidation(n: int) -> InvalidateObjects:
     return InvalidateObjects(p64(n), [])
 
 
-def test_a_call_returns_the_answer() -> None:
-    with channel_to(echo) as (channel, _, _, _):
-        assert channel.call(AskNewOIDs(7)) == AnswerNewOIDs([p64(7)])
+def followed(peer: Peer, received: Received) -> None:
+    """Answer the nth AskLastTransaction with n, followed in the same packet by invalidation n."""
+    if isinstance(received.message, AskLastTransaction):
+        n = len([m for m in peer.received if isinstance(m, AskLastTransaction)])
+        peer.connection.answer(received.message_id, AnswerLastTransaction(p64(n)))
+        peer.connection.send(invalidation(n))
+        peer.flush()
+    else:
+        echo(peer, received)
+
+
+@pytest.fixture
+def short_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the interval at which a thread that waits for bytes checks its deadline."""
+    monkeypatch.setattr(system, "TICK_SECONDS", 0.02)
 
 
 def test_an_error_packet_is_raised_and_an_acknowledgement_is_not() -> None:
@@ -119,46 +131,28 @@ def test_notifications_take_effect_before_an_answer_that_follows_them() -> None:
 
 def test_what_follows_a_held_answer_waits_for_the_end_of_the_block() -> None:
     """Specification 16.6."""
-    def script(peer: Peer, received: Received) -> None:
-        if isinstance(received.message, AskLastTransaction):
-            peer.connection.send(invalidation(1))
-            peer.connection.answer(received.message_id, AnswerLastTransaction(p64(2)))
-            peer.connection.send(invalidation(3))
-            peer.flush()
-        else:
-            echo(peer, received)
-
-    with channel_to(script) as (channel, recorder, _, _):
+    with channel_to(followed) as (channel, recorder, _, peer):
+        peer.send(invalidation(0))
         other: list[object] = []
         thread = threading.Thread(target=lambda: other.append(channel.call(AskNewOIDs(1))))
 
         def effect(answer: object) -> None:
-            assert answer == AnswerLastTransaction(p64(2))
+            assert answer == AnswerLastTransaction(p64(1))
             thread.start()
             thread.join(0.05)
-            assert recorder.messages == [invalidation(1)]
+            assert recorder.messages == [invalidation(0)]
             assert other == []
 
         hold(channel, effect)
         thread.join(PATIENCE_SECONDS)
-        assert recorder.messages == [invalidation(1), invalidation(3)]
-        assert len(other) == 1
+        assert recorder.messages == [invalidation(0), invalidation(1)]
+        assert other == [AnswerNewOIDs([p64(1)])]
 
 
 def test_a_held_answer_is_in_order_whoever_reads_it() -> None:
     """Several threads call, and one holds: they compete for the lead."""
     done: list[int] = []
-
-    def script(peer: Peer, received: Received) -> None:
-        if isinstance(received.message, AskLastTransaction):
-            n = len([m for m in peer.received if isinstance(m, AskLastTransaction)])
-            peer.connection.answer(received.message_id, AnswerLastTransaction(p64(n)))
-            peer.connection.send(invalidation(n))
-            peer.flush()
-        else:
-            echo(peer, received)
-
-    with channel_to(script) as (channel, recorder, _, _):
+    with channel_to(followed) as (channel, recorder, _, _):
         # When an invalidation arrives, the answer before it has taken effect.
         recorder.on_message = lambda message: done.append(-int.from_bytes(message.tid, "big"))
 
@@ -310,13 +304,6 @@ def test_a_lead_that_comes_back_while_its_owner_looks_is_left_once() -> None:
         assert channel.call(AskNewOIDs(1)) == AnswerNewOIDs([p64(1)])
 
 
-def test_the_end_is_noticed_while_nobody_waits() -> None:
-    with channel_to(nothing) as (channel, recorder, _, peer):
-        peer.close()
-        recorder.wait_for(lambda: bool(recorder.reasons))
-        assert channel.lost == "closed by the peer"
-
-
 def test_the_descriptor_is_given_back_at_the_end() -> None:
     with channel_to(echo) as (channel, _, _, _):
         descriptor = channel._wire.fileno()  # type: ignore[attr-defined]
@@ -326,13 +313,20 @@ def test_the_descriptor_is_given_back_at_the_end() -> None:
         wait_until(lambda: channel._wire.fileno() == -1, "it is not closed")  # type: ignore[attr-defined]
 
 
-def test_a_message_that_breaks_the_protocol_ends_the_connection_and_the_peer_is_told() -> None:
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_end_is_noticed_while_nobody_waits(broken: bool) -> None:
+    """A peer that breaks the protocol is told."""
+    reason = "Pong answers no request of this node" if broken else "closed by the peer"
     with channel_to(nothing) as (channel, recorder, _, peer):
-        peer.answer(99, Pong())
+        if broken:
+            peer.answer(99, Pong())
+        else:
+            peer.close()
         recorder.wait_for(lambda: bool(recorder.reasons))
-        assert channel.lost == "Pong answers no request of this node"
-        peer.wait_for(lambda: peer.error is not None)
-        assert "Pong answers no request of this node" in str(peer.error)
+        assert channel.lost == reason
+        if broken:
+            peer.wait_for(lambda: peer.error is not None)
+            assert reason in str(peer.error)
 
 
 def test_ping_is_answered() -> None:
@@ -344,14 +338,14 @@ def test_ping_is_answered() -> None:
         assert message_id == 0
 
 
-def test_a_silent_peer_is_asked_with_ping_and_then_given_up() -> None:
+def test_a_silent_peer_is_asked_with_ping_and_then_given_up(short_ticks: None) -> None:
     with channel_to(nothing, patience=0.1) as (channel, _, _, peer):
         with pytest.raises(ConnectionLost, match="not even to Ping"):
             channel.call(AskNewOIDs(1))
         assert peer.received == [AskNewOIDs(1)] or Ping() in peer.received
 
 
-def test_a_slow_peer_that_answers_ping_is_waited_for() -> None:
+def test_a_slow_peer_that_answers_ping_is_waited_for(short_ticks: None) -> None:
     waiting: list[Received] = []
 
     def slow(peer: Peer, received: Received) -> None:
@@ -366,7 +360,7 @@ def test_a_slow_peer_that_answers_ping_is_waited_for() -> None:
         assert channel.call(AskNewOIDs(1)) == AnswerNewOIDs([p64(1)])
 
 
-def test_a_deadline_ends_the_wait() -> None:
+def test_a_deadline_ends_the_wait(short_ticks: None) -> None:
     with channel_to(nothing) as (channel, _, _, _):
         ticket = channel.ask(AskNewOIDs(1))
         with pytest.raises(TimeoutError):
@@ -512,16 +506,8 @@ def test_a_leader_that_is_gone_is_replaced_by_the_watcher() -> None:
 
 def test_an_exclusive_answer_whose_thread_is_gone_takes_effect_once_more() -> None:
     """Specification 16.13."""
-    def script(peer: Peer, received: Received) -> None:
-        if isinstance(received.message, AskLastTransaction):
-            peer.connection.answer(received.message_id, AnswerLastTransaction(p64(2)))
-            peer.connection.send(invalidation(3))
-            peer.flush()
-        else:
-            echo(peer, received)
-
     effects: list[object] = []
-    with channel_to(script) as (channel, recorder, _, _):
+    with channel_to(followed) as (channel, recorder, _, _):
 
         def fail(answer: object) -> None:
             effects.append(answer)
@@ -530,9 +516,9 @@ def test_an_exclusive_answer_whose_thread_is_gone_takes_effect_once_more() -> No
 
         with pytest.raises(KeyError):
             hold(channel, fail, Ticket(exclusive=True, orphan=effects.append))
-        assert effects == [AnswerLastTransaction(p64(2))] * 2
+        assert effects == [AnswerLastTransaction(p64(1))] * 2
         channel.call(AskNewOIDs(1))
-        assert recorder.messages == [invalidation(3)]
+        assert recorder.messages == [invalidation(1)]
 
 
 def test_a_deadline_ends_the_wait_of_a_leader_that_reads_for_others_all_the_time() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
 from neo.client.system import System
@@ -57,63 +58,8 @@ class ObservedLock:
         return self._lock.locked()
 
 
-class SlowWatch:
-    """A watch whose first forget() lets a second thread end the channel, as far as that can go."""
-
-    def __init__(self, host: TwoThreads, wire: Wire, served: Served) -> None:
-        assert isinstance(wire, OpenWire)
-        assert isinstance(served, Channel)
-        self._host, self._wire, self._channel = host, wire, served
-        self._called = False
-
-    def arm(self) -> None: ...
-
-    def disarm(self) -> None: ...
-
-    def forget(self) -> None:
-        if not self._called:
-            self._called = True
-            self._host.second = threading.Thread(target=self._close)
-            self._host.second.start()
-            assert self._host.stopped.wait(PATIENCE_SECONDS)
-            # The descriptor is unregistered here: a closed one is EBADF, or another channel's.
-            self._host.closed_too_early = self._wire.closed
-
-    def _close(self) -> None:
-        self._channel.close("closed by the second thread")
-        self._host.stopped.set()
-
-
-class TwoThreads(System):
-    """A host that runs a second thread while the first one forgets the descriptor."""
-
-    def __init__(self) -> None:
-        super().__init__(PATIENCE_SECONDS)
-        #: Set when the second thread blocks on a lock, or has ended the channel.
-        self.stopped = threading.Event()
-        self.second: threading.Thread | None = None
-        self.closed_too_early: bool | None = None
-
-    def lock(self) -> Lock:
-        return ObservedLock(self.stopped)
-
-    def watch(self, wire: Wire, served: Served) -> Watch:
-        return SlowWatch(self, wire, served)
-
-
-def test_a_descriptor_is_open_while_the_watcher_forgets_it() -> None:
-    host, wire, recorder = TwoThreads(), OpenWire(), Recorder()
-    channel = Channel(host, wire, recorder, "peer", PATIENCE_SECONDS)
-    channel.close("closed by the first thread")
-    assert host.second is not None
-    host.second.join(PATIENCE_SECONDS)
-    assert host.closed_too_early is False
-    assert wire.closed
-    assert recorder.reasons == ["closed by the first thread"]
-
-
-class UnarmedWatch:
-    """A watch that the test's own thread serves."""
+class QuietWatch:
+    """A watch of a watcher that does nothing by itself."""
 
     def __init__(self) -> None:
         self.armed = False
@@ -126,38 +72,91 @@ class UnarmedWatch:
     def forget(self) -> None: ...
 
 
-class EagerWatcher(System):
-    """A host whose watcher sweeps a channel before the channel has its watch."""
+class SlowWatch(QuietWatch):
+    """A watch whose first forget() lets a second thread end the channel, as far as that can go."""
+
+    def __init__(self, host: TwoThreads, wire: Wire, served: Served) -> None:
+        super().__init__()
+        assert isinstance(wire, OpenWire)
+        assert isinstance(served, Channel)
+        self._host, self._wire, self._channel = host, wire, served
+        self._called = False
+
+    def forget(self) -> None:
+        if not self._called:
+            self._called = True
+            self._host.begin(self._close)
+            # The descriptor is unregistered here: a closed one is EBADF, or another channel's.
+            self._host.closed_too_early = self._wire.closed
+
+    def _close(self) -> None:
+        self._channel.close("closed by the second thread")
+
+
+class SecondThread(System):
+    """A host with a second thread."""
 
     def __init__(self) -> None:
         super().__init__(PATIENCE_SECONDS)
-        #: Set when the sweep waits for a lock, or is over.
+        #: Set when the second thread blocks on a lock, or is over.
         self.stopped = threading.Event()
+        self.second = threading.Thread()
         self.errors: list[Exception] = []
-        self.made = UnarmedWatch()
-        self.sweep = threading.Thread()
 
     def lock(self) -> Lock:
         return ObservedLock(self.stopped)
 
-    def watch(self, wire: Wire, served: Served) -> Watch:
-        self.sweep = threading.Thread(target=self._sweep, args=(served,))
-        self.sweep.start()
-        assert self.stopped.wait(PATIENCE_SECONDS)
-        return self.made
+    def begin(self, act: Callable[[], None]) -> None:
+        """Run something in the second thread, until it blocks or is over."""
 
-    def _sweep(self, served: Served) -> None:
-        try:
-            served.sweep()
-        except Exception as e:  # noqa: BLE001 - shown by the test
-            self.errors.append(e)
-        self.stopped.set()
+        def run() -> None:
+            try:
+                act()
+            except Exception as e:  # noqa: BLE001 - shown by the test
+                self.errors.append(e)
+            self.stopped.set()
+
+        self.second = threading.Thread(target=run)
+        self.second.start()
+        assert self.stopped.wait(PATIENCE_SECONDS)
+
+
+class TwoThreads(SecondThread):
+    """A host that runs a second thread while the first one forgets the descriptor."""
+
+    closed_too_early: bool | None = None
+
+    def watch(self, wire: Wire, served: Served) -> Watch:
+        return SlowWatch(self, wire, served)
+
+
+def test_a_descriptor_is_open_while_the_watcher_forgets_it() -> None:
+    host, wire, recorder = TwoThreads(), OpenWire(), Recorder()
+    channel = Channel(host, wire, recorder, "peer", PATIENCE_SECONDS)
+    channel.close("closed by the first thread")
+    host.second.join(PATIENCE_SECONDS)
+    assert not host.errors
+    assert host.closed_too_early is False
+    assert wire.closed
+    assert recorder.reasons == ["closed by the first thread"]
+
+
+class EagerWatcher(SecondThread):
+    """A host whose watcher sweeps a channel before the channel has its watch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = QuietWatch()
+
+    def watch(self, wire: Wire, served: Served) -> Watch:
+        self.begin(served.sweep)
+        return self.made
 
 
 def test_the_watcher_may_sweep_a_channel_that_is_being_made() -> None:
     host, recorder = EagerWatcher(), Recorder()
     channel = Channel(host, OpenWire(), recorder, "peer", PATIENCE_SECONDS)
-    host.sweep.join(PATIENCE_SECONDS)
+    host.second.join(PATIENCE_SECONDS)
     assert not host.errors
     assert host.made.armed
     channel.close("closed by the test")

@@ -30,15 +30,14 @@ from neo.protocol.packets import (
     RequestIdentification,
 )
 from tests.support.patience import PATIENCE_SECONDS
-from tests.unit.client.committing import OID, OTHER, TTID, begin, refusing, stored
+from tests.unit.client.committing import OID, OTHER, TTID, begin, finish, refusing, stored, storing
 from tests.unit.client.scripted import scripted
 
 
 def test_a_transaction_is_sent_as_specified() -> None:
     """Specification 7.11, 7.19, 7.25."""
     with scripted([1], [2], [3]) as (cluster, storage):
-        t = begin(storage, user="u", description="d", extension=b"e")
-        storage.store(OID, p64(7), b"one", "", t)
+        t = storing(storage, OID, b"one", p64(7), user="u", description="d", extension=b"e")
         storage.checkCurrentSerialInTransaction(OTHER, p64(8), t)
         assert storage.tpc_vote(t) is None
         tids: list[bytes] = []
@@ -65,10 +64,8 @@ def test_a_commit_of_one_object_takes_two_messages_to_the_master_and_two_to_its_
         storage.sync()  # after the identification
         nodes = cluster.master, cluster.storages[1]
         before = [len(node.log) for node in nodes]
-        t = begin(storage)
-        storage.store(OID, p64(7), b"one", "", t)
-        storage.tpc_vote(t)
-        storage.tpc_finish(t)
+        t = storing(storage, OID, b"one", p64(7))
+        finish(storage, t)
         sent = [
             [type(m) for m in node.log[start:] if not isinstance(m, RequestIdentification)]
             for node, start in zip(nodes, before, strict=True)
@@ -82,10 +79,8 @@ def test_a_commit_of_one_object_takes_two_messages_to_the_master_and_two_to_its_
 def test_data_is_stored_on_every_writable_cell_and_kept_in_the_cache() -> None:
     """Specification 7.8, 16.11."""
     with scripted([1, 2]) as (cluster, storage):
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
-        storage.tpc_vote(t)
-        tid = storage.tpc_finish(t)
+        t = storing(storage)
+        tid = finish(storage, t)
         assert stored(cluster, 1) == stored(cluster, 2) == [(OID, ZERO_TID, b"one")]
         assert storage.load(OID) == (b"one", tid)
 
@@ -100,7 +95,6 @@ def test_compression_is_used_when_it_gains() -> None:
         first, second = cluster.storages[1].asked(AskStoreObject)
         assert (first.compression, second.compression) == (1, 0)
         assert first.checksum == sha1(first.data).digest() and len(first.data) < 100
-        storage.tpc_abort(t)
 
 
 def test_tpc_begin_does_not_wait_for_the_master() -> None:
@@ -156,7 +150,6 @@ def test_many_stores_are_throttled_by_their_size() -> None:
                 peer.answer(i, AnswerStoreObject(None))
         thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
-        storage.tpc_abort(t)
 
 
 def test_phases_out_of_order_are_refused() -> None:
@@ -169,15 +162,13 @@ def test_phases_out_of_order_are_refused() -> None:
         with pytest.raises(StorageTransactionError):
             storage.store(OID, None, b"", "", TransactionMetaData())
         storage.tpc_abort(t)
-        storage.tpc_abort(t)
 
 
 def test_a_new_object_has_its_oid_from_the_master_that_ends_the_transaction() -> None:
     """Another master may have given the same oid to another application (specification 16.23)."""
     with scripted([1]) as (cluster, storage):
         oid = storage.new_oid()
-        t = begin(storage)
-        storage.store(oid, None, b"of the same master", "", t)
+        t = storing(storage, oid, b"of the same master")
         storage.tpc_abort(t)
         cluster.master.peer.close()
         storage.sync()
@@ -185,13 +176,11 @@ def test_a_new_object_has_its_oid_from_the_master_that_ends_the_transaction() ->
         with pytest.raises(TransactionLostError, match=oid.hex()):
             storage.store(oid, None, b"of the one before", "", t)
         storage.tpc_abort(t)
-        t = begin(storage)
-        storage.store(p64(0), None, b"an oid that nobody gave", "", t)
+        t = storing(storage, p64(0), b"an oid that nobody gave")
         storage.store(oid, TTID, b"no new object", "", t)
         storage.store(storage.new_oid(), None, b"of this master", "", t)
         with pytest.raises(TransactionLostError, match=oid.hex()):
             storage.store(oid, None, b"of the one before", "", t)
-        storage.tpc_abort(t)
 
 
 def test_transactions_of_one_storage_may_overlap() -> None:
@@ -200,8 +189,7 @@ def test_transactions_of_one_storage_may_overlap() -> None:
         storage.store(OID, None, b"1", "", first)
         storage.store(OTHER, None, b"2", "", second)
         for t in (second, first):
-            storage.tpc_vote(t)
-            storage.tpc_finish(t)
+            finish(storage, t)
         finished = cluster.master.asked(AskFinishTransaction)
         assert [m.stored_list for m in finished] == [[OTHER], [OID]]
 
@@ -213,7 +201,6 @@ def test_a_read_only_cluster_refuses_with_the_error_of_zodb() -> None:
         t = begin(storage)
         with pytest.raises(ReadOnlyError):
             storage.store(OID, None, b"", "", t)
-        storage.tpc_abort(t)
 
 
 def test_an_object_that_a_storage_node_refuses_fails_the_vote_and_nothing_else() -> None:
@@ -227,8 +214,7 @@ def test_an_object_that_a_storage_node_refuses_fails_the_vote_and_nothing_else()
     with scripted([1, 2]) as (cluster, storage):
         for node in cluster.storages.values():
             node.answers[AskStoreObject] = refuse
-        t = begin(storage)
-        storage.store(OTHER, None, b"four", "", t)
+        t = storing(storage, OTHER, b"four")
         storage.store(OID, None, b"large", "", t)
         with pytest.raises(NEOStorageError) as raised:
             storage.tpc_vote(t)
@@ -238,8 +224,6 @@ def test_an_object_that_a_storage_node_refuses_fails_the_vote_and_nothing_else()
         for node in cluster.storages.values():
             node.wait_for(AbortTransaction)
             assert not node.asked(AskStoreTransaction, AskVoteTransaction)
-        t = begin(storage)
-        storage.store(OID, None, b"four", "", t)
-        storage.tpc_vote(t)
-        storage.tpc_finish(t)
+        t = storing(storage, OID, b"four")
+        finish(storage, t)
         assert not cluster.master.asked(FailedVote)

@@ -41,22 +41,35 @@ from neo.protocol.packets import (
     StopOperation,
 )
 from tests.support.patience import wait_until
-from tests.unit.client.committing import OID, OTHER, TTID, begin, refusing, stored
+from tests.unit.client.committing import (
+    OID,
+    OTHER,
+    TTID,
+    begin,
+    dialed,
+    finish,
+    refusing,
+    settle,
+    stored,
+    storing,
+)
 from tests.unit.client.peers import Peer
+from tests.unit.client.reading import DB
 from tests.unit.client.scripted import Scripted, scripted
 
 
 def test_a_transaction_does_not_go_on_under_another_connection_to_the_master() -> None:
     """The master would not know the transaction, and could not end its deadlocks."""
     with scripted([1]) as (cluster, storage):
-        t = begin(storage)
-        storage._begun(t).settle()
-        assert storage._begun(t).ttid == TTID
+        t = storing(storage)
+        settle(storage, t)
         cluster.master.peer.close()
         storage.sync()
         with pytest.raises(TransactionLostError):
-            storage.store(OID, None, b"one", "", t)
-        assert stored(cluster, 1) == []
+            storage.store(OTHER, None, b"two", "", t)
+        with pytest.raises(TransactionLostError):
+            storage.tpc_vote(t)
+        assert len(stored(cluster, 1)) == 1
         storage.tpc_abort(t)
 
 
@@ -66,31 +79,15 @@ def test_the_end_of_a_lost_transaction_takes_nothing_from_a_new_one_with_its_tti
     with scripted([1]) as (cluster, storage):
         cluster.storages[1].answers[AskRebaseTransaction] = lambda m: AnswerRebaseTransaction([])
         lost = begin(storage)
-        assert storage._begun(lost).ttid == TTID
+        settle(storage, lost)
         cluster.master.peer.close()
         storage.sync()
         cluster.master.answers[AskBeginTransaction] = lambda m: AnswerBeginTransaction(TTID)
-        new = begin(storage)
-        storage.store(OID, None, b"one", "", new)
+        new = storing(storage)
         storage.tpc_abort(lost)
         cluster.tell(NotifyDeadlock(TTID, p64(1500)))
         cluster.storages[1].wait_for(AskRebaseTransaction)
         storage.tpc_vote(new)
-        storage.tpc_abort(new)
-
-
-def test_a_lost_replica_is_reported_and_the_transaction_goes_on() -> None:
-    """Specification 7.23."""
-    with scripted([1, 2]) as (cluster, storage):
-        cluster.master.answers[FailedVote] = lambda m: Error(ErrorCode.ACK.value, "")
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
-        storage._transactions[id(t)].settle()
-        cluster.storages[1].peer.close()
-        storage.store(OTHER, None, b"two", "", t)
-        storage.tpc_vote(t)
-        storage.tpc_finish(t)
-        assert cluster.master.asked(FailedVote) == [FailedVote(TTID, [1])]
 
 
 def test_the_master_may_refuse_to_go_on_without_a_node() -> None:
@@ -98,8 +95,7 @@ def test_the_master_may_refuse_to_go_on_without_a_node() -> None:
     with scripted([1, 2]) as (cluster, storage):
         cluster.master.answers[FailedVote] = refusing(ErrorCode.INCOMPLETE_TRANSACTION)
         cluster.storages[1].answers[AskStoreObject] = lambda m: cluster.storages[1].peer.close()
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+        t = storing(storage)
         with pytest.raises(TransactionLostError, match="INCOMPLETE_TRANSACTION") as raised:
             storage.tpc_vote(t)
         assert isinstance(raised.value, TransientError)
@@ -112,25 +108,21 @@ def test_an_object_that_only_a_lost_node_had_locked_fails_the_vote() -> None:
     """Specification 7.22."""
     with scripted([1], [2]) as (cluster, storage):
         cluster.storages[2].answers[AskStoreObject] = lambda m: cluster.storages[2].peer.close()
-        t = begin(storage)
-        storage.store(OTHER, None, b"two", "", t)
+        t = storing(storage, OTHER, b"two")
         storage.store(OID, None, b"one", "", t)
         with pytest.raises(TransactionLostError):
             storage.tpc_vote(t)
-        storage.tpc_abort(t)
 
 
 def test_nobody_waits_for_a_node_that_was_lost_between_two_stores() -> None:
     """The node takes no further part in the transaction, however long the client waits
     (specification 7.9)."""
     with scripted([1]) as (_, storage):
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
-        storage._begun(t).settle()
-        storage._session.storages.channel(1).close("lost")
+        t = storing(storage)
+        settle(storage, t)
+        dialed(storage, 1).close("lost")
         with pytest.raises(UnavailableError, match="failed during the transaction"):
             storage.store(OTHER, None, b"two", "", t)
-        storage.tpc_abort(t)
 
 
 @pytest.mark.parametrize("replica_lost", [False, True])
@@ -139,17 +131,15 @@ def test_stores_without_locks_count_only_beside_a_node_that_locked(replica_lost:
     with scripted([1, 2]) as (cluster, storage):
         cluster.master.answers[FailedVote] = lambda m: Error(ErrorCode.ACK.value, "")
         cluster.storages[1].answers[AskStoreObject] = lambda m: AnswerStoreObject(ZERO_TID)
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
-        storage._transactions[id(t)].settle()
+        t = storing(storage)
+        settle(storage, t)
         if replica_lost:
             cluster.storages[2].peer.close()
             with pytest.raises(TransactionLostError, match="has locked"):
                 storage.tpc_vote(t)
             storage.tpc_abort(t)
         else:
-            storage.tpc_vote(t)
-            storage.tpc_finish(t)
+            finish(storage, t)
 
 
 def last_words(cluster: Scripted, nid: int) -> Callable[[Message], None]:
@@ -167,19 +157,16 @@ def last_words(cluster: Scripted, nid: int) -> Callable[[Message], None]:
 def test_the_error_says_what_the_storage_node_said_when_it_left(request_type: type) -> None:
     with scripted([1]) as (cluster, storage):
         cluster.storages[1].answers[request_type] = last_words(cluster, 1)
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+        t = storing(storage)
         words = r"S1 127.0.0.1:\d+: the peer says: the database failed: disk full"
         with pytest.raises(TransactionLostError, match=words):
             storage.tpc_vote(t)
-        storage.tpc_abort(t)
 
 
 def test_the_error_says_which_node_the_cluster_cannot_serve_without() -> None:
     with scripted([1], [2], wait_timeout=0.2) as (cluster, storage):
-        t = begin(storage)
-        storage.store(OTHER, None, b"two", "", t)
-        storage._begun(t).settle()
+        t = storing(storage, OTHER, b"two")
+        settle(storage, t)
         cluster.master._identify = refuse_late
         cluster.tell(NotifyNodeInformation(time.time(), cluster.rows(down=[1])), StopOperation())
         master = storage._session.master.current
@@ -205,18 +192,6 @@ def test_a_partition_without_writable_cell_is_a_transient_error() -> None:
         t = begin(storage)
         with pytest.raises(UnavailableError, match="writable cell"):
             storage.store(OID, None, b"one", "", t)
-        storage.tpc_abort(t)
-
-
-def test_a_transaction_dies_with_the_connection_to_the_master() -> None:
-    with scripted([1]) as (cluster, storage):
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
-        cluster.master.peer.close()
-        storage.sync()
-        with pytest.raises(TransactionLostError):
-            storage.tpc_vote(t)
-        storage.tpc_abort(t)
 
 
 def test_a_transaction_that_stored_nothing_yet_begins_again() -> None:
@@ -226,36 +201,38 @@ def test_a_transaction_that_stored_nothing_yet_begins_again() -> None:
         cluster.master.wait_for(AskBeginTransaction)
         cluster.master.answers[AskBeginTransaction] = cluster._begin
         storage.store(OID, None, b"one", "", t)
-        storage.tpc_vote(t)
-        storage.tpc_finish(t)
+        finish(storage, t)
 
 
-@pytest.mark.parametrize("known_by", ["master", "storage", "nobody"])
+@pytest.mark.parametrize("known_by", ["master", "storage", "nobody", "the master asks, nobody"])
 def test_the_outcome_is_asked_for_when_the_master_is_lost_in_tpc_finish(known_by: str) -> None:
     """Specification 7.37, 7.39."""
     with scripted([1]) as (cluster, storage):
         tid = p64(3000)
+        committed = known_by in ("master", "storage")
 
         def lose(m: Message) -> None:
-            if known_by != "nobody":
+            if committed:
                 cluster.last_tid = tid
             cluster.master.peer.close()
 
         cluster.master.answers[AskFinishTransaction] = lose
-        final = {"master": tid, "storage": MAX_TID, "nobody": None}[known_by]
+        final = {"master": tid, "nobody": None}.get(known_by, MAX_TID)
         cluster.master.answers[AskFinalTID] = lambda m: AnswerFinalTID(final)
-        cluster.storages[1].answers[AskFinalTID] = lambda m: AnswerFinalTID(tid)
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+        found = tid if committed else None
+        cluster.storages[1].answers[AskFinalTID] = lambda m: AnswerFinalTID(found)
+        t = storing(storage)
         storage.tpc_vote(t)
         called: list[bytes] = []
-        if known_by == "nobody":
-            with pytest.raises(TransactionLostError):
-                storage.tpc_finish(t, called.append)
-        else:
+        if committed:
             assert storage.tpc_finish(t, called.append) == tid
             assert called == [tid]
             assert storage.lastTransaction() == tid
+        else:
+            with pytest.raises(TransactionLostError, match="was not committed"):
+                storage.tpc_finish(t, called.append)
+        asked = [AskFinalTID(TTID)] if final == MAX_TID else []
+        assert cluster.storages[1].asked(AskFinalTID) == asked
 
 
 @pytest.mark.parametrize("who", ["master", "storage", "nobody"])
@@ -274,8 +251,7 @@ def test_an_outcome_that_nobody_tells_is_not_to_be_tried_again(who: str) -> None
             cluster.master.peer.close()
 
         cluster.master.answers[AskFinishTransaction] = lose
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+        t = storing(storage)
         storage.tpc_vote(t)
         reason = "did not answer for" if who == "nobody" else "PROTOCOL_ERROR"
         with pytest.raises(OutcomeUnknownError, match=reason) as raised:
@@ -296,23 +272,18 @@ def test_what_the_master_sends_after_the_end_of_a_transaction_takes_effect_after
             peer.connection.send(InvalidateObjects(p64(9000), [OID]))
             peer.flush()
 
-        class DB:
-            transform_record_data = untransform_record_data = staticmethod(lambda data: data)
-
+        class Ordered(DB):
             def invalidate(self, tid: bytes, oids: list[bytes]) -> None:
-                order.append((tid, storage._invalidations.last_tid))
+                order.append((tid, storage.lastTransaction()))
 
-            def invalidateCache(self) -> None:
-                order.append("all")
-
-        storage.registerDB(DB())
+        storage.registerDB(db := Ordered())
         cluster.master.answers[AskFinishTransaction] = finish
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+        t = storing(storage)
         storage.tpc_vote(t)
         tid = storage.tpc_finish(t, lambda tid: order.append((tid, "ours")))
         storage.sync()
         assert order == [(tid, "ours"), (p64(9000), tid)]
+        assert db.calls == [], "the caches were not emptied"
         assert storage.loadBefore(OID, p64(9000)) == (b"one", tid, p64(9000))
 
 
@@ -332,7 +303,7 @@ def test_a_node_of_another_implementation_is_not_sent_what_it_cannot_take(
     for module in ("transaction", "abilities"):
         monkeypatch.setattr(f"neo.client.{module}.FOREIGN_LARGEST_BYTES", 1000)
     with scripted([1], compress=False) as (cluster, storage):
-        storage._session.storages.channel(1)
+        dialed(storage, 1)
         if not foreign:
             cluster.storages[1].peer.send(NotifyFeatures([FEATURE_OIDS]))
         t = begin(storage)
@@ -342,6 +313,5 @@ def test_a_node_of_another_implementation_is_not_sent_what_it_cannot_take(
                 storage.store(OTHER, None, bytes(1001), "", t)
         else:
             storage.store(OTHER, None, bytes(1001), "", t)
-        storage._begun(t).settle()
+        settle(storage, t)
         assert len(stored(cluster, 1)) == 2 - foreign
-        storage.tpc_abort(t)

@@ -5,18 +5,15 @@ from __future__ import annotations
 import threading
 
 import pytest
-from ZODB.POSException import ConflictError
 
 from neo.client import system
 from neo.client.errors import TransactionLostError
 from neo.protocol.enums import ErrorCode
-from neo.protocol.ids import MAX_TID, ZERO_TID, p64
+from neo.protocol.ids import ZERO_TID, p64
 from neo.protocol.packets import (
     AbortTransaction,
-    AnswerFinalTID,
     AnswerRebaseTransaction,
     AnswerStoreObject,
-    AskFinalTID,
     AskFinishTransaction,
     AskRebaseTransaction,
     AskStoreObject,
@@ -26,7 +23,18 @@ from neo.protocol.packets import (
     NotifyDeadlock,
 )
 from tests.support.patience import PATIENCE_SECONDS, wait_until
-from tests.unit.client.committing import OID, OTHER, TTID, Merging, begin, refusing, stored
+from tests.unit.client.committing import (
+    OID,
+    OTHER,
+    TTID,
+    Merging,
+    dialed,
+    finish,
+    refusing,
+    settle,
+    stored,
+    storing,
+)
 from tests.unit.client.scripted import Node, scripted
 
 
@@ -44,29 +52,13 @@ def answer_store(node: Node, number: int, locked: bytes | None) -> None:
     node.peer.answer(stores[number], AnswerStoreObject(locked))
 
 
-def test_nothing_is_voted_while_a_store_is_not_answered() -> None:
-    """Specification 7.18."""
-    with scripted([1, 2], wait_timeout=0.05) as (cluster, storage):
-        fast, slow = cluster.storages.values()
-        slow.answers[AskStoreObject] = lambda m: None
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
-        with pytest.raises(ConflictError):
-            storage.tpc_vote(t)
-        storage.tpc_abort(t)
-        for node in fast, slow:
-            node.wait_for(AbortTransaction)  # what was sent before has arrived
-            assert not node.asked(AskStoreTransaction)
-
-
 def test_a_late_answer_to_a_store_that_conflicted_elsewhere_is_ignored() -> None:
     """Specification 7.17: the object is stored again while the second node has not answered."""
     with scripted([1, 2]) as (cluster, storage):
         merging = Merging(storage)
         first, second = cluster.storages.values()
         first.answers[AskStoreObject] = second.answers[AskStoreObject] = lambda m: None
-        t = begin(storage)
-        storage.store(OID, p64(7), b"one", "", t)
+        t = storing(storage, OID, b"one", p64(7))
         vote = threading.Thread(target=storage.tpc_vote, args=[t])
         vote.start()
         first.wait_for(AskStoreObject)
@@ -91,20 +83,36 @@ def test_a_late_answer_to_a_store_that_conflicted_elsewhere_is_ignored() -> None
         storage.tpc_finish(t)
 
 
+def test_a_conflict_that_the_last_node_finds_is_resolved_with_the_data_of_the_store() -> None:
+    """The other node has answered long before (specification 16.14, 16.16)."""
+    with scripted([1, 2], cache_size=0) as (cluster, storage):
+        merging = Merging(storage)
+        late = cluster.storages[2]
+        late.answers[AskStoreObject] = lambda m: None
+        t = storing(storage, OID, b"one", p64(7))
+        late.wait_for(AskStoreObject)
+        storage.sync()
+        late.answers[AskStoreObject] = lambda m: AnswerStoreObject(None)
+        late.answer_last(AskStoreObject, AnswerStoreObject(p64(9)))
+        assert storage.tpc_vote(t) == [OID]
+        assert [call[:4] for call in merging.calls] == [(OID, p64(9), p64(7), b"one")]
+        again = [(OID, p64(7), b"one"), (OID, p64(9), b"one+\x09")]
+        assert stored(cluster, 1) == stored(cluster, 2) == again
+
+
 def test_a_node_that_was_lost_gets_no_more_of_the_transaction() -> None:
-    """Specification 7.9: though it is connected again, it lacks what was stored before."""
+    """The transaction goes on, and the master is told. Though the node is connected again, it lacks what
+    was stored before (specification 7.9, 7.23)."""
     with scripted([1, 2]) as (cluster, storage):
         cluster.master.answers[FailedVote] = lambda m: Error(ErrorCode.ACK.value, "")
         lost, other = cluster.storages.values()
-        t = begin(storage)
-        storage.store(p64(2), None, b"one", "", t)
-        storage._begun(t).settle()
-        storage._session.storages.channel(1).close("lost")
+        t = storing(storage, p64(2))
+        settle(storage, t)
+        dialed(storage, 1).close("lost")
         storage.store(p64(4), None, b"two", "", t)
-        storage._session.storages.channel(1)  # another one
+        dialed(storage, 1)  # another one
         storage.store(p64(6), None, b"three", "", t)
-        storage.tpc_vote(t)
-        storage.tpc_finish(t)
+        finish(storage, t)
         assert cluster.master.asked(FailedVote) == [FailedVote(TTID, [1])]
         assert len(lost.server.peers) == 2 and not lost.asked(AskStoreTransaction)
         assert (len(stored(cluster, 1)), len(stored(cluster, 2))) == (1, 3)
@@ -116,20 +124,17 @@ def test_a_transaction_whose_metadata_nobody_voted_is_aborted() -> None:
         keeper = cluster.storages[2]
         keeper.answers[AskStoreTransaction] = lambda m: keeper.peer.close()
         cluster.master.answers[FailedVote] = lambda m: Error(ErrorCode.ACK.value, "")
-        t = begin(storage)
-        storage.store(OTHER, None, b"two", "", t)
+        t = storing(storage, OTHER, b"two")
         with pytest.raises(TransactionLostError, match="no storage node has the transaction's metadata"):
             storage.tpc_vote(t)
         assert not cluster.master.asked(FailedVote)
-        storage.tpc_abort(t)
 
 
 def test_a_deadlock_after_the_vote_is_ignored() -> None:
     """Specification 8.16: others wait for the transaction, which gives up no lock any more."""
     with scripted([1]) as (cluster, storage):
         cluster.storages[1].answers[AskRebaseTransaction] = lambda m: AnswerRebaseTransaction([])
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+        t = storing(storage)
         storage.tpc_vote(t)
         cluster.tell(NotifyDeadlock(TTID, p64(1500)))
         storage.sync()
@@ -144,30 +149,13 @@ def test_the_master_alone_aborts_what_it_was_asked_to_finish() -> None:
     with scripted([1]) as (cluster, storage):
         refuse = refusing(ErrorCode.INCOMPLETE_TRANSACTION)
         cluster.master.answers[AskFinishTransaction] = refuse
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+        t = storing(storage)
         storage.tpc_vote(t)
         with pytest.raises(TransactionLostError):
             storage.tpc_finish(t)
         storage.tpc_abort(t)
-        again = begin(storage)
-        storage.store(OID, None, b"two", "", again)
-        storage._begun(again).settle()  # what was sent before has arrived
+        again = storing(storage, OID, b"two")
+        settle(storage, again)  # what was sent before has arrived
         assert len(stored(cluster, 1)) == 2
         for node in cluster.master, cluster.storages[1]:
             assert not node.asked(AbortTransaction)
-        storage.tpc_abort(again)
-
-
-def test_what_no_storage_node_has_either_was_not_committed() -> None:
-    """Specification 7.39."""
-    with scripted([1]) as (cluster, storage):
-        cluster.master.answers[AskFinishTransaction] = lambda m: cluster.master.peer.close()
-        cluster.master.answers[AskFinalTID] = lambda m: AnswerFinalTID(MAX_TID)
-        cluster.storages[1].answers[AskFinalTID] = lambda m: AnswerFinalTID(None)
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
-        storage.tpc_vote(t)
-        with pytest.raises(TransactionLostError, match="was not committed"):
-            storage.tpc_finish(t)
-        assert cluster.storages[1].asked(AskFinalTID) == [AskFinalTID(TTID)]

@@ -10,6 +10,7 @@ import pytest
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError, ReadConflictError
 
+from neo.client import NEOStorage
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, p64
@@ -27,8 +28,18 @@ from neo.protocol.packets import (
     NotifyDeadlock,
 )
 from tests.support.patience import PATIENCE_SECONDS
-from tests.unit.client.committing import OID, OTHER, TTID, Merging, begin, stored
+from tests.unit.client.committing import OID, OTHER, TTID, Merging, begin, finish, stored, storing
 from tests.unit.client.scripted import scripted
+
+
+def restoring(
+    storage: NEOStorage, tid: bytes, data: bytes = b"data", data_txn: bytes | None = None
+) -> TransactionMetaData:
+    """Begin a transaction that is copied with its tid, and restore an object in it."""
+    transaction = TransactionMetaData()
+    storage.tpc_begin(transaction, tid)
+    storage.restore(OID, tid, data, "", data_txn, transaction)
+    return transaction
 
 
 def conflict_once(serial: bytes | None) -> Any:
@@ -46,8 +57,7 @@ def test_a_conflict_is_resolved_and_stored_again_on_all_cells() -> None:
         merging = Merging(storage)
         for node in cluster.storages.values():
             node.answers[AskStoreObject] = conflict_once(p64(9))
-        t = begin(storage)
-        storage.store(OID, p64(7), b"one", "", t)
+        t = storing(storage, OID, b"one", p64(7))
         assert storage.tpc_vote(t) == [OID]
         assert [call[:4] for call in merging.calls] == [(OID, p64(9), p64(7), b"one")]
         again = [(OID, p64(7), b"one"), (OID, p64(9), b"one+\x09")]
@@ -64,46 +74,38 @@ def test_a_conflict_that_cannot_be_resolved_is_raised() -> None:
             storage.store(OID, p64(7), b"not a pickle", "", t)
             storage.tpc_vote(t)
         assert (raised.value.oid, raised.value.serials) == (OID, (p64(9), p64(7)))
-        storage.tpc_abort(t)
 
 
-@pytest.mark.parametrize("deleting", [False, True])
-def test_conflicts_of_checks_and_deletions_are_not_resolved(deleting: bool) -> None:
-    """Specification 16.15."""
-    with scripted([1]) as (cluster, storage):
-        node = cluster.storages[1]
-        node.answers[AskCheckCurrentSerial] = lambda m: AnswerCheckCurrentSerial(p64(9))
-        node.answers[AskStoreObject] = lambda m: AnswerStoreObject(p64(9))
-        t = begin(storage)
-        with pytest.raises(ConflictError if deleting else ReadConflictError) as raised:
-            if deleting:
-                storage.deleteObject(OID, p64(7), t)
-            else:
-                storage.checkCurrentSerialInTransaction(OID, p64(7), t)
-            storage.tpc_vote(t)
-        assert raised.value.serials == (p64(9), p64(7))
-        storage.tpc_abort(t)
-
-
-@pytest.mark.parametrize("checking", [False, True])
-def test_nothing_is_merged_into_an_object_that_is_gone(checking: bool) -> None:
+@pytest.mark.parametrize(
+    ("asked", "serial", "error"),
+    [
+        pytest.param("check", p64(9), ReadConflictError, id="a check"),
+        pytest.param("deletion", p64(9), ConflictError, id="a deletion"),
+        pytest.param("check", MAX_TID, ReadConflictError, id="a check of what is gone"),
+        pytest.param("store", MAX_TID, ConflictError, id="a store where the object is gone"),
+    ],
+)
+def test_what_cannot_be_merged_is_a_conflict(
+    asked: str, serial: bytes, error: type[ConflictError]
+) -> None:
     """Specification 16.15."""
     with scripted([1]) as (cluster, storage):
         merging = Merging(storage)
         node = cluster.storages[1]
-        node.answers[AskCheckCurrentSerial] = lambda m: AnswerCheckCurrentSerial(MAX_TID)
-        node.answers[AskStoreObject] = lambda m: AnswerStoreObject(MAX_TID)
+        node.answers[AskCheckCurrentSerial] = lambda m: AnswerCheckCurrentSerial(serial)
+        node.answers[AskStoreObject] = lambda m: AnswerStoreObject(serial)
         t = begin(storage)
-        with pytest.raises(
-            ReadConflictError if checking else ConflictError, match="gone"
-        ) as raised:
-            if checking:
+        gone = serial == MAX_TID
+        with pytest.raises(error, match="gone" if gone else None) as raised:
+            if asked == "check":
                 storage.checkCurrentSerialInTransaction(OID, p64(7), t)
+            elif asked == "deletion":
+                storage.deleteObject(OID, p64(7), t)
             else:
                 storage.store(OID, p64(7), b"one", "", t)
             storage.tpc_vote(t)
         assert raised.value.oid == OID and not merging.calls
-        storage.tpc_abort(t)
+        assert gone or raised.value.serials == (p64(9), p64(7))
 
 
 def test_what_is_restored_where_the_object_is_gone_is_a_creation() -> None:
@@ -112,9 +114,7 @@ def test_what_is_restored_where_the_object_is_gone_is_a_creation() -> None:
         committed = []
         for tid, locked in (p64(5), None), (p64(6), MAX_TID):
             cluster.storages[1].answers[AskStoreObject] = conflict_once(locked)
-            t = TransactionMetaData()
-            storage.tpc_begin(t, tid)
-            storage.restore(OID, tid, b"data", "", None, t)
+            t = restoring(storage, tid)
             storage.tpc_vote(t)
             committed.append(storage.tpc_finish(t))
         assert [base for _, base, _ in stored(cluster, 1)] == [ZERO_TID, committed[0], ZERO_TID]
@@ -141,15 +141,12 @@ def test_what_is_restored_follows_what_is_current_at_each_node() -> None:
         cluster.storages[1].answers[AskStoreObject] = current(MAX_TID, at[1])
         cluster.storages[2].answers[AskStoreObject] = current(p64(9), at[2])
         for tid in p64(11), p64(12):
-            t = TransactionMetaData()
-            storage.tpc_begin(t, tid)
-            storage.restore(OID, tid, b"data", "", None, t)
+            t = restoring(storage, tid)
             storage.tpc_vote(t)
             if tid == p64(11):
                 last = storage.tpc_finish(t)
         assert stored(cluster, 1) == [(OID, base, b"data") for base in (at[1], last, at[1])]
         assert stored(cluster, 2) == [(OID, base, b"data") for base in (at[1], at[2], last, at[2])]
-        storage.tpc_abort(t)
 
 
 def test_a_deletion_is_a_store_of_nothing() -> None:
@@ -160,29 +157,22 @@ def test_a_deletion_is_a_store_of_nothing() -> None:
         storage.tpc_vote(t)
         (message,) = cluster.storages[1].asked(AskStoreObject)
         assert message == AskStoreObject(OID, p64(7), 0, ZERO_HASH, b"", None, TTID)
-        storage.tpc_abort(t)
 
 
 def test_restored_objects_follow_whatever_is_current() -> None:
     """Specification 16.21."""
     with scripted([1]) as (cluster, storage):
         cluster.storages[1].answers[AskStoreObject] = conflict_once(p64(9))
-        t = TransactionMetaData()
-        storage.tpc_begin(t, p64(5))
-        storage.restore(OID, p64(5), b"data", "", None, t)
+        t = restoring(storage, p64(5))
         storage.restore(OTHER, p64(5), None, "", None, t)
-        storage.tpc_vote(t)
-        storage.tpc_finish(t)
+        finish(storage, t)
         assert stored(cluster, 1) == [
             (OID, ZERO_TID, b"data"), (OTHER, ZERO_TID, b""), (OID, p64(9), b"data")
         ]  # fmt: skip
         # The base of the next one is guessed correctly.
-        t = TransactionMetaData()
-        storage.tpc_begin(t, p64(6))
-        storage.restore(OID, p64(6), b"more", "", None, t)
+        t = restoring(storage, p64(6), b"more")
         storage.tpc_vote(t)
         assert stored(cluster, 1)[3:] == [(OID, storage.lastTransaction(), b"more")]
-        storage.tpc_abort(t)
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -193,14 +183,11 @@ def test_a_restored_undo_refers_to_the_data_if_it_is_the_same(same: bool) -> Non
         cluster.storages[1].answers[AskObject] = lambda m: AnswerObject(
             m.oid, p64(4), None, 0, sha1(known).digest(), known, p64(3)
         )
-        t = TransactionMetaData()
-        storage.tpc_begin(t, p64(5))
-        storage.restore(OID, p64(5), b"data", "", p64(4), t)
+        t = restoring(storage, p64(5), b"data", p64(4))
         storage.tpc_vote(t)
         (message,) = cluster.storages[1].asked(AskStoreObject)
         expected = (b"", p64(3)) if same else (b"data", None)
         assert (message.data, message.data_serial) == expected
-        storage.tpc_abort(t)
 
 
 # -- deadlocks -----------------------------------------------------------------------------------
@@ -220,8 +207,7 @@ def test_a_deadlock_is_solved_by_rebasing_on_every_node() -> None:
             (p64(7), p64(9), (0, sha1(data).digest(), data))
         )
         merging = Merging(storage)
-        t = begin(storage)
-        storage.store(OID, p64(7), b"one", "", t)
+        t = storing(storage, OID, b"one", p64(7))
         storage.store(OTHER, p64(8), b"two", "", t)
         waiting.wait_for(AskStoreObject)
         voting = threading.Thread(target=storage.tpc_vote, args=[t])
@@ -250,16 +236,13 @@ def test_what_is_restored_is_rebased_upon_what_is_current_at_that_node() -> None
         first.answers[AskRebaseObject] = lambda m: AnswerRebaseObject(
             (ZERO_TID, p64(9), stored_there)
         )
-        t = TransactionMetaData()
-        storage.tpc_begin(t, TTID)
-        storage.restore(OID, TTID, b"data", "", None, t)
+        t = restoring(storage, TTID)
         second.wait_for(AskStoreObject)
         cluster.tell(NotifyDeadlock(TTID, p64(1500)))
         first.wait_for(AskRebaseTransaction)
         storage.tpc_vote(t)
         assert stored(cluster, 1) == [(OID, ZERO_TID, b"data"), (OID, p64(9), b"data")]
         assert stored(cluster, 2) == [(OID, ZERO_TID, b"data")]
-        storage.tpc_abort(t)
 
 
 def test_a_node_that_comes_in_after_a_deadlock_is_rebased_before_its_first_store() -> None:
@@ -267,12 +250,10 @@ def test_a_node_that_comes_in_after_a_deadlock_is_rebased_before_its_first_store
     with scripted([1], [2]) as (cluster, storage):
         for node in cluster.storages.values():
             node.answers[AskRebaseTransaction] = lambda m: AnswerRebaseTransaction([])
-        t = begin(storage)
-        storage.store(OID, p64(7), b"one", "", t)
+        t = storing(storage, OID, b"one", p64(7))
         cluster.tell(NotifyDeadlock(TTID, p64(1500)))
         cluster.storages[2].wait_for(AskRebaseTransaction)
         storage.store(OTHER, p64(7), b"two", "", t)
         storage.tpc_vote(t)
         log = cluster.storages[1].asked(AskRebaseTransaction, AskStoreObject)
         assert [type(m) for m in log] == [AskRebaseTransaction, AskStoreObject]
-        storage.tpc_abort(t)

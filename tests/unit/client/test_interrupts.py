@@ -25,7 +25,7 @@ from tests.unit.client.scripted import NAME
 from tests.unit.client.stubborn import Client, Stubborn
 
 #: Instructions of each call that are tried in the short form.
-SAMPLE = 40
+SAMPLE = 24
 
 
 @pytest.fixture

@@ -10,7 +10,10 @@ from neo.client.connections import Backoff
 from neo.client.errors import UnavailableError
 from neo.client.settings import WAIT_SECONDS
 from neo.master.ids import OidGenerator
+from neo.protocol.enums import NodeType
+from neo.protocol.ids import parse_nid
 from neo.protocol.packets import (
+    AcceptIdentification,
     AnswerNewOIDs,
     AskNewOIDs,
     AskObject,
@@ -20,7 +23,7 @@ from neo.protocol.packets import (
 from tests.support.patience import wait_until
 from tests.unit.client.committing import OID
 from tests.unit.client.reading import answer
-from tests.unit.client.scripted import scripted
+from tests.unit.client.scripted import CLIENT, scripted
 
 
 def test_connections_to_storage_nodes_end_with_the_connection_to_the_master() -> None:
@@ -73,4 +76,25 @@ def test_pauses_double_up_to_a_second_until_the_wait_is_over() -> None:
         while True:
             backoff.wait("it is away")
     assert pauses[:6] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0]
-    assert set(pauses[6:-1]) == {1.0} and sum(pauses) == pytest.approx(30, abs=0.1)
+    assert set(pauses[6:]) == {1.0} and 30 <= sum(pauses) < 31
+
+
+@pytest.mark.parametrize(
+    ("accepted", "reason"),
+    [
+        (AcceptIdentification(NodeType.MASTER, 1, CLIENT), "is not a storage"),
+        (AcceptIdentification(NodeType.STORAGE, 2, CLIENT), "is S2"),
+        (AcceptIdentification(NodeType.STORAGE, 1, parse_nid("C2")), "accepted C2, not C1"),
+        (AcceptIdentification(NodeType.STORAGE, 1, None), r"accepted \?, not C1"),
+    ],
+)
+def test_another_node_behind_the_address_of_a_storage_node_is_asked_nothing(
+    accepted: AcceptIdentification, reason: str
+) -> None:
+    """Specification 3.8."""
+    with scripted([1], wait_timeout=0.05) as (cluster, storage):
+        node = cluster.storages[1]
+        node._identify = lambda peer, received: peer.answer(received.message_id, accepted)
+        with pytest.raises(UnavailableError, match=reason):
+            storage.load(OID)
+        assert not node.asked(AskObject)

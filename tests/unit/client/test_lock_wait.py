@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from transaction.interfaces import TransientError
 from ZODB.POSException import ConflictError, ReadConflictError
 
-from neo.client import system
+from neo.client import NEOStorage, system
 from neo.client.errors import NEOStorageError, TransactionLostError
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
@@ -34,13 +35,22 @@ from neo.protocol.packets import (
     HolderRow,
     Message,
     NotifyDeadlock,
-    NotifyFeatures,
     NotifyTransactionEnded,
     Ping,
     RequestIdentification,
 )
 from tests.support.patience import wait_until
-from tests.unit.client.committing import OID, OTHER, TTID, begin, stored
+from tests.unit.client.committing import (
+    OID,
+    OTHER,
+    TTID,
+    begin,
+    finish,
+    settle,
+    stored,
+    storing,
+)
+from tests.unit.client.peers import in_threads
 from tests.unit.client.scripted import Node, Scripted, scripted
 
 SHORT = 0.05
@@ -49,30 +59,30 @@ NAMED = (
     r"locked by another transaction for 31 s: C7 \(10\.0\.0\.7:4711\) holds it with transaction"
     r" 0x000000000000004d, which began 95 s ago and is voted; 'neoctl end 0x000000000000004d' ends it"
 )
-Holders = Callable[[AskLockHolders], Message | None]
-
-
 @pytest.fixture(autouse=True)
 def short_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the interval at which a thread that waits for bytes checks its deadline."""
     monkeypatch.setattr(system, "TICK_SECONDS", SHORT / 2)
 
 
-def knows(node: Node, holders: Holders = lambda m: AnswerLockHolders(31.0, [HOLDER])) -> None:
-    """Let the node announce the feature, and answer with these lock holders."""
-    node.peer.send(NotifyFeatures([FEATURE_LOCKS]))
-    node.answers[AskLockHolders] = holders
+@contextmanager
+def delayed(
+    *requests: type[Message], feature: bool = True
+) -> Iterator[tuple[Scripted, NEOStorage, Node]]:
+    """Yield a client whose storage node does not answer these requests, and names HOLDER if
+    ``feature``."""
+    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
+        node = cluster.storages[1]
+        node.answers |= dict.fromkeys(requests, lambda m: None)
+        node.answers[AskLockHolders] = lambda m: AnswerLockHolders(31.0, [HOLDER])
+        cluster.storage_features[1] = [FEATURE_LOCKS] if feature else []
+        yield cluster, storage, node
 
 
 def test_a_store_that_waits_for_too_long_is_a_conflict_that_names_the_holder() -> None:
     """Specification 7.41, 8.25."""
-    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
-        node = cluster.storages[1]
-        node.answers[AskStoreObject] = lambda m: None
-        storage._session.storages.channel(1)
-        knows(node)
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+    with delayed(AskStoreObject) as (cluster, storage, node):
+        t = storing(storage)
         with pytest.raises(ConflictError, match=NAMED) as raised:
             storage.tpc_vote(t)
         assert raised.value.oid == OID and isinstance(raised.value, TransientError)
@@ -83,106 +93,74 @@ def test_a_store_that_waits_for_too_long_is_a_conflict_that_names_the_holder() -
         # The late answer has no effect, and the connection goes on.
         node.answer_last(AskStoreObject, AnswerStoreObject(ZERO_TID))
         node.answers[AskStoreObject] = lambda m: AnswerStoreObject(None)
-        again = begin(storage)
-        storage.store(OID, None, b"one", "", again)
-        storage.tpc_vote(again)
-        storage.tpc_finish(again)
+        finish(storage, storing(storage))
         assert len(node.server.peers) == 1
 
 
 def test_a_check_that_waits_is_a_conflict_of_reading() -> None:
-    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
-        cluster.storages[1].answers[AskCheckCurrentSerial] = lambda m: None
-        storage._session.storages.channel(1)
-        knows(cluster.storages[1])
+    with delayed(AskCheckCurrentSerial) as (_, storage, _):
         t = begin(storage)
         storage.checkCurrentSerialInTransaction(OID, p64(7), t)
         with pytest.raises(ReadConflictError, match="C7"):
             storage.tpc_vote(t)
-        storage.tpc_abort(t)
 
 
 def test_a_rebase_that_waits_is_a_conflict() -> None:
-    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
-        node = cluster.storages[1]
+    with delayed(AskRebaseObject) as (cluster, storage, node):
         node.answers[AskRebaseTransaction] = lambda m: AnswerRebaseTransaction([OID])
-        node.answers[AskRebaseObject] = lambda m: None
-        storage._session.storages.channel(1)
-        knows(node)
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
-        storage._begun(t).settle()
+        t = storing(storage)
+        settle(storage, t)
         cluster.tell(NotifyDeadlock(TTID, p64(1500)))
         node.wait_for(AskRebaseTransaction)
         with pytest.raises(ConflictError, match="C7"):
             storage.tpc_vote(t)
-        storage.tpc_abort(t)
 
 
 def test_a_node_without_the_feature_cannot_name_the_holder() -> None:
-    """Specification 8.28."""
-    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
-        node = cluster.storages[1]
-        node.answers[AskStoreObject] = lambda m: None
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+    """Nothing is voted while a store is not answered (specification 7.18, 8.28)."""
+    with scripted([1, 2], wait_timeout=SHORT) as (cluster, storage):
+        fast, slow = cluster.storages.values()
+        slow.answers[AskStoreObject] = lambda m: None
+        t = storing(storage)
         with pytest.raises(ConflictError, match="which transaction holds it is not known"):
             storage.tpc_vote(t)
-        assert not node.asked(AskLockHolders)
         storage.tpc_abort(t)
+        for node in fast, slow:
+            node.wait_for(AbortTransaction)  # what was sent before has arrived
+            assert not node.asked(AskStoreTransaction, AskLockHolders)
 
 
 @pytest.mark.parametrize("feature", [False, True])
 def test_an_answer_that_came_while_the_client_stood_still_is_taken(feature: bool) -> None:
     """A process that was stopped finds its deadline over and its answers in the socket
     (specification 8.28)."""
-    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
-        node = cluster.storages[1]
-        storage._session.storages.channel(1)
-        if feature:
-            knows(node)
+    with delayed(AskStoreObject, feature=feature) as (_, storage, node):
+        pong: Any = node.answers[Ping]
 
         def stopped(m: Ping) -> Message:
             node.answer_last(AskStoreObject, AnswerStoreObject(None))
             return pong(m)
 
-        node.answers[AskStoreObject] = lambda m: None
-        pong: Any = node.answers[Ping]
         node.answers[Ping] = stopped
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
-        storage.tpc_vote(t)
-        storage.tpc_finish(t)
+        finish(storage, storing(storage))
 
 
 def test_a_node_whose_disk_is_slow_is_no_conflict() -> None:
     """Specification 8.25."""
-    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
-        node = cluster.storages[1]
-        node.answers[AskStoreObject] = lambda m: None
+    with delayed(AskStoreObject) as (_, storage, node):
 
         def nobody(m: AskLockHolders) -> Message:
             if len(node.asked(AskLockHolders)) == 2:
                 node.answer_last(AskStoreObject, AnswerStoreObject(None))
             return AnswerLockHolders(None, [])
 
-        storage._session.storages.channel(1)
-        knows(node, nobody)
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
-        storage.tpc_vote(t)
+        node.answers[AskLockHolders] = nobody
+        finish(storage, storing(storage))
         assert len(node.asked(AskLockHolders)) == 2
-        storage.tpc_finish(t)
 
 
 def test_a_vote_waits_as_long_as_it_takes() -> None:
-    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
-        node = cluster.storages[1]
-        storage._session.storages.channel(1)
-        knows(node)
-        node.answers[AskStoreTransaction] = lambda m: None
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+    with delayed(AskStoreTransaction) as (_, storage, node):
 
         def answer() -> None:
             node.wait_for(AskStoreTransaction)
@@ -191,36 +169,27 @@ def test_a_vote_waits_as_long_as_it_takes() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        storage.tpc_vote(t)
+        finish(storage, storing(storage))
         thread.join()
         assert not node.asked(AskLockHolders)
-        storage.tpc_finish(t)
 
 
 def test_a_request_that_waits_only_since_a_moment_gets_its_time() -> None:
     """The node's count decides: a request may be delayed only after the one before it was answered
     (specification 8.25)."""
-    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
-        node = cluster.storages[1]
-        node.answers[AskStoreObject] = lambda m: None
+    with delayed(AskStoreObject) as (_, storage, node):
         waited = iter((SHORT / 2, SHORT / 2, SHORT))
-
-        storage._session.storages.channel(1)
-        knows(node, lambda m: AnswerLockHolders(next(waited), [HOLDER]))
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+        node.answers[AskLockHolders] = lambda m: AnswerLockHolders(next(waited), [HOLDER])
         with pytest.raises(ConflictError):
-            storage.tpc_vote(t)
+            storage.tpc_vote(storing(storage))
         assert len(node.asked(AskLockHolders)) == 3
-        storage.tpc_abort(t)
 
 
 def test_a_node_without_the_feature_gives_each_request_its_time() -> None:
     with scripted([1], wait_timeout=0.2) as (cluster, storage):
         node = cluster.storages[1]
         node.answers[AskStoreObject] = lambda m: None
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+        t = storing(storage)
         storage.store(OTHER, None, b"two", "", t)
         began: list[float] = []
 
@@ -237,20 +206,13 @@ def test_a_node_without_the_feature_gives_each_request_its_time() -> None:
             storage.tpc_vote(t)
         thread.join()
         assert raised.value.oid == OTHER and time.monotonic() - began[0] > 0.2
-        storage.tpc_abort(t)
 
 
 def test_a_connection_that_is_lost_while_the_node_is_asked_is_no_conflict() -> None:
-    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
-        node = cluster.storages[1]
-        node.answers[AskStoreObject] = lambda m: None
-        storage._session.storages.channel(1)
-        knows(node, lambda m: node.peer.close())
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+    with delayed(AskStoreObject) as (_, storage, node):
+        node.answers[AskLockHolders] = lambda m: node.peer.close()
         with pytest.raises(TransactionLostError):
-            storage.tpc_vote(t)
-        storage.tpc_abort(t)
+            storage.tpc_vote(storing(storage))
 
 
 # -- ended by the operator -------------------------------------------------------------------------
@@ -269,9 +231,8 @@ def test_the_master_is_told_that_the_client_wants_to_know() -> None:
 
 def test_each_later_step_says_that_the_operator_ended_the_transaction() -> None:
     with scripted([1]) as (cluster, storage):
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
-        storage._begun(t).settle()
+        t = storing(storage)
+        settle(storage, t)
         end(cluster, storage, t)
         steps: list[Callable[[], object]] = [
             lambda: storage.store(OTHER, None, b"two", "", t),
@@ -290,50 +251,40 @@ def test_who_waits_for_a_lock_when_it_is_ended_hears_it() -> None:
     with scripted([1]) as (cluster, storage):
         node = cluster.storages[1]
         node.answers[AskStoreObject] = lambda m: None
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+        t = storing(storage)
 
         def ended() -> None:
             end(cluster, storage, t)
             node.answer_last(AskStoreObject, AnswerStoreObject(ZERO_TID))
 
-        thread = threading.Thread(target=ended)
-        thread.start()
-        with pytest.raises(TransactionLostError, match="ended by the operator"):
-            storage.tpc_vote(t)
-        thread.join()
-        storage.tpc_abort(t)
+        def vote() -> None:
+            with pytest.raises(TransactionLostError, match="ended by the operator"):
+                storage.tpc_vote(t)
+
+        assert in_threads(vote, ended) == [None, None]
 
 
-def test_a_vote_that_is_refused_first_says_why_the_node_does_not_know_it() -> None:
+@pytest.mark.parametrize(
+    ("ended", "error", "reason"),
+    [
+        (True, TransactionLostError, "ended by the operator"),
+        (False, NEOStorageError, "storage node S1: .*it is unknown here"),
+    ],
+)
+def test_a_vote_that_is_refused_first_says_why_the_node_does_not_know_it(
+    ended: bool, error: type[Exception], reason: str
+) -> None:
     """The reason comes on the master's connection, and may be read after the refusal."""
     with scripted([1]) as (cluster, storage):
-        node = cluster.storages[1]
 
         def refuse(m: AskStoreTransaction) -> Message:
-            cluster.tell(NotifyTransactionEnded(TTID))
-            raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, "it is unknown here")
-
-        node.answers[AskStoreTransaction] = refuse
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
-        with pytest.raises(TransactionLostError, match="ended by the operator"):
-            storage.tpc_vote(t)
-        storage.tpc_abort(t)
-
-
-def test_a_refusal_for_another_reason_stays_what_it_is() -> None:
-    with scripted([1]) as (cluster, storage):
-
-        def refuse(m: AskStoreTransaction) -> Message:
+            if ended:
+                cluster.tell(NotifyTransactionEnded(TTID))
             raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, "it is unknown here")
 
         cluster.storages[1].answers[AskStoreTransaction] = refuse
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
-        with pytest.raises(NEOStorageError, match="storage node S1: .*it is unknown here"):
-            storage.tpc_vote(t)
-        storage.tpc_abort(t)
+        with pytest.raises(error, match=reason):
+            storage.tpc_vote(storing(storage))
 
 
 def test_the_master_refuses_to_finish_what_was_ended() -> None:
@@ -343,18 +294,14 @@ def test_the_master_refuses_to_finish_what_was_ended() -> None:
             raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, "ended by the operator")
 
         cluster.master.answers[AskFinishTransaction] = refuse
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+        t = storing(storage)
         storage.tpc_vote(t)
         with pytest.raises(TransactionLostError, match="ended by the operator"):
             storage.tpc_finish(t)
-        storage.tpc_abort(t)
 
 
 def test_the_end_of_a_transaction_that_is_not_here_disturbs_nobody() -> None:
     with scripted([1]) as (cluster, storage):
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+        t = storing(storage)
         cluster.tell(NotifyTransactionEnded(p64(5)))
-        storage.tpc_vote(t)
-        storage.tpc_finish(t)
+        finish(storage, t)

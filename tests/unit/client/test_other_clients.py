@@ -40,7 +40,7 @@ from neo.protocol.packets import (
     Pong,
     RequestIdentification,
 )
-from tests.unit.client.peers import wait_until
+from tests.support.patience import wait_until
 from tests.unit.client.reading import OID, answer, refuse
 from tests.unit.client.scripted import Scripted, scripted
 
@@ -144,7 +144,7 @@ def test_packed_revisions_are_not_given_from_the_cache() -> None:
         def gone() -> bool:
             return storage.loadBefore(OID, p64(21)) is None
 
-        wait_until(gone)
+        wait_until(gone, "it is not dropped")
         with pytest.raises(POSKeyError):
             storage.loadSerial(OID, p64(20))
         assert storage.loadSerial(OID, p64(50)) == b"50"

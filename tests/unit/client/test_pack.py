@@ -34,42 +34,7 @@ from tests.support.patience import wait_until
 from tests.unit.client.reading import DB
 from tests.unit.client.scripted import Scripted, scripted
 
-GARBAGE = p64(1)
 CREATED = p64(1 << 40)
-
-
-def answer_object(m: AskObject) -> Message:
-    checksum = sha1(b"data").digest()
-    return AnswerObject(m.oid, CREATED, None, 0, checksum, b"data", None)
-
-
-def answer_tids(m: AskTIDsFrom) -> Message:
-    return AnswerTIDsFrom([CREATED] if m.min_tid <= CREATED <= m.max_tid else [])
-
-
-def answer_information(m: AskTransactionInformation) -> Message:
-    return AnswerTransactionInformation(m.tid, b"", b"", b"", False, [ZERO_OID, GARBAGE])
-
-
-def test_connections_of_the_client_that_packs_hear_of_the_objects_that_it_deletes() -> None:
-    """Let the master tell the other clients."""
-    with scripted([1], cache_size=0) as (cluster, storage):
-        cluster.storages[1].answers |= {
-            AskObject: answer_object,
-            AskTIDsFrom: answer_tids,
-            AskTransactionInformation: answer_information,
-        }
-        cluster.master.answers[AskPack] = lambda m: AnswerPack(True)
-        cluster.next_tid = 1 << 41
-        cluster.last_tid = CREATED
-        cluster.master.peer.close()
-        storage.sync()  # the client joins again, and learns of the last transaction
-        db = DB()
-        storage.registerDB(db)
-        storage.pack(time_from_tid(CREATED) + 1, lambda data: [])
-        deleted = cluster.storages[1].asked(AskStoreObject)
-        assert [m.oid for m in deleted] == [GARBAGE]
-        assert db.calls == [(cluster.last_tid, GARBAGE)]
 
 
 HEAD, END, OTHER = p64(2), p64(1), p64(3)
@@ -174,26 +139,61 @@ def test_an_object_in_use_that_cannot_be_read_stops_the_pack_before_anything_is_
         assert not cluster.master.asked(AskPack)
 
 
-def test_nothing_is_deleted_before_what_refers_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An application may use the head of a chain again between the two, and checks nothing else
-    (specification 12.14)."""
-    monkeypatch.setattr(neo.client.pack, "DELETED_TOGETHER", 1)
+def test_connections_of_the_client_that_packs_hear_of_the_objects_that_it_deletes() -> None:
+    """Let the master tell the other clients."""
     with scripted([1], cache_size=0) as (cluster, storage):
-        database = Database(cluster, {END: [], HEAD: [END]})
+        database = Database(cluster, {END: []})
+        storage.sync()
+        storage.registerDB(db := DB())
         database.pack(storage)
-        assert database.deleted() == [[HEAD], [END]]
+        assert [m.oid for m in cluster.storages[1].asked(AskStoreObject)] == [END]
+        assert db.calls == [(cluster.last_tid, END)]
 
 
-def test_garbage_is_kept_when_the_head_that_it_hangs_on_comes_back_into_use(
+@pytest.mark.parametrize(
+    ("references", "together", "taken_back", "deleted"),
+    [
+        # An application may use the head of a chain again between the two, and checks nothing else.
+        pytest.param({END: [], HEAD: [END]}, 1, "", [[HEAD], [END]], id="referrers first"),
+        pytest.param(
+            {END: [], HEAD: [END], OTHER: []},
+            1,
+            "before it is finished",
+            [[OTHER]],
+            id="back in use",
+        ),
+        # OTHER is deleted together with HEAD, and restored together with it.
+        pytest.param(
+            {END: [], HEAD: [], OTHER: [END]},
+            2,
+            "late",
+            [[HEAD, OTHER], [HEAD, OTHER]],
+            id="restored",
+        ),
+        pytest.param(
+            {END: [], HEAD: [OTHER, END], OTHER: [HEAD]},
+            1,
+            "",
+            [[HEAD, OTHER], [END]],
+            id="a circle",
+        ),
+    ],
+)
+def test_nothing_is_deleted_before_what_refers_to_it_or_if_that_is_in_use_again(
+    references: dict[bytes, list[bytes]],
+    together: int,
+    taken_back: str,
+    deleted: list[list[bytes]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Specification 12.15."""
-    monkeypatch.setattr(neo.client.pack, "DELETED_TOGETHER", 1)
+    """Specification 12.14, 12.15."""
+    monkeypatch.setattr(neo.client.pack, "DELETED_TOGETHER", together)
     with scripted([1], cache_size=0) as (cluster, storage):
-        database = Database(cluster, {END: [], HEAD: [END], OTHER: []})
-        database.taken_back = True
+        database = Database(cluster, references)
+        database.taken_back = taken_back == "before it is finished"
+        database.taken_back_late = taken_back == "late"
         database.pack(storage)
-        assert database.deleted() == [[OTHER]]
+        assert database.deleted() == deleted
 
 
 @pytest.mark.parametrize("taken_back_late", [False, True])
@@ -219,18 +219,6 @@ def test_a_deletion_or_its_undo_that_is_interrupted_in_tpc_begin_is_aborted(
         assert len(begins) == 1 + taken_back_late
 
 
-def test_what_hangs_on_garbage_that_was_brought_back_is_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """OTHER is deleted together with HEAD, and restored together with it."""
-    monkeypatch.setattr(neo.client.pack, "DELETED_TOGETHER", 2)
-    with scripted([1], cache_size=0) as (cluster, storage):
-        database = Database(cluster, {END: [], HEAD: [], OTHER: [END]})
-        database.taken_back_late = True
-        database.pack(storage)
-        assert database.deleted() == [[HEAD, OTHER], [HEAD, OTHER]]
-
-
 def test_what_was_committed_meanwhile_is_read_before_objects_are_locked() -> None:
     """Busy writers commit much: locks are held only while the rest is read."""
     with scripted([1], cache_size=0) as (cluster, storage):
@@ -250,18 +238,6 @@ def test_what_was_committed_meanwhile_is_read_before_objects_are_locked() -> Non
         read = AskTransactionInformation(TAKEN_BACK)
         found = [m for m in node.log if m == read or isinstance(m, AskStoreObject)]
         assert [type(m) for m in found] == [AskTransactionInformation, AskStoreObject]
-
-
-def test_objects_that_refer_to_each_other_in_a_circle_are_deleted_by_one_transaction(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Specification 12.14."""
-    monkeypatch.setattr(neo.client.pack, "DELETED_TOGETHER", 1)
-    with scripted([1], cache_size=0) as (cluster, storage):
-        database = Database(cluster, {END: [], HEAD: [OTHER, END], OTHER: [HEAD]})
-        database.pack(storage)
-        circle, end = database.deleted()
-        assert circle == [HEAD, OTHER] and end == [END]
 
 
 def test_a_circle_that_is_too_large_for_one_transaction_is_kept_with_what_hangs_on_it(

@@ -62,6 +62,12 @@ def voted(storage: NEOStorage, **metadata: Any) -> TransactionMetaData:
     return t
 
 
+def prepared(storage: NEOStorage) -> TransactionMetaData:
+    t = voted(storage)
+    storage.tpc_prepare(t, XID)
+    return t
+
+
 def knows(cluster: Scripted, finish: Answer = lambda m: AnswerFinishPrepared(None)) -> None:
     """Let the master prepare everything, and answer decisions like this."""
     cluster.master.answers |= {
@@ -107,8 +113,7 @@ def test_the_client_tells_the_master_what_it_stored_and_checked() -> None:
 def test_a_prepared_transaction_is_committed_by_its_xid() -> None:
     with scripted([1]) as (cluster, storage):
         knows(cluster, committed(cluster))
-        t = voted(storage)
-        storage.tpc_prepare(t, XID)
+        t = prepared(storage)
         called: list[bytes] = []
         assert storage.tpc_finish(t, called.append) == TID
         assert called == [TID] and storage.lastTransaction() == TID
@@ -122,8 +127,7 @@ def test_a_prepared_transaction_is_committed_by_its_xid() -> None:
 def test_a_prepared_transaction_is_rolled_back_by_its_xid() -> None:
     with scripted([1]) as (cluster, storage):
         knows(cluster)
-        t = voted(storage)
-        storage.tpc_prepare(t, XID)
+        t = prepared(storage)
         storage.tpc_abort(t)
         storage.tpc_abort(t)
         assert cluster.master.asked(AskFinishPrepared) == [AskFinishPrepared(XID, False)]
@@ -136,7 +140,6 @@ def test_only_a_voted_transaction_is_prepared() -> None:
         t = begin(storage)
         with pytest.raises(StorageTransactionError, match="before tpc_vote"):
             storage.tpc_prepare(t, XID)
-        storage.tpc_abort(t)
 
 
 @pytest.mark.parametrize("xid", [b"", b"x" * 141])
@@ -145,7 +148,6 @@ def test_an_xid_has_1_to_140_bytes(xid: bytes) -> None:
         t = voted(storage)
         with pytest.raises(NEOStorageError, match="an xid has 1 to 140 bytes"):
             storage.tpc_prepare(t, xid)
-        storage.tpc_abort(t)
 
 
 def test_a_master_without_the_feature_is_named_before_anything_is_sent() -> None:
@@ -206,8 +208,7 @@ def test_the_commit_is_repeated_at_the_next_master() -> None:
     """Specification 16.33, 24.10: the same decision gets the same answer."""
     with scripted([1]) as (cluster, storage):
         knows(cluster, in_turn(lose(cluster), committed(cluster)))
-        t = voted(storage)
-        storage.tpc_prepare(t, XID)
+        t = prepared(storage)
         assert storage.tpc_finish(t) == TID
         assert cluster.master.asked(AskFinishPrepared) == 2 * [AskFinishPrepared(XID, True)]
         assert storage.lastTransaction() == TID
@@ -217,8 +218,7 @@ def test_a_commit_without_answer_is_unknown_and_names_the_xid() -> None:
     """Specification 16.33."""
     with scripted([1], wait_timeout=0.1) as (cluster, storage):
         knows(cluster, lose(cluster))
-        t = voted(storage)
-        storage.tpc_prepare(t, XID)
+        t = prepared(storage)
         with pytest.raises(
             OutcomeUnknownError, match="transfer-1: it is committed, or still waits"
         ) as e:
@@ -242,8 +242,7 @@ def test_a_commit_after_a_rollback_is_lost_and_may_be_retried(state: str | None)
             AskFinalTID: lambda m: AnswerFinalTID(MAX_TID),
         }
         cluster.storages[1].answers[AskFinalTID] = lambda m: AnswerFinalTID(None)
-        t = voted(storage)
-        storage.tpc_prepare(t, XID)
+        t = prepared(storage)
         with pytest.raises(TransactionLostError, match="transfer-1 was rolled back"):
             storage.tpc_finish(t)
         assert bool(cluster.storages[1].asked(AskFinalTID)) is (state is None)
@@ -253,8 +252,7 @@ def test_a_denied_commit_of_what_is_still_prepared_is_unknown() -> None:
     with scripted([1]) as (cluster, storage):
         knows(cluster, refusing(ErrorCode.DENIED))
         cluster.master.answers[AskPrepared] = lambda m: AnswerPrepared(ROWS[:1])
-        t = voted(storage)
-        storage.tpc_prepare(t, XID)
+        t = prepared(storage)
         with pytest.raises(OutcomeUnknownError):
             storage.tpc_finish(t)
 
@@ -269,16 +267,14 @@ def test_a_commit_whose_outcome_was_forgotten_meanwhile_is_found() -> None:
             AskFinalTID: lambda m: AnswerFinalTID(MAX_TID),
         }
         cluster.storages[1].answers[AskFinalTID] = lambda m: AnswerFinalTID(TID)
-        t = voted(storage)
-        storage.tpc_prepare(t, XID)
+        t = prepared(storage)
         assert storage.tpc_finish(t) == TID
 
 
 def test_a_rollback_that_cannot_be_told_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with scripted([1], wait_timeout=0.1) as (cluster, storage):
         knows(cluster, lose(cluster))
-        t = voted(storage)
-        storage.tpc_prepare(t, XID)
+        t = prepared(storage)
         storage.tpc_abort(t)
         assert "transaction transfer-1 may still be prepared" in caplog.text
 
@@ -298,6 +294,7 @@ def listed(m: AskPrepared) -> AnswerPrepared:
 
 
 def test_any_client_may_ask_and_decide() -> None:
+    """One outcome costs one row, however many are remembered (specification 24.16)."""
     with scripted([1]) as (cluster, storage):
         knows(cluster, committed(cluster))
         cluster.master.answers |= {
@@ -309,6 +306,8 @@ def test_any_client_may_ask_and_decide() -> None:
         assert storage.outcome(b"old") == Outcome(b"old", "committed", TID, 2.5)
         assert storage.outcome(XID) == Outcome(XID, "prepared", None, 12.5)
         assert storage.outcome(b"unheard of") is None
+        asked = cluster.master.asked(AskPrepared)[1:]
+        assert asked == [AskPrepared(0, xid) for xid in (b"old", XID, b"unheard of")]
         assert storage.commit_prepared(XID) == TID
         storage.rollback_prepared(b"another")
         storage.forget_prepared(XID)
@@ -317,15 +316,6 @@ def test_any_client_may_ask_and_decide() -> None:
             AskFinishPrepared(b"another", False),
             ForgetPrepared(XID),
         ]
-
-
-def test_one_outcome_costs_one_row_however_many_are_remembered() -> None:
-    """Specification 24.16."""
-    with scripted([1]) as (cluster, storage):
-        cluster.master.answers[AskPrepared] = listed
-        assert storage.outcome(b"old") == Outcome(b"old", "committed", TID, 2.5)
-        assert storage.outcome(b"new") is None
-        assert cluster.master.asked(AskPrepared) == [AskPrepared(0, b"old"), AskPrepared(0, b"new")]
 
 
 def test_a_refused_decision_says_why() -> None:
@@ -347,8 +337,7 @@ def test_a_decision_by_xid_shows_what_this_client_prepared() -> None:
         cluster.storages[1].answers[AskObject] = lambda m: AnswerObject(
             OID, p64(5), None, 0, b"\0" * 20, b"", None
         )
-        t = voted(storage)
-        storage.tpc_prepare(t, XID)
+        t = prepared(storage)
         assert storage.commit_prepared(XID) == TID
         assert storage.lastTransaction() == TID and storage.load(OID) == (b"one", TID)
         storage.tpc_abort(t)
@@ -361,35 +350,31 @@ def held(m: Message) -> Message:
     )
 
 
-def test_an_object_that_a_prepared_transaction_holds_is_a_conflict() -> None:
+@pytest.mark.parametrize(
+    ("request_type", "error"),
+    [(AskStoreObject, ConflictError), (AskCheckCurrentSerial, ReadConflictError)],
+)
+def test_an_object_that_a_prepared_transaction_holds_is_a_conflict(
+    request_type: type[Message], error: type[ConflictError]
+) -> None:
     """Specification 24.9."""
     with scripted([1]) as (cluster, storage):
-        cluster.storages[1].answers[AskStoreObject] = held
+        cluster.storages[1].answers[request_type] = held
         t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
-        with pytest.raises(PreparedConflictError, match="transfer-1 holds object 1 for 95 s") as e:
+        if request_type is AskStoreObject:
+            storage.store(OID, None, b"one", "", t)
+        else:
+            storage.checkCurrentSerialInTransaction(OID, p64(7), t)
+        with pytest.raises(error, match="transfer-1 holds object 1 for 95 s") as e:
             storage.tpc_vote(t)
-        assert e.value.oid == OID and isinstance(e.value, ConflictError)
-        storage.tpc_abort(t)
-
-
-def test_a_check_of_such_an_object_is_a_conflict_of_reading() -> None:
-    with scripted([1]) as (cluster, storage):
-        cluster.storages[1].answers[AskCheckCurrentSerial] = held
-        t = begin(storage)
-        storage.checkCurrentSerialInTransaction(OID, p64(7), t)
-        with pytest.raises(ReadConflictError, match="transfer-1") as e:
-            storage.tpc_vote(t)
-        assert isinstance(e.value, PreparedConflictError)
-        storage.tpc_abort(t)
+        assert isinstance(e.value, PreparedConflictError) and e.value.oid == OID
 
 
 def test_the_loss_of_the_client_s_master_changes_nothing() -> None:
     """Requirement 5: a prepared transaction outlives the connection, and its commit goes to the next."""
     with scripted([1]) as (cluster, storage):
         knows(cluster, committed(cluster))
-        t = voted(storage)
-        storage.tpc_prepare(t, XID)
+        t = prepared(storage)
         cluster.master.peer.close()
         storage.sync()
         assert storage.tpc_finish(t) == TID

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from transaction.interfaces import TransientError
 
-from neo.client import system
+from neo.client import NEOStorage, system
 from neo.client.errors import UnavailableError
 from neo.client.master import Part
 from neo.protocol.ids import INVALID_OID, ZERO_TID, p64, parse_nid
@@ -20,7 +21,6 @@ from neo.protocol.packets import (
     AskTIDs,
     HolderRow,
     Message,
-    NotifyFeatures,
 )
 from tests.unit.client.peers import in_threads
 from tests.unit.client.reading import OID, answer
@@ -39,26 +39,28 @@ def short_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "TICK_SECONDS", SHORT / 2)
 
 
-def knows(node: Node, holders: Callable[[AskLockHolders], Message]) -> None:
-    node.peer.send(NotifyFeatures([FEATURE_LOCKS]))
-    node.answers[AskLockHolders] = holders
+@contextmanager
+def delayed(
+    request: type[Message], holders: Callable[[AskLockHolders], Message]
+) -> Iterator[tuple[NEOStorage, Node]]:
+    """Yield a client and its storage node, which does not answer requests of this type."""
+    with scripted([1], wait_timeout=SHORT, cache_size=0) as (cluster, storage):
+        node = cluster.storages[1]
+        node.answers |= {request: lambda m: None, AskLockHolders: holders}
+        cluster.storage_features[1] = [FEATURE_LOCKS]
+        yield storage, node
 
 
 @pytest.mark.parametrize("prefetched", [False, True])
 def test_a_read_that_waits_for_too_long_names_the_transaction(prefetched: bool) -> None:
-    with scripted([1], wait_timeout=SHORT, cache_size=0) as (cluster, storage):
-        node = cluster.storages[1]
-        node.answers[AskObject] = lambda m: None
-        storage._session.storages.channel(1)
-        knows(node, lambda m: DELAYED)
+    with delayed(AskObject, lambda m: DELAYED) as (storage, node):
         named = (
             rf"object 0x{OID.hex()} could not be read for 0.05 s, because transaction 0x{p64(77).hex()}"
             " is being committed; a synchronous backup may hold commits: see 'neoctl print backups'"
         )
-        replicas = storage._session.replicas
         request = OID, AskObject(OID, None, None)
         with pytest.raises(UnavailableError, match=named) as raised:
-            replicas.read_many([request]) if prefetched else storage.load(OID)
+            storage.replicas.read_many([request]) if prefetched else storage.load(OID)
         assert isinstance(raised.value, TransientError)
         assert node.asked(AskLockHolders) == [AskLockHolders(ZERO_TID, OID)]
         # The late answer has no effect, and the connection goes on.
@@ -70,11 +72,7 @@ def test_a_read_that_waits_for_too_long_names_the_transaction(prefetched: bool) 
 
 def test_all_threads_that_wait_are_told() -> None:
     """One of them reads for all, until its own deadline."""
-    with scripted([1], wait_timeout=SHORT, cache_size=0) as (cluster, storage):
-        node = cluster.storages[1]
-        node.answers[AskObject] = lambda m: None
-        storage._session.storages.channel(1)
-        knows(node, lambda m: DELAYED)
+    with delayed(AskObject, lambda m: DELAYED) as (storage, _):
 
         def load() -> None:
             with pytest.raises(UnavailableError, match="being committed"):
@@ -84,44 +82,30 @@ def test_all_threads_that_wait_are_told() -> None:
 
 
 def test_a_read_of_any_object_names_all_that_delay_it() -> None:
-    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
-        node = cluster.storages[1]
-        node.answers[AskTIDs] = lambda m: None
-        storage._session.storages.channel(1)
-        other: HolderRow = (p64(78), *HOLDER[1:])
-        knows(node, lambda m: AnswerLockHolders(0.0, [HOLDER, other]))
+    other: HolderRow = (p64(78), *HOLDER[1:])
+    with delayed(AskTIDs, lambda m: AnswerLockHolders(0.0, [HOLDER, other])) as (storage, node):
         both = f"what is read could not .* 0x{p64(77).hex()}, 0x{p64(78).hex()} is being committed"
         with pytest.raises(UnavailableError, match=both):
-            storage._session.replicas.read(Part(0, 1), TIDS)
+            storage.replicas.read(Part(0, 1), TIDS)
         assert node.asked(AskLockHolders) == [AskLockHolders(ZERO_TID, INVALID_OID)]
 
 
 def test_a_node_whose_disk_is_slow_is_waited_for() -> None:
-    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
-        node = cluster.storages[1]
-        node.answers[AskTIDs] = lambda m: None
+    def nobody(m: AskLockHolders) -> Message:
+        if len(node.asked(AskLockHolders)) == 2:
+            node.answer_last(AskTIDs, FOUND)
+        return FREE
 
-        def nobody(m: AskLockHolders) -> Message:
-            if len(node.asked(AskLockHolders)) == 2:
-                node.answer_last(AskTIDs, FOUND)
-            return FREE
-
-        storage._session.storages.channel(1)
-        knows(node, nobody)
-        assert storage._session.replicas.read(Part(0, 1), TIDS) == FOUND
+    with delayed(AskTIDs, nobody) as (storage, node):
+        assert storage.replicas.read(Part(0, 1), TIDS) == FOUND
         assert len(node.asked(AskLockHolders)) == 2
         assert len(node.asked(AskTIDs)) == 1, "it is not asked anew"
 
 
 def test_an_answer_that_comes_before_that_of_the_holders_is_taken() -> None:
-    with scripted([1], wait_timeout=SHORT, cache_size=0) as (cluster, storage):
-        node = cluster.storages[1]
-        node.answers[AskObject] = lambda m: None
+    def just_unlocked(m: AskLockHolders) -> Message:
+        node.answer_last(AskObject, answer(b"x")(AskObject(OID, None, None)))
+        return DELAYED
 
-        def just_unlocked(m: AskLockHolders) -> Message:
-            node.answer_last(AskObject, answer(b"x")(AskObject(OID, None, None)))
-            return DELAYED
-
-        storage._session.storages.channel(1)
-        knows(node, just_unlocked)
+    with delayed(AskObject, just_unlocked) as (storage, node):
         assert storage.load(OID)[0] == b"x"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from hashlib import sha1
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
 from ZODB.POSException import POSKeyError
 
+from neo.client import NEOStorage
 from neo.client.errors import CorruptedError, RefusedError, UnavailableError
 from neo.client.replicas import FIRST, WINDOW, WINDOW_BYTES, Replicas, Where
 from neo.protocol.enums import CellState, ErrorCode
@@ -84,14 +84,19 @@ def test_a_partition_that_nobody_can_read_is_a_transient_error_after_the_wait() 
             storage.load(OID)
 
 
+def away_for_a_moment(cluster: Scripted, storage: NEOStorage, nid: int) -> None:
+    """Let a storage node be down, and come back a little later."""
+    cluster.tell(NotifyNodeInformation(time.time(), cluster.rows(down=[nid])))
+    storage.sync()
+    back = NotifyNodeInformation(time.time(), cluster.rows())
+    threading.Timer(0.1, cluster.tell, [back]).start()
+
+
 def test_a_partition_comes_back() -> None:
     """Specification 6.1."""
     with scripted([1]) as (cluster, storage):
-        cluster.tell(NotifyNodeInformation(time.time(), cluster.rows(down=[1])))
-        storage.sync()
         cluster.storages[1].answers[AskObject] = answer(b"x")
-        back = NotifyNodeInformation(time.time(), cluster.rows())
-        threading.Timer(0.1, cluster.tell, [back]).start()
+        away_for_a_moment(cluster, storage, 1)
         assert storage.load(OID)[0] == b"x"
 
 
@@ -101,10 +106,7 @@ def test_the_log_for_undo_waits_for_nodes_that_are_away() -> None:
         for nid, node in cluster.storages.items():
             node.answers[AskTIDs] = lambda m, nid=nid: AnswerTIDs([p64(50 + nid)])
             node.answers[AskTransactionInformation] = _information
-        cluster.tell(NotifyNodeInformation(time.time(), cluster.rows(down=[2])))
-        storage.sync()
-        back = NotifyNodeInformation(time.time(), cluster.rows())
-        threading.Timer(0.1, cluster.tell, [back]).start()
+        away_for_a_moment(cluster, storage, 2)
         assert [entry["id"] for entry in storage.undoLog()] == [p64(52), p64(51)]
 
 
@@ -127,15 +129,21 @@ def test_a_node_that_is_not_ready_for_us_yet_is_asked_again() -> None:
         assert not refusals
 
 
+def walkable(cluster: Scripted, count: int) -> list[bytes]:
+    """Let a node have one transaction with so many objects. Return their oids."""
+    oids = [p64(n) for n in range(count)]
+    cluster.storages[1].answers |= {
+        AskTIDsFrom: lambda m: AnswerTIDsFrom([p64(50)] if m.min_tid <= p64(50) else []),
+        AskTransactionInformation: lambda m: replace(_information(m), oid_list=oids),
+        AskObject: answer(b"x"),
+    }
+    return oids
+
+
 def test_two_walks_through_the_records_do_not_disturb_each_other() -> None:
     """One walk goes on from the same place while the other loads, as two threads may."""
     with scripted([1]) as (cluster, storage):
-        oids = [p64(n) for n in range(10)]
-        cluster.storages[1].answers |= {
-            AskTIDsFrom: lambda m: AnswerTIDsFrom([p64(50)] if m.min_tid <= p64(50) else []),
-            AskTransactionInformation: lambda m: replace(_information(m), oid_list=oids),
-            AskObject: answer(b"x"),
-        }
+        oids = walkable(cluster, 10)
         load = storage.loadBefore
         others: list[bytes | None] = []
 
@@ -160,12 +168,7 @@ def test_a_walk_through_the_records_reads_ahead_what_the_cache_can_keep(
     cache_size: int, portions: list[int]
 ) -> None:
     with scripted([1], cache_size=cache_size) as (cluster, storage):
-        oids = [p64(n) for n in range(20)]
-        cluster.storages[1].answers |= {
-            AskTIDsFrom: lambda m: AnswerTIDsFrom([p64(50)] if m.min_tid <= p64(50) else []),
-            AskTransactionInformation: lambda m: replace(_information(m), oid_list=oids),
-            AskObject: answer(b"x"),
-        }
+        oids = walkable(cluster, 20)
         prefetch = storage.prefetch
         found: list[int] = []
 
@@ -263,19 +266,15 @@ def _packed(cluster: Scripted, *listed: int) -> None:
 
 @pytest.mark.parametrize("listed", [(60, 50), ()])
 def test_the_revision_that_a_pack_kept_belongs_to_the_history(listed: tuple[int, ...]) -> None:
-    """No storage node lists the revision (specification 16.22)."""
+    """No storage node lists the revision, and nothing is loaded if the list is long enough
+    (specification 16.22)."""
     with scripted([1]) as (cluster, storage):
         _packed(cluster, *listed)
+        found = [(item["tid"], item["size"]) for item in storage.history(OID, len(listed))]
+        assert found == [(p64(tid), 7) for tid in listed]
+        assert not cluster.storages[1].asked(AskObject)
         found = [(item["tid"], item["size"]) for item in storage.history(OID, 10)]
         assert found == [*((p64(tid), 7) for tid in listed), (p64(40), 4)]
-
-
-def test_a_history_that_is_long_enough_loads_nothing() -> None:
-    """Specification 16.22."""
-    with scripted([1]) as (cluster, storage):
-        _packed(cluster, 60, 50)
-        assert [item["tid"] for item in storage.history(OID)] == [p64(60)]
-        assert not cluster.storages[1].asked(AskObject)
 
 
 def test_the_history_of_an_object_that_never_was_is_a_key_error() -> None:
@@ -286,6 +285,31 @@ def test_the_history_of_an_object_that_never_was_is_a_key_error() -> None:
             storage.history(OID, 10)
 
 
+class Pipe:
+    """Stands for the connections of :meth:`Replicas.read_each`: objects of these sizes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, sizes: Iterable[int]) -> None:
+        self._sizes = iter(sizes)
+        #: Sizes of the objects that are asked for and not read yet.
+        self.waiting: list[int] = []
+        self.counts: list[int] = []
+        self.bytes: list[int] = []
+        monkeypatch.setattr(Replicas, "ask", self._ask)
+        monkeypatch.setattr(Replicas, "collect", self._collect)
+
+    def _ask(self, where: Where, message: Any) -> None:
+        self.waiting.append(next(self._sizes))
+        self.counts.append(len(self.waiting))
+        self.bytes.append(sum(self.waiting))
+
+    def _collect(self, where: Where, message: Any, question: Any) -> Any:
+        return AnswerObject(OID, OID, None, 0, ZERO_HASH, bytes(self.waiting.pop(0)), None)
+
+    def read(self, count: int) -> Iterator[Any]:
+        requests = [(OID, AskObject(OID, None, None))] * count
+        return Replicas.__new__(Replicas).read_each(requests)
+
+
 @pytest.mark.parametrize(
     ("size", "most"), [(10, WINDOW), (WINDOW_BYTES // 10, 9), (WINDOW_BYTES, 1)]
 )
@@ -293,51 +317,20 @@ def test_as_much_is_asked_ahead_as_fits_in_a_window(
     size: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Specification 2.46."""
-    ahead: list[int] = []
-    asked = 0
-
-    def counted(self: Replicas, where: Where, message: Any, backoff: Any) -> None:
-        nonlocal asked
-        asked += 1
-        ahead.append(asked)
-
-    def collected(self: Replicas, where: Where, message: Any, *rest: Any) -> Any:
-        nonlocal asked
-        asked -= 1
-        return AnswerObject(OID, OID, None, 0, ZERO_HASH, bytes(size), None)
-
-    monkeypatch.setattr(Replicas, "_connections", Mock(), raising=False)
-    monkeypatch.setattr(Replicas, "ask", counted)
-    monkeypatch.setattr(Replicas, "collect", collected)
-    answers = Replicas.__new__(Replicas).read_each([(OID, AskObject(OID, None, None))] * 400)
+    pipe = Pipe(monkeypatch, [size] * 400)
+    answers = pipe.read(400)
     for _ in range(20):
         next(answers)
-    assert max(ahead[:4]) == FIRST, "nothing is known of the first ones"
-    del ahead[:30]
+    assert max(pipe.counts[:4]) == FIRST, "nothing is known of the first ones"
+    del pipe.counts[:30]
     assert len(list(answers)) == 380
-    assert max(ahead) == most
+    assert max(pipe.counts) == most
 
 
 def test_a_window_is_small_again_when_large_objects_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = [10] * 50 + [WINDOW_BYTES // 2] * 150
-    waiting: list[int] = []
-    most = 0
-
-    def counted(self: Replicas, where: Where, message: Any, backoff: Any) -> None:
-        nonlocal most
-        waiting.append(sizes.pop(0))
-        if len(sizes) < 40:
-            most = max(most, sum(waiting))
-
-    def collected(self: Replicas, where: Where, message: Any, *rest: Any) -> Any:
-        return AnswerObject(OID, OID, None, 0, ZERO_HASH, bytes(waiting.pop(0)), None)
-
-    monkeypatch.setattr(Replicas, "_connections", Mock(), raising=False)
-    monkeypatch.setattr(Replicas, "ask", counted)
-    monkeypatch.setattr(Replicas, "collect", collected)
-    for _ in Replicas.__new__(Replicas).read_each([(OID, AskObject(OID, None, None))] * 200):
-        pass
-    assert most <= WINDOW_BYTES
+    pipe = Pipe(monkeypatch, [10] * 50 + [WINDOW_BYTES // 2] * 150)
+    assert len(list(pipe.read(200))) == 200
+    assert max(pipe.bytes[-40:]) <= WINDOW_BYTES
 
 
 def test_what_was_asked_ahead_is_forgotten_when_the_reader_stops() -> None:

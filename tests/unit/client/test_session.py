@@ -7,7 +7,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -28,6 +29,7 @@ from neo.client.errors import (
 from neo.client.system import DIAL_SECONDS
 from neo.master.ids import OidGenerator
 from neo.net.connection import Received
+from neo.net.sockets import format_address
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeType
 from neo.protocol.ids import add64, p64
 from neo.protocol.packets import (
@@ -48,7 +50,7 @@ from neo.protocol.packets import (
 )
 from tests.support.patience import wait_until
 from tests.support.ports import free_range
-from tests.unit.client.peers import Peer, Server
+from tests.unit.client.peers import Peer, Script, Server
 from tests.unit.client.reading import DB, OID, answer
 from tests.unit.client.scripted import NAME, Scripted, scripted
 
@@ -69,29 +71,33 @@ def test_a_secondary_master_points_to_the_primary(tmp_path: Path) -> None:
     with scripted([1]) as (cluster, _):
 
         def secondary(peer: Peer, received: Received) -> None:
-            known = [server.address, cluster.master.server.address]
-            peer.send(NotPrimaryMaster(1, known))
+            peer.send(NotPrimaryMaster(1, [server.address, cluster.master.server.address]))
 
-        server = Server(secondary)
-        try:
-            host, port = server.address
-            known = tmp_path / "masters"
-            storage = NEOStorage(
-                f"{host}:{port}", NAME, wait_timeout=10, dynamic_master_list=str(known)
-            )
-            storage.close()
-        finally:
-            server.close()
+        with serving(secondary) as server:
+            known = str(tmp_path / "masters")
+            address = format_address(server.address)
+            NEOStorage(address, NAME, wait_timeout=10, dynamic_master_list=known).close()
+
+
+@contextmanager
+def serving(script: Script) -> Iterator[Server]:
+    server = Server(script)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def announce_a_master(cluster: Scripted, storage: NEOStorage) -> None:
+    row: NodeRow = (NodeType.MASTER, ("127.0.0.9", 9), None, cluster.rows()[0][3], None)
+    cluster.tell(NotifyNodeInformation(time.time(), [row]))
+    storage.sync()
 
 
 def test_masters_that_the_cluster_announces_are_remembered(tmp_path: Path) -> None:
     path = tmp_path / "masters"
     with scripted([1], dynamic_master_list=str(path)) as (cluster, storage):
-        rows: list[NodeRow] = [
-            (NodeType.MASTER, ("127.0.0.9", 9), None, cluster.rows()[0][3], None)
-        ]
-        cluster.tell(NotifyNodeInformation(time.time(), rows))
-        storage.sync()
+        announce_a_master(cluster, storage)
         assert ["127.0.0.9", 9] in json.loads(path.read_text())
 
 
@@ -100,14 +106,9 @@ def test_a_list_of_masters_that_cannot_be_written_is_no_failure(
 ) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    path = str(folder / "masters")
-    with scripted([1], dynamic_master_list=path) as (cluster, storage):
+    with scripted([1], dynamic_master_list=str(folder / "masters")) as (cluster, storage):
         folder.rmdir()
-        rows: list[NodeRow] = [
-            (NodeType.MASTER, ("127.0.0.9", 9), None, cluster.rows()[0][3], None)
-        ]
-        cluster.tell(NotifyNodeInformation(time.time(), rows))
-        storage.sync()
+        announce_a_master(cluster, storage)
         assert "cannot write the list of masters: " in caplog.text
         assert len(cluster.master.asked(RequestIdentification)) == 1
 
@@ -127,22 +128,33 @@ def test_the_end_of_a_cluster_that_stops_is_no_loss(
         assert ("the cluster stops: connection to primary master" in caplog.text) is stopping
 
 
-def test_an_address_where_nobody_answers_is_told_while_it_is_waited_for(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+@contextmanager
+def identifying(before: Callable[[Peer, Received], bool]) -> Iterator[Scripted]:
+    """Yield a cluster whose master accepts a client only if ``before`` returns true."""
     cluster = Scripted([[1]])
     accept = cluster._master_identifies
-    text = f"master {cluster.masters}: connected, but it does not answer yet; check the address"
 
     def identify(peer: Peer, received: Received) -> None:
-        wait_until(lambda: text in caplog.text, f"{text!r} is not logged")
-        accept(peer, received)
+        if before(peer, received):
+            accept(peer, received)
 
     cluster.master._identify = identify
     try:
-        NEOStorage(cluster.masters, NAME).close()
+        yield cluster
     finally:
         cluster.close()
+
+
+def test_an_address_where_nobody_answers_is_told_while_it_is_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def told(peer: Peer, received: Received) -> bool:
+        text = f"master {cluster.masters}: connected, but it does not answer yet; check the address"
+        wait_until(lambda: text in caplog.text, "it is not logged")
+        return True
+
+    with identifying(told) as cluster:
+        NEOStorage(cluster.masters, NAME).close()
     assert caplog.text.count("does not answer yet") == 1
 
 
@@ -164,24 +176,18 @@ def test_a_first_dial_that_nobody_takes_is_told_after_a_second(
 
 
 def test_a_master_that_is_not_ready_is_tried_again() -> None:
-    cluster = Scripted([[1]])
-    accept = cluster._master_identifies
-    refused = 0
+    refused: list[Received] = []
 
-    def identify(peer: Peer, received: Received) -> None:
-        nonlocal refused
-        refused += 1
-        if refused <= 3:
-            peer.answer(received.message_id, Error(ErrorCode.NOT_READY.value, "Retry Later"))
-        else:
-            accept(peer, received)
+    def ready(peer: Peer, received: Received) -> bool:
+        if len(refused) == 3:
+            return True
+        refused.append(received)
+        peer.answer(received.message_id, Error(ErrorCode.NOT_READY.value, "Retry Later"))
+        return False
 
-    cluster.master._identify = identify
-    try:
+    with identifying(ready) as cluster:
         NEOStorage(cluster.masters, NAME, wait_timeout=10).close()
-    finally:
-        cluster.close()
-    assert refused == 4
+    assert len(refused) == 3
 
 
 def test_a_cluster_that_is_away_is_a_transient_error_after_the_wait() -> None:
@@ -194,32 +200,30 @@ def test_a_cluster_that_is_away_is_a_transient_error_after_the_wait() -> None:
     assert isinstance(raised.value, (NEOStorageError, TransientError))
 
 
-def test_the_wrong_name_is_refused_at_once() -> None:
-    """Specification 16.4."""
-    def refuse(peer: Peer, received: Received) -> None:
-        error = Error(ErrorCode.PROTOCOL_ERROR.value, "invalid cluster name")
-        peer.answer(received.message_id, error)
-
-    server = Server(refuse)
-    try:
-        with pytest.raises(RefusedError, match="'other'.*invalid cluster name"):
-            NEOStorage(f"127.0.0.1:{server.address[1]}", "other")
-    finally:
-        server.close()
-
-
-def test_a_storage_node_in_the_place_of_a_master_is_not_accepted() -> None:
-    """Specification 3.8."""
-
-    def accept(peer: Peer, received: Received) -> None:
-        peer.answer(received.message_id, AcceptIdentification(NodeType.STORAGE, 1, None))
-
-    server = Server(accept)
-    try:
-        with pytest.raises(UnavailableError, match="is not a master"):
-            NEOStorage(f"127.0.0.1:{server.address[1]}", NAME, wait_timeout=0.1)
-    finally:
-        server.close()
+@pytest.mark.parametrize(
+    ("answer", "error", "reason"),
+    [
+        pytest.param(
+            Error(ErrorCode.PROTOCOL_ERROR.value, "invalid cluster name"),
+            RefusedError,
+            "'scripted'.*invalid cluster name",
+            id="the wrong name",
+        ),
+        pytest.param(
+            AcceptIdentification(NodeType.STORAGE, 1, None),
+            UnavailableError,
+            "is not a master",
+            id="a storage node",
+        ),
+    ],
+)
+def test_what_is_no_master_of_the_cluster_is_not_accepted(
+    answer: Message, error: type[Exception], reason: str
+) -> None:
+    """Specification 3.8, 16.4."""
+    with serving(lambda peer, received: peer.answer(received.message_id, answer)) as server:
+        with pytest.raises(error, match=reason):
+            NEOStorage(format_address(server.address), NAME, wait_timeout=0.1)
 
 
 @pytest.mark.parametrize(
@@ -248,10 +252,14 @@ def test_wrong_settings_are_named(options: dict[str, Any], message: str) -> None
 def test_after_a_new_connection_with_a_later_transaction_current_data_is_dropped() -> None:
     """Specification 16.2."""
     with scripted([1]) as (cluster, storage):
-        db = DB()
-        storage.registerDB(db)
+        storage.registerDB(db := DB())
         cluster.storages[1].answers[AskObject] = answer(b"old")
         assert storage.load(OID) == (b"old", p64(50))
+        cluster.master.peer.close()
+        storage.sync()
+        assert db.calls == [], "without news the caches stay"
+        assert storage.load(OID) == (b"old", p64(50))
+        assert len(cluster.storages[1].asked(AskObject)) == 1
         cluster.last_tid = p64(200)
         cluster.storages[1].answers[AskObject] = answer(b"new", 150)
         cluster.master.peer.close()
@@ -261,40 +269,25 @@ def test_after_a_new_connection_with_a_later_transaction_current_data_is_dropped
         assert storage.load(OID) == (b"new", p64(150))
 
 
-def test_after_a_new_connection_without_news_the_caches_stay() -> None:
-    """Specification 16.2."""
-    with scripted([1]) as (cluster, storage):
-        db = DB()
-        storage.registerDB(db)
-        cluster.storages[1].answers[AskObject] = answer(b"old")
-        storage.load(OID)
-        cluster.master.peer.close()
-        storage.sync()
-        assert db.calls == []
-        assert storage.load(OID) == (b"old", p64(50))
-        assert len(cluster.storages[1].asked(AskObject)) == 1
-
-
 def test_after_a_truncation_everything_is_dropped() -> None:
     """Specification 16.2."""
     with scripted([1]) as (cluster, storage):
-        db = DB()
-        storage.registerDB(db)
+        storage.registerDB(db := DB())
         cluster.storages[1].answers[AskObject] = answer(b"old", 50, 60)
         storage.loadBefore(OID, p64(60))
         cluster.last_tid = p64(40)
         cluster.master.peer.close()
         storage.sync()
         assert storage.lastTransaction() == p64(40)
-        assert len(storage._invalidations.cache) == 0
         assert db.calls == [("all",), (p64(40),), ("all",)]
+        storage.loadBefore(OID, p64(60))
+        assert len(cluster.storages[1].asked(AskObject)) == 2
 
 
 def test_invalidations_before_the_answer_of_the_last_transaction_are_ignored() -> None:
     """Specification 16.1."""
     with scripted([1]) as (cluster, storage):
-        db = DB()
-        storage.registerDB(db)
+        storage.registerDB(db := DB())
 
         def last(m: AskLastTransaction) -> Message:
             cluster.master.peer.connection.send(InvalidateObjects(p64(90), [OID]))
@@ -359,18 +352,8 @@ def test_a_database_that_cannot_take_invalidations_has_its_caches_emptied() -> N
 
 
 def test_a_new_master_is_asked_for_other_oids() -> None:
-    """Specification 16.23."""
-    with scripted([1]) as (cluster, storage):
-        assert [storage.new_oid(), storage.new_oid()] == [p64(1), p64(2)]
-        cluster.master.peer.close()
-        storage.sync()
-        # The new master allocates them again, since they are not committed; but this client's objects
-        # have the first two.
-        assert storage.new_oid() == p64(3)
-        assert len(cluster.master.asked(AskNewOIDs)) == 2
-
-
-def test_a_client_that_is_ahead_of_a_new_master_asks_for_as_many_oids_as_are_missing() -> None:
+    """It allocates some again, since they are not committed; this client's objects have them
+    (specification 16.23)."""
     with scripted([1]) as (cluster, storage):
         cluster.master.answers[AskNewOIDs] = _from_the_beginning()
         last = [storage.new_oid() for _ in range(250)][-1]

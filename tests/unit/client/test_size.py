@@ -4,7 +4,7 @@ seconds."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,10 +19,10 @@ from neo.protocol.packets import (
     FEATURE_SIZE,
     AnswerSize,
     AskSize,
-    NotifyFeatures,
     Ping,
 )
 from tests.support.patience import PATIENCE_SECONDS
+from tests.unit.client.committing import dialed
 from tests.unit.client.scripted import Scripted, scripted
 
 MEGA = 1_000_000
@@ -30,14 +30,18 @@ MEGA = 1_000_000
 
 @contextmanager
 def sized(
-    *cells: Sequence[int], answers: dict[int, Any], features: Sequence[str] = (FEATURE_SIZE,)
+    *cells: Sequence[int],
+    answers: dict[int, Any],
+    features: Sequence[str] = (FEATURE_SIZE,),
+    connected: bool = True,
 ) -> Iterator[tuple[Scripted, NEOStorage]]:
     """Yield a client that is connected to these nodes, which give these answers."""
     with scripted(*cells) as (cluster, storage):
         for nid, answer in answers.items():
-            storage._session.storages.channel(nid)
-            cluster.storages[nid].peer.send(NotifyFeatures(list(features)))
+            cluster.storage_features[nid] = list(features)
             cluster.storages[nid].answers[AskSize] = answer
+            if connected:
+                dialed(storage, nid)
         yield cluster, storage
 
 
@@ -94,15 +98,7 @@ def test_nodes_without_the_feature_are_not_asked() -> None:
 
 
 def test_a_node_that_is_not_connected_yet_is_connected_to() -> None:
-    with scripted([1]) as (cluster, storage):
-        identify = cluster.storages[1]._identify
-
-        def announce(peer: Any, received: Any) -> None:
-            identify(peer, received)
-            peer.send(NotifyFeatures([FEATURE_SIZE]))
-
-        cluster.storages[1]._identify = announce
-        cluster.storages[1].answers[AskSize] = says(5 * MEGA, 1, 10, 1)
+    with sized([1], answers={1: says(5 * MEGA, 1, 10, 1)}, connected=False) as (_, storage):
         assert (storage.getSize(), len(storage)) == (5 * MEGA, 10)
 
 
@@ -113,14 +109,11 @@ def test_what_is_known_stays_when_nodes_refuse_or_are_lost(monkeypatch: pytest.M
     with sized([1], answers={1: says(5 * MEGA, 1, 10, 1)}) as (cluster, storage):
         assert len(storage) == 10
         cluster.storages[1].answers[AskSize] = refuse
-        monkeypatch.setattr(storage._size, "_good_until", 0.0)
-        assert storage._size.totals() == Totals(5 * MEGA, 10)
-        cluster.close()
-        monkeypatch.setattr(storage._size, "_good_until", 0.0)
-        assert storage._size.totals() == Totals(5 * MEGA, 10)
-        storage.close()
-        monkeypatch.setattr(storage._size, "_good_until", 0.0)
-        assert storage._size.totals() == Totals(5 * MEGA, 10)
+        losses: list[Callable[[], object]] = [lambda: None, cluster.close, storage.close]
+        for lose in losses:
+            lose()
+            monkeypatch.setattr(storage._size, "_good_until", 0.0)
+            assert storage._size.totals() == Totals(5 * MEGA, 10)
 
 
 @pytest.mark.parametrize("silent", [Ping, AskSize])
@@ -135,4 +128,4 @@ def test_a_node_that_does_not_answer_is_waited_for_a_moment(
         assert storage.getSize() == 10 * MEGA  # the two partitions count alike
         assert time.monotonic() - began < PATIENCE_SECONDS  # the client's own timeout
         # The connection stays open.
-        assert storage._session.storages.channel(1).lost is None
+        assert dialed(storage, 1).lost is None

@@ -1,14 +1,11 @@
-"""A client of a cluster that stops, or that flushes its logs."""
+"""A client of a cluster that stops."""
 
 from __future__ import annotations
 
-import logging
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from neo.client.config import log_to
 from neo.client.errors import TransactionLostError
 from neo.net.channel import Ticket
 from neo.protocol.enums import ClusterState
@@ -17,12 +14,11 @@ from neo.protocol.packets import (
     AskBeginTransaction,
     AskFinishTransaction,
     AskStoreObject,
-    FlushLog,
     Message,
     NotifyClusterInformation,
     Request,
 )
-from tests.unit.client.committing import OID, TTID, begin
+from tests.unit.client.committing import TTID, begin, settle, storing
 from tests.unit.client.scripted import Scripted, scripted
 
 STOPPING = NotifyClusterInformation(ClusterState.STOPPING)
@@ -32,49 +28,36 @@ def aborts(cluster: Scripted) -> list[Message]:
     return cluster.master.asked(AbortTransaction)
 
 
-def test_a_transaction_in_its_first_phase_is_aborted_without_the_application() -> None:
+@pytest.mark.parametrize("phase", ["begun", "waits for a lock", "stored"])
+def test_a_transaction_in_its_first_phase_is_aborted_without_the_application(phase: str) -> None:
     """The application may compute for a long time before its next call (specification 4.33, 16.31)."""
     with scripted([1], [2]) as (cluster, storage):
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
-        storage._begun(t).settle()
+        node = cluster.storages[2]
+        if phase == "begun":
+            t = begin(storage)
+            storage.sync()
+        else:
+            if phase == "waits for a lock":
+                node.answers[AskStoreObject] = lambda m: None
+            t = storing(storage)
+            node.wait_for(AskStoreObject)
+            if phase == "stored":
+                settle(storage, t)
         cluster.tell(STOPPING)
-        assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [2])
-        with pytest.raises(TransactionLostError, match="the cluster stops"):
-            storage.tpc_vote(t)
+        involved = [] if phase == "begun" else [2]
+        assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, involved)
+        if phase != "waits for a lock":
+            with pytest.raises(TransactionLostError, match="the cluster stops"):
+                storage.tpc_vote(t)
         storage.tpc_abort(t)
         storage.sync()
         assert len(aborts(cluster)) == 1, "the master knows it no more"
 
 
-def test_a_transaction_that_has_only_begun_is_aborted() -> None:
-    """No thread has waited for the answer to tpc_begin."""
-    with scripted([1]) as (cluster, storage):
-        t = begin(storage)
-        storage.sync()
-        cluster.tell(STOPPING)
-        assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [])
-        storage.tpc_abort(t)
-        storage.sync()
-        assert len(aborts(cluster)) == 1
-
-
-def test_a_transaction_that_waits_for_a_lock_is_aborted() -> None:
-    with scripted([1]) as (cluster, storage):
-        cluster.storages[1].answers[AskStoreObject] = lambda m: None
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
-        cluster.storages[1].wait_for(AskStoreObject)
-        cluster.tell(STOPPING)
-        assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [1])
-        storage.tpc_abort(t)
-
-
 def test_a_voted_transaction_is_finished() -> None:
     """Specification 16.31."""
     with scripted([1]) as (cluster, storage):
-        t = begin(storage)
-        storage.store(OID, None, b"one", "", t)
+        t = storing(storage)
         storage.tpc_vote(t)
         cluster.tell(STOPPING)
         storage.sync()
@@ -97,30 +80,5 @@ def test_a_transaction_that_the_news_overtake_is_aborted(monkeypatch: pytest.Mon
             return ticket
 
         monkeypatch.setattr(master, "ask", late)
-        t = begin(storage)
+        begin(storage)
         assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [])
-        storage.tpc_abort(t)
-
-
-def test_the_log_of_a_client_is_opened_again(tmp_path: Path) -> None:
-    """FlushLog arrives after the file was moved away. Handlers of the application stay."""
-    client, path = logging.getLogger("neo.client"), tmp_path / "client.log"
-    log_to(str(path))
-    own = logging.FileHandler(tmp_path / "own.log")
-    logging.getLogger().addHandler(own)
-    try:
-        with scripted([1]) as (cluster, storage):
-            client.error("before")
-            for name in ("client.log", "own.log"):
-                (tmp_path / name).rename(tmp_path / f"{name}.1")
-            cluster.tell(FlushLog())
-            storage.sync()
-            client.error("after")
-        assert "after" in path.read_text() and "before" not in path.read_text()
-        assert not (tmp_path / "own.log").exists()
-    finally:
-        logging.getLogger().removeHandler(own)
-        own.close()
-        for handler in client.handlers[:]:
-            client.removeHandler(handler)
-            handler.close()

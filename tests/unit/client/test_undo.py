@@ -1,4 +1,4 @@
-"""Undo by a client."""
+"""Undo by a client, and the list of transactions that can be undone."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from neo.protocol.ids import ZERO_HASH, p64
 from neo.protocol.packets import (
     AnswerObject,
     AnswerObjectUndoSerial,
+    AnswerTIDs,
     AnswerTransactionInformation,
     AskObject,
     AskObjectUndoSerial,
     AskStoreObject,
+    AskTIDs,
     AskTransactionInformation,
 )
 from tests.unit.client.committing import OID, OTHER, TTID, Merging, begin, stored
@@ -24,8 +26,10 @@ from tests.unit.client.reading import refuse
 from tests.unit.client.scripted import Scripted, scripted
 
 
-def undo_script(cluster: Scripted, serials: dict[bytes, Any], packed: bool = False) -> None:
-    answers = cluster.storages[1].answers
+def undo_script(
+    cluster: Scripted, serials: dict[bytes, Any], packed: bool = False, node: int = 1
+) -> None:
+    answers = cluster.storages[node].answers
     answers[AskTransactionInformation] = lambda m: AnswerTransactionInformation(
         m.tid, b"", b"", b"", packed, sorted(serials)
     )
@@ -51,7 +55,6 @@ def test_undo_makes_earlier_data_current_or_removes_a_creation() -> None:
             AskStoreObject(OID, p64(50), 0, ZERO_HASH, b"", p64(40), TTID),
             AskStoreObject(OTHER, p64(50), 0, ZERO_HASH, b"", None, TTID),
         ]
-        storage.tpc_abort(t)
 
 
 def test_undo_of_what_was_changed_later_is_merged() -> None:
@@ -65,7 +68,6 @@ def test_undo_of_what_was_changed_later_is_merged() -> None:
         old, current = b"at" + p64(40), b"at" + p64(60)
         assert merging.calls == [(OID, p64(60), p64(50), old, current)]
         assert stored(cluster, 1) == [(OID, p64(60), old + b"+\x3c")]
-        storage.tpc_abort(t)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,6 @@ def test_what_cannot_be_undone_is_an_undo_error(serials: dict[bytes, Any], packe
         t = begin(storage)
         with pytest.raises(UndoError):
             storage.undo(p64(50), t)
-        storage.tpc_abort(t)
 
 
 def test_an_undo_whose_data_is_packed_away_meanwhile_is_an_undo_error() -> None:
@@ -92,4 +93,26 @@ def test_an_undo_whose_data_is_packed_away_meanwhile_is_an_undo_error() -> None:
         with pytest.raises(UndoError, match="packed away") as raised:
             storage.tpc_vote(t)
         assert raised.value._oid == OID
-        storage.tpc_abort(t)
+
+
+def test_the_list_ends_at_the_first_packed_transaction() -> None:
+    """Specification 16.20."""
+    with scripted([1]) as (cluster, storage):
+        answers = cluster.storages[1].answers
+        answers[AskTIDs] = lambda m: AnswerTIDs([p64(60), p64(50), p64(40), p64(30)])
+        answers[AskTransactionInformation] = lambda m: AnswerTransactionInformation(
+            m.tid, b"", b"", b"", m.tid == p64(40), []
+        )
+        assert [entry["id"] for entry in storage.undoLog(0, 10)] == [p64(60), p64(50)]
+
+
+def test_an_undo_asks_each_partition_about_its_objects() -> None:
+    """Specification 16.18."""
+    with scripted([1], [2]) as (cluster, storage):
+        for nid in cluster.storages:
+            undo_script(cluster, dict.fromkeys((OID, OTHER), (p64(50), None, True)), node=nid)
+        storage.undo(p64(50), begin(storage))
+        for nid, oid in ((1, OTHER), (2, OID)):
+            assert cluster.storages[nid].asked(AskObjectUndoSerial) == [
+                AskObjectUndoSerial(TTID, p64(101), p64(50), [oid])
+            ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pickle import loads
 from typing import Any
 
@@ -30,7 +30,7 @@ from neo.protocol.packets import (
 from tests.support.patience import wait_until
 from tests.unit.client.boundaries import interrupt
 from tests.unit.client.committing import OID, refusing
-from tests.unit.client.joined import Fails, Work, World, Writes
+from tests.unit.client.joined import Acts, Fails, Work, World, Writes
 from tests.unit.client.peers import in_threads
 from tests.unit.client.prepared_master import clusters
 
@@ -58,14 +58,16 @@ class Database:
 @pytest.fixture
 def world() -> Iterator[World]:
     with clusters("first", "second") as found:
-        yield World(found)
+        yield (world := World(found))
+        world.check_nothing_is_left()
 
 
 @pytest.fixture
 def hasty() -> Iterator[World]:
     """Return a world whose storages give up soon."""
     with clusters("first", "second", wait_timeout=0.1) as found:
-        yield World(found)
+        yield (world := World(found))
+        world.check_nothing_is_left()
 
 
 def test_both_databases_prepare_and_the_coordinator_commits_first(world: World) -> None:
@@ -95,8 +97,7 @@ def test_both_databases_prepare_and_the_coordinator_commits_first(world: World) 
 
 
 def test_people_find_the_xid_and_all_databases_in_the_transaction(world: World) -> None:
-    world.change()
-    world.joined.session(world.bank)
+    world.change_all()
     world.manager.commit()
     for cluster in (world.first, world.second):
         assert loads(cluster.metadata().extension) == {
@@ -112,7 +113,6 @@ def test_one_database_is_committed_as_if_nothing_was_joined(world: World) -> Non
         asked = cluster.scripted.master.asked(AskPrepareTransaction, AskFinishTransaction)
         assert [type(m) for m in asked] == [AskFinishTransaction]
         assert cluster.metadata().extension == b""
-    assert not world.joined._units
 
 
 def test_a_session_alone_is_committed_in_one_phase(world: World) -> None:
@@ -169,7 +169,6 @@ def test_the_coordinator_decides_also_if_its_data_is_not_changed(world: World) -
     assert world.second.decisions == [(prepare.xid, True)]
     assert world.bank.log == ["prepare", "commit"]
     wait_until(world.forgotten, "the outcome is not forgotten")
-    assert not world.joined._units
 
 
 def test_transactions_of_all_managers_have_one_outcome(world: World) -> None:
@@ -186,17 +185,14 @@ def test_transactions_of_all_managers_have_one_outcome(world: World) -> None:
     assert first != second and world.first.prepares() == [first, second]
     assert world.bank.log == 2 * ["prepare", "commit"]
     wait_until(world.forgotten, "the outcome is not forgotten")
-    assert not world.joined._units
 
 
 def test_an_extension_that_was_replaced_is_refused(world: World) -> None:
     world.joined.session(world.bank)
     world.change(world.storage1)
     world.manager.get().extension = {"a": 1}
-    with pytest.raises(StorageTransactionError, match="use setExtendedInfo"):
-        world.manager.commit()
-    world.manager.abort()
-    assert world.bank.log == ["rollback"] and not world.joined._units
+    world.fails(StorageTransactionError, match="use setExtendedInfo")
+    assert world.bank.log == ["rollback"]
 
 
 def test_one_join_serves_all_threads(world: World) -> None:
@@ -220,13 +216,10 @@ def test_a_database_that_does_not_prepare_rolls_back_all(world: World, refusing_
         ErrorCode.INCOMPLETE_TRANSACTION
     )
     world.change()
-    with pytest.raises(TransactionLostError):
-        world.manager.commit()
-    world.manager.abort()
+    world.fails(TransactionLostError)
     assert (world.first.prepares()[0], True) not in world.first.decisions
     assert all(not commit for c in (world.first, world.second) for _, commit in c.decisions)
     wait_until(world.forgotten, "the outcome is not forgotten")
-    assert not world.joined._units
 
 
 def test_a_master_that_is_lost_while_it_prepares_is_a_reason_to_retry(world: World) -> None:
@@ -237,12 +230,9 @@ def test_a_master_that_is_lost_while_it_prepares_is_a_reason_to_retry(world: Wor
 
     world.second.scripted.master.answers[AskPrepareTransaction] = lost
     world.change()
-    with pytest.raises(TransactionLostError, match="master was lost in tpc_prepare"):
-        world.manager.commit()
-    world.manager.abort()
+    world.fails(TransactionLostError, match="master was lost in tpc_prepare")
     (xid,) = world.first.prepares()
     assert world.first.decisions == world.second.decisions == [(xid, False)]
-    assert not world.joined._units
 
 
 def test_a_vote_that_fails_rolls_back_what_is_prepared(world: World) -> None:
@@ -250,9 +240,7 @@ def test_a_vote_that_fails_rolls_back_what_is_prepared(world: World) -> None:
         ErrorCode.INCOMPLETE_TRANSACTION
     )
     world.change()
-    with pytest.raises(TransactionLostError):
-        world.manager.commit()
-    world.manager.abort()
+    world.fails(TransactionLostError)
     assert world.first.decisions == [(world.first.prepares()[0], False)]
     assert world.second.scripted.master.wait_for(AbortTransaction)
     wait_until(world.forgotten, "the outcome is not forgotten")
@@ -263,9 +251,7 @@ def test_a_conflict_is_found_before_anything_is_prepared(world: World) -> None:
         ErrorCode.INCOMPLETE_TRANSACTION
     )
     world.change()
-    with pytest.raises(TransactionLostError):
-        world.manager.commit()
-    world.manager.abort()
+    world.fails(TransactionLostError)
     assert not world.first.prepares() and not world.second.prepares()
 
 
@@ -273,70 +259,43 @@ def test_a_data_manager_that_fails_to_vote_rolls_back_all(world: World) -> None:
     world.change(world.storage2)
     world.joined.session(world.bank)
     Fails(world.manager, "tpc_vote", key="~~")
-    with pytest.raises(RuntimeError, match="broken"):
-        world.manager.commit()
-    world.manager.abort()
+    world.fails(RuntimeError, match="broken")
     (xid,) = world.first.prepares()
     assert world.first.decisions == world.second.decisions == [(xid, False)]
     assert world.bank.log == ["prepare", "rollback"]
     wait_until(world.forgotten, "the outcome is not forgotten")
-    assert not world.joined._units
 
 
+@pytest.mark.parametrize("changed", [True, False], ids=["changed", "coordinator not changed"])
 def test_a_decision_without_answer_is_unknown_and_rolls_back_nothing(
-    hasty: World, caplog: pytest.LogCaptureFixture
+    hasty: World, caplog: pytest.LogCaptureFixture, changed: bool
 ) -> None:
     """The manager calls tpc_abort of all after an exception in tpc_finish. What may be committed in the
     coordinator must stay prepared everywhere else."""
     world = hasty
     world.first.silent = True
-    world.change()
+    world.change(*([] if changed else [world.storage2]))
     world.joined.session(world.bank)
-    with pytest.raises(OutcomeUnknownError, match="neo-xa-"):
-        world.manager.commit()
-    world.manager.abort()
+    world.fails(OutcomeUnknownError, match="neo-xa-")
     assert world.second.decisions == [] and world.states() == [["prepared"], ["prepared"]]
     assert world.bank.log == ["prepare", "leave"] and len(world.bank.prepared) == 1
     xid = world.first.prepares()[0].decode()
     assert f"the outcome of transaction {xid} is not known; neoresolve settles it" in caplog.text
     assert f"transaction {xid} stays prepared in 'second'" in caplog.text
     assert f"transaction {xid} stays prepared in 'bank'" in caplog.text
-    assert not world.joined._units
-
-
-def test_the_same_holds_if_the_application_did_not_change_the_coordinator(hasty: World) -> None:
-    world = hasty
-    world.first.silent = True
-    world.change(world.storage2)
-    world.joined.session(world.bank)
-    with pytest.raises(OutcomeUnknownError):
-        world.manager.commit()
-    world.manager.abort()
-    assert world.second.decisions == [] and world.states() == [["prepared"], ["prepared"]]
-    assert world.bank.log == ["prepare", "leave"]
-    assert not world.joined._units
 
 
 def test_a_decision_that_a_resolver_forestalled_rolls_back_all(world: World) -> None:
     """The application was slow, and the resolver gave the transaction up."""
 
-    class Slow(Fails):
-        def __getattr__(self, name: str) -> Callable[[Any], None]:
-            def call(t: Any) -> None:
-                if name == "tpc_vote":
-                    world.storage1.rollback_prepared(world.first.prepares()[0])
+    def forestall() -> None:
+        world.storage1.rollback_prepared(world.first.prepares()[0])
 
-            return call
-
-    world.change()
-    world.joined.session(world.bank)
-    Slow(world.manager, "", key="~~")
-    with pytest.raises(TransactionLostError, match="was rolled back"):
-        world.manager.commit()
-    world.manager.abort()
+    world.change_all()
+    Acts(world.manager, "tpc_vote", forestall, key="~~")
+    world.fails(TransactionLostError, match="was rolled back")
     assert world.second.decisions == [(world.first.prepares()[0], False)]
     assert world.bank.log == ["prepare", "rollback"]
-    assert not world.joined._units
 
 
 def test_a_database_that_is_away_after_the_decision_is_no_error(
@@ -354,7 +313,7 @@ def test_a_database_that_is_away_after_the_decision_is_no_error(
         f"transaction {xid} stays prepared in 'second': the coordinator has committed; neoresolve"
     )
     assert words in caplog.text
-    assert writes[1].tid != writes[0].tid and not world.joined._units
+    assert writes[1].tid != writes[0].tid
     world.storage1.sync()
     assert world.states()[0] == ["committed"], "not forgotten"
 
@@ -370,21 +329,13 @@ def test_its_objects_are_read_again_by_connections_of_zodb(hasty: World) -> None
 
 def test_a_resolver_in_the_same_process_may_be_faster(world: World) -> None:
     """docs/prepared.md: an application can resolve in a thread of its own, with the same storages."""
-
-    class Resolves(Fails):
-        def __getattr__(self, name: str) -> Callable[[Any], None]:
-            def call(t: Any) -> None:
-                if name == "tpc_finish":
-                    xa.resolve(world.storage1, [world.storage2, world.bank])
-
-            return call
-
     writes = world.change()
-    Resolves(world.manager, "", key="A")
+    others = [world.storage2, world.bank]
+    Acts(world.manager, "tpc_finish", lambda: xa.resolve(world.storage1, others))
     world.manager.commit()
     assert writes[1].storage is world.storage1
     assert writes[0].tid == world.storage2.lastTransaction()
-    assert not world.joined._units and not world.storage2._prepared
+    assert not world.storage2._prepared
 
 
 def test_a_resolver_in_the_same_process_makes_its_commits_visible(hasty: World) -> None:
@@ -394,9 +345,7 @@ def test_a_resolver_in_the_same_process_makes_its_commits_visible(hasty: World) 
     world.storage2.registerDB(database)
     world.first.silent = True
     world.change()
-    with pytest.raises(OutcomeUnknownError):
-        world.manager.commit()
-    world.manager.abort()
+    world.fails(OutcomeUnknownError)
     world.first.silent = False
     world.storage1.commit_prepared(world.first.prepares()[0])
     assert xa.resolve(world.storage1, [world.storage2, world.bank])
@@ -405,16 +354,12 @@ def test_a_resolver_in_the_same_process_makes_its_commits_visible(hasty: World) 
 
 
 def test_a_failure_of_others_after_the_decision_commits_the_rest(world: World) -> None:
-    world.change()
-    world.joined.session(world.bank)
+    world.change_all()
     Fails(world.manager, "tpc_finish", key="A")
-    with pytest.raises(RuntimeError, match="broken"):
-        world.manager.commit()
-    world.manager.abort()
+    world.fails(RuntimeError, match="broken")
     (xid,) = world.first.prepares()
     assert world.second.decisions == [(xid, True)] and world.bank.log == ["prepare", "commit"]
     wait_until(world.forgotten, "the outcome is not forgotten")
-    assert not world.joined._units
 
 
 @pytest.mark.parametrize("faster", [True, False])
@@ -440,9 +385,7 @@ def test_a_session_that_fails_to_prepare_is_rolled_back(world: World, neverthele
     world.bank.fails["rollback"] = False
     world.change(world.storage1)
     world.joined.session(world.bank)
-    with pytest.raises(RuntimeError, match="broken"):
-        world.manager.commit()
-    world.manager.abort()
+    world.fails(RuntimeError, match="broken")
     assert world.bank.prepared == [] and world.first.decisions[0][1] is False
     assert ("rollback by xid" in world.bank.log) is nevertheless
 
@@ -459,11 +402,8 @@ def test_an_exception_from_outside_in_the_decision_rolls_back_nothing(
 
     monkeypatch.setattr(PreparedTransaction, "finish", interrupted)
     world.change()
-    with pytest.raises(KeyboardInterrupt):
-        world.manager.commit()
-    world.manager.abort()
+    world.fails(KeyboardInterrupt)
     assert world.states() == [["committed"], ["prepared"]]
-    assert not world.joined._units
 
 
 def test_an_exception_from_outside_after_the_decision_keeps_the_outcome(
@@ -477,9 +417,7 @@ def test_an_exception_from_outside_after_the_decision_keeps_the_outcome(
     monkeypatch.setattr(Work, "commit", interrupted)
     world.change(world.storage1)
     world.joined.session(world.bank)
-    with pytest.raises(KeyboardInterrupt):
-        world.manager.commit()
-    world.manager.abort()
+    world.fails(KeyboardInterrupt)
     assert world.bank.log == ["prepare", "leave"]
     world.storage1.sync()
     assert world.states()[0] == ["committed"]
@@ -494,20 +432,17 @@ def test_a_second_exception_from_outside_rolls_back_nothing_that_is_decided(
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    class Interrupted(Fails):
-        def __getattr__(self, name: str) -> Callable[[Any], None]:
-            steps = ["tpc_finish", "tpc_abort"] if place == "manager" else ["tpc_finish"]
-            return interrupted if name in steps else lambda t: None
-
-    world.change()
-    world.joined.session(world.bank)
-    Interrupted(world.manager, "", key="A")
+    world.change_all()
+    Acts(world.manager, "tpc_finish", interrupted)
     if place == "storage":
         monkeypatch.setattr(Unit, "abort", interrupted)
+    else:
+        Acts(world.manager, "tpc_abort", interrupted)
     with pytest.raises(KeyboardInterrupt):
         world.manager.commit()
     monkeypatch.undo()
     world.manager.abort()
+    world.interrupted = True
     xid = world.first.prepares()[0]
     assert (xid, False) not in world.second.decisions
     assert world.first.states() == {xid: "committed"}
@@ -546,12 +481,9 @@ def test_nothing_is_committed_before_the_coordinator(world: World) -> None:
 
     world.change(world.storage2)
     Late(world.manager, world.storage1)
-    with pytest.raises(StorageTransactionError, match="coordinator 'first' must come first"):
-        world.manager.commit()
-    world.manager.abort()
+    world.fails(StorageTransactionError, match="coordinator 'first' must come first")
     (xid,) = world.first.prepares()
     assert world.first.decisions == world.second.decisions == [(xid, False)]
-    assert not world.joined._units
 
 
 def test_a_database_is_asked_for_locks_when_those_before_are_granted(world: World) -> None:
@@ -576,12 +508,10 @@ def test_a_database_is_asked_for_locks_when_those_before_are_granted(world: Worl
 
 def test_two_connections_to_one_database_cannot_share_an_xid(world: World) -> None:
     world.change(world.storage2, world.storage2, world.storage1)
-    with pytest.raises(StorageTransactionError, match="two connections to database 'second'"):
-        world.manager.commit()
-    world.manager.abort()
+    world.fails(StorageTransactionError, match="two connections to database 'second'")
     world.change(world.storage2, world.storage2)
     world.manager.commit()
-    assert not world.second.prepares() and not world.joined._units
+    assert not world.second.prepares()
 
 
 def test_a_database_is_joined_only_once(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from ZODB.Connection import TransactionMetaData
@@ -49,22 +50,27 @@ def committed_in(world: World, *names: str) -> None:
     """Let the coordinator have committed a transaction of these databases."""
     world.first.put(XID, "committed", 5.0, TID)
     listed = {"xid": XID.decode(), "xid_branches": ["first", *names]}
-    extension = TransactionMetaData("", "", listed).extension_bytes
+    extended(world, TransactionMetaData("", "", listed).extension_bytes)
+
+
+def extended(world: World, extension: bytes) -> None:
+    """Let the transactions of the coordinator have this extension."""
     world.first.scripted.storages[1].answers[AskTransactionInformation] = lambda m: (
         AnswerTransactionInformation(m.tid, b"", b"", extension, False, [])
     )
 
 
-def test_nothing_to_settle(world: World) -> None:
-    assert resolve(world) == []
+def prepared_in_both(world: World, xid: bytes = XID) -> None:
+    """Let a transaction be prepared in the two databases that are not the coordinator."""
+    world.second.put(xid, "prepared")
+    world.bank.prepared.append(xid)
 
 
 def test_what_the_coordinator_committed_is_committed_everywhere_and_forgotten(
     world: World,
 ) -> None:
     committed_in(world, "second", "bank")
-    world.second.put(XID, "prepared")
-    world.bank.prepared.append(XID)
+    prepared_in_both(world)
     assert resolve(world) == [
         "0123: committed in second, as in first",
         "0123: committed in bank, as in first",
@@ -77,8 +83,7 @@ def test_what_the_coordinator_committed_is_committed_everywhere_and_forgotten(
 def test_an_outcome_is_kept_for_a_database_that_is_not_given(world: World) -> None:
     """It may be prepared there, and would be rolled back if the outcome were forgotten."""
     committed_in(world, "second", "bank")
-    world.second.put(XID, "prepared")
-    world.bank.prepared.append(XID)
+    prepared_in_both(world)
     assert resolve(world, "second") == [
         "0123: committed in second, as in first",
         "0123: committed; its outcome is kept for bank",
@@ -91,12 +96,7 @@ def test_an_outcome_is_kept_for_a_database_that_is_not_given(world: World) -> No
 def test_an_outcome_is_kept_while_a_database_does_not_answer(world: World) -> None:
     committed_in(world, "bank")
     world.bank.prepared.append(XID)
-
-    class Away(Bank):
-        def recover(self) -> dict[bytes, float | None]:
-            raise RuntimeError("broken")
-
-    world.bank = Away()
+    world.bank.recover = Mock(side_effect=RuntimeError("broken"))  # type: ignore[method-assign]
     assert resolve(world) == [
         "database 'bank' cannot be asked: broken (failed)",
         "0123: committed; its outcome is kept for bank",
@@ -107,9 +107,7 @@ def test_an_outcome_is_kept_while_a_database_does_not_answer(world: World) -> No
 @pytest.mark.parametrize("extension", [b"", b"no pickle"])
 def test_an_outcome_whose_databases_are_not_known_is_kept(world: World, extension: bytes) -> None:
     committed_in(world)
-    world.first.scripted.storages[1].answers[AskTransactionInformation] = lambda m: (
-        AnswerTransactionInformation(m.tid, b"", b"", extension, False, [])
-    )
+    extended(world, extension)
     assert resolve(world) == []
     assert world.first.states() == {XID: "committed"}
 
@@ -147,8 +145,7 @@ def test_only_the_clock_of_the_coordinator_counts(world: World) -> None:
 
 def test_what_the_coordinator_does_not_know_is_rolled_back_everywhere(world: World) -> None:
     """Specification 24.13: the coordinator remembers it first, so that it cannot be prepared there."""
-    world.second.put(XID, "prepared")
-    world.bank.prepared.append(XID)
+    prepared_in_both(world)
     resolve(world)
     assert world.first.states() == {XID: "rolled back"}
     assert world.second.states() == {XID: "rolled back"} and world.bank.prepared == []
@@ -203,18 +200,15 @@ def test_a_commit_while_the_resolver_gives_up_wins(world: World) -> None:
     assert world.second.decisions == [(XID, True)]
 
 
-def test_a_database_that_refuses_is_tried_again_later(world: World) -> None:
+def test_a_database_that_refuses_is_tried_again_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     committed_in(world, "bank")
     world.bank.prepared.append(XID)
-    commit = world.bank.commit
-
-    def fails(xid: bytes) -> None:
-        raise RuntimeError("disk full")
-
-    world.bank.commit = fails  # type: ignore[method-assign]
-    assert resolve(world) == ["0123: not committed in bank: disk full (failed)"]
+    with monkeypatch.context() as patches:
+        patches.setattr(world.bank, "commit", Mock(side_effect=RuntimeError("disk full")))
+        assert resolve(world) == ["0123: not committed in bank: disk full (failed)"]
     assert world.first.states() == {XID: "committed"}
-    world.bank.commit = commit  # type: ignore[method-assign]
     assert resolve(world) == ["0123: committed in bank, as in first"]
 
 

@@ -114,34 +114,46 @@ def test_many_tuples_side_by_side_are_no_bomb() -> None:
     assert isinstance(read.state, list)
 
 
-@pytest.mark.parametrize("opcode", [b"]", b"}", b"(", b"\x8f"])
-def test_deep_structures_exceed_the_budget_and_hurt_nobody(opcode: bytes) -> None:
-    closing = {b"]": b"a", b"}": b"s", b"(": b"l", b"\x8f": b""}[opcode]
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [(b"]", b"a"), (b"}N", b"s"), (b"(", b"l"), (b"\x8f(", b"\x90")],
+    ids=["lists", "dictionaries", "lists from marks", "sets"],
+)
+def test_deep_structures_exceed_the_budget_and_hurt_nobody(opening: bytes, closing: bytes) -> None:
     depth = 200_000
-    if opcode == b"}":
-        state = b"\x80\x04" + b"}N" * depth + b"N" + b"s" * depth + b"."
-    elif opcode == b"\x8f":
-        state = b"\x80\x04" + b"\x8f(" * depth + b"\x90" * depth + b"."
-    else:
-        state = b"\x80\x04" + opcode * depth + closing * (depth - (opcode == b"]")) + b"."
+    innermost = {b"]": b"]", b"}N": b"N"}.get(opening, b"")
+    state = b"\x80\x04" + opening * depth + innermost + closing * depth + b"."
     read = decode(b"\x80\x04capp\nDoc\n." + state)
     if read.error is None:
         with pytest.raises(BudgetExceeded):
             state_json(read)
 
 
-def test_shared_parts_written_out_exceed_the_budget() -> None:
+def shared(depth: int) -> list[object]:
+    """Return lists that contain each other: each twice in the next one."""
     laughs: list[object] = ["ha"]
-    for _ in range(40):
+    for _ in range(depth):
         laughs = [laughs, laughs]
-    with pytest.raises(BudgetExceeded, match="more values"):
-        state_json(decode(META + pickle.dumps(laughs, 3)))
+    return laughs
 
 
-def test_one_long_text_many_times_exceeds_the_budget() -> None:
-    text = "x" * 100_000
-    with pytest.raises(BudgetExceeded, match="more text"):
-        state_json(decode(META + pickle.dumps([text] * 10_000, 3)))
+def circle() -> list[object]:
+    inside: list[object] = []
+    inside.append(inside)
+    return inside
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        pytest.param(shared(40), "more values", id="shared parts written out"),
+        pytest.param(["x" * 100_000] * 10_000, "more text", id="one long text many times"),
+        pytest.param(circle(), "circle", id="a circle"),
+    ],
+)
+def test_small_records_of_large_states_exceed_the_budget(value: object, error: str) -> None:
+    with pytest.raises(BudgetExceeded, match=error):
+        state_json(decode(META + pickle.dumps(value, 3)))
 
 
 @pytest.mark.parametrize("item", [b"h\1h\0\x86Q", b"h\0", b"h\0)\x81"])
@@ -161,13 +173,6 @@ def test_a_memo_bomb_behind_text_of_any_length_is_refused_and_in_text_it_is_text
         assert "memo" in error_of(b"\x80\x03C" + bytes([size]) + text + bomb + b".")
     read = decode(META + b"\x80\x03B" + struct.pack("<I", size + 5) + text + bomb + b"q\0.")
     assert (read.error, read.state) == (None, text + bomb)
-
-
-def test_a_circle_exceeds_the_budget() -> None:
-    circle: list[object] = []
-    circle.append(circle)
-    with pytest.raises(BudgetExceeded, match="circle"):
-        state_json(decode(META + pickle.dumps(circle, 3)))
 
 
 def test_a_budget_of_the_caller_counts() -> None:

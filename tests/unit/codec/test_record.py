@@ -266,15 +266,22 @@ def test_subclasses_of_lists_and_dicts(protocol: int) -> None:
     )
 
 
-def test_strings_of_python_2_are_text_where_they_are_utf_8_and_bytes_elsewhere() -> None:
-    data = b"\x80\x02capp\nDoc\n.\x80\x02]q\0(U\x03abcU\x02\xc3\xbcU\x02\xff\xfee."
-    assert state_json(decode(data)) == '["abc","\\u00fc",{"$bytes":"//4="}]'
-
-
-def test_a_datetime_of_python_2() -> None:
-    packed = struct.pack(">HBBBBBBBB", 2015, 3, 4, 5, 6, 7, 0, 0, 0)
-    data = b"\x80\x02capp\nDoc\n.\x80\x02cdatetime\ndatetime\nU\x0a" + packed + b"\x85R."
-    assert state_json(decode(data)) == '{"$datetime":"2015-03-04T05:06:07"}'
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        # Strings are text where they are UTF-8, and bytes elsewhere.
+        (b"]q\0(U\x03abcU\x02\xc3\xbcU\x02\xff\xfee.", '["abc","\\u00fc",{"$bytes":"//4="}]'),
+        (
+            b"cdatetime\ndatetime\nU\x0a"
+            + struct.pack(">HBBBBBBBB", 2015, 3, 4, 5, 6, 7, 0, 0, 0)
+            + b"\x85R.",
+            '{"$datetime":"2015-03-04T05:06:07"}',
+        ),
+    ],
+    ids=["strings", "datetime"],
+)
+def test_values_of_python_2(state: bytes, text: str) -> None:
+    assert state_json(decode(b"\x80\x02capp\nDoc\n.\x80\x02" + state)) == text
 
 
 @pytest.mark.parametrize(

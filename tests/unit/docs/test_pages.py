@@ -41,10 +41,7 @@ def generate(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_generated_pages_are_what_the_code_says() -> None:
     result = generate("--check")
     assert result.returncode == 0, result.stderr
-
-
-def test_generator_refuses_other_options() -> None:
-    assert generate("--chekc").returncode == 2
+    assert generate("--chekc").returncode == 2, "other options are refused"
 
 
 def test_every_link_of_every_document_leads_somewhere() -> None:
@@ -82,22 +79,24 @@ def test_every_verb_is_explained(verb: str) -> None:
     assert f"`neoctl {verb}" in (DOCS / "operating.md").read_text("utf-8")
 
 
-def test_every_command_is_explained() -> None:
+def setup_cfg() -> configparser.ConfigParser:
     config = configparser.ConfigParser(interpolation=None)
     config.read(ROOT / "setup.cfg")
-    scripts = config["options.entry_points"]["console_scripts"]
+    return config
+
+
+def test_every_command_is_explained() -> None:
+    scripts = setup_cfg()["options.entry_points"]["console_scripts"]
     page = (DOCS / "operating.md").read_text("utf-8")
     for command in re.findall(r"^(\w+) =", scripts, re.MULTILINE):
         assert re.search(rf"`?{command}\b", page), command
 
 
 def test_every_dependency_is_explained() -> None:
-    config = configparser.ConfigParser(interpolation=None)
-    config.read(ROOT / "setup.cfg")
+    config = setup_cfg()
     wanted = [config["options"]["install_requires"], *config["options.extras_require"].values()]
-    names = re.findall(r"^([\w.-]+)", "\n".join(wanted), re.MULTILINE)
     page = (DOCS / "dependencies.md").read_text("utf-8")
-    for name in names:
+    for name in re.findall(r"^([\w.-]+)", "\n".join(wanted), re.MULTILINE):
         assert name in page, name
 
 

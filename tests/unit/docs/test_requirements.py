@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ def rules() -> set[str]:
     return {rule for page in FULFILLING for rule in RULE.findall((PAGES / page).read_text("utf-8"))}
 
 
+@cache
 def functions(path: Path) -> set[str]:
     """Return the names of the functions of a module."""
     nodes = ast.walk(ast.parse(path.read_text("utf-8")))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -125,9 +126,28 @@ class Console:
         self.out, self.err = self._capsys.readouterr()
         return code
 
+    def lines(self, *words: str) -> list[str]:
+        """Return the lines that a command writes to its standard output. It must not fail."""
+        assert self(*words) == 0, self.err
+        return self.out.splitlines()
+
+    def data(self, *words: str) -> Any:
+        """Return what a command prints with ``--json``. It must not fail."""
+        assert self(*words, "--json") == 0, self.err
+        return json.loads(self.out)
+
+    def problems(self) -> tuple[int, list[str]]:
+        """Return the exit code of ``status``, and its lines about problems."""
+        code = self("status")
+        begin = ("problem", "warning", "No problem")
+        return code, [line for line in self.out.splitlines() if line.startswith(begin)]
+
+
+Make = Callable[..., Console]
+
 
 @pytest.fixture
-def console(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Console]]:
+def console(capsys: pytest.CaptureFixture[str]) -> Iterator[Make]:
     """Takes what differs from the healthy cluster, by type of question."""
     with ExitStack() as stack:
 

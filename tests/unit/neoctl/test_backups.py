@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -23,9 +22,8 @@ from neo.protocol.packets import (
 from neoctl import commands, status
 from neoctl.problems import Problem, find_sync_problems
 from neoctl.status import EXIT_PROBLEM
-from tests.unit.neoctl.conftest import Console
+from tests.unit.neoctl.conftest import Console, Make
 
-Make = Callable[..., Console]
 #: 2026-11-25 12:00:00 UTC.
 NOON = 1795608000.0
 TITLE = "# name | state | since (UTC) | complete up to | lost if it takes over now | reason"
@@ -58,17 +56,13 @@ def found(ctl: Console) -> list[Problem]:
     return [Problem(**problem) for problem in json.loads(ctl.out)["problems"]]
 
 
-def lines(ctl: Console, *words: str) -> list[str]:
-    assert ctl(*words) == 0
-    return ctl.out.splitlines()
-
-
 def test_a_backup_in_sync_loses_nothing(make: Make) -> None:
-    ctl = make([row("sync", 50.0, 0.0)])
+    ctl = make([row("sync", 50.0, 0.0), row("async", None, 40.0, "no answer in 3 s")])
     tid = tid_from_time(NOON + 50.0)
-    assert lines(ctl, "print", "backups") == [
+    assert ctl.lines("print", "backups") == [
         TITLE,
         f"bak | in sync | 2026-11-25 12:00:00 | 0x{tid.hex()} ({tid_date(tid)} UTC) | nothing",
+        "bak | not in sync | 2026-11-25 12:00:00 | unknown | about 40 seconds | no answer in 3 s",
     ]
 
 
@@ -90,26 +84,18 @@ def test_what_a_backup_lacks_is_the_least_that_is_certain(
 ) -> None:
     """It has what was acknowledged while it was in sync, and what it is complete up to."""
     ctl = make([backup])
-    _, line = lines(ctl, "print", "backups")
+    _, line = ctl.lines("print", "backups")
     cells = line.split(" | ")
     assert (cells[1], cells[4]) == (words, lost)
-    assert lines(ctl, "print", "backups", "--json")
-    (data,) = json.loads(ctl.out)["backups"]
+    (data,) = ctl.data("print", "backups")["backups"]
     assert data["state"] == backup[1]
     assert data["lost"] == (seconds if seconds is None else pytest.approx(seconds, abs=1e-3))
 
 
-def test_the_reason_is_shown(make: Make) -> None:
-    ctl = make([row("async", None, 40.0, "no answer in 3 s")])
-    assert lines(ctl, "print", "backups")[1].split(" | ")[3:] == [
-        *("unknown", "about 40 seconds", "no answer in 3 s")
-    ]
-
-
 def test_a_cluster_without_synchronous_backups_says_so(make: Make) -> None:
     ctl = make([])
-    assert lines(ctl, "print", "backups") == ["This cluster has no synchronous backup, and is none."]
-    assert not [line for line in lines(ctl, "status") if "sync" in line]
+    assert ctl.lines("print", "backups") == ["This cluster has no synchronous backup, and is none."]
+    assert not [line for line in ctl.lines("status") if "sync" in line]
 
 
 @pytest.mark.parametrize(
@@ -133,23 +119,22 @@ def test_a_backup_says_until_when_it_has_everything(
 ) -> None:
     """The end of the time in sync is rounded down (specification 25.14)."""
     ctl = make([], own)
-    first, second = lines(ctl, "print", "backups")
+    first, second = ctl.lines("print", "backups")
     assert first == sentence
     assert second.startswith("complete up to unknown" if own[3] is None else "complete up to 0x")
-    assert f"this backup is {sentence}" in lines(ctl, "status")
+    assert f"this backup is {sentence}" in ctl.lines("status")
 
 
 def test_a_backup_with_backups_shows_both(make: Make) -> None:
     ctl = make([row("sync", 50.0, 0.0)], row("sync", 50.0, 0.0))
-    assert [line.split(" ")[0] for line in lines(ctl, "print", "backups")] == [
+    assert [line.split(" ")[0] for line in ctl.lines("print", "backups")] == [
         *("in", "complete", "#", "bak")
     ]
 
 
 def test_times_are_data(make: Make) -> None:
     ctl = make([], ("up", "lost", NOON, p64(0), 8.5, "no lease"))
-    assert lines(ctl, "print", "backups", "--json")
-    data = json.loads(ctl.out)
+    data = ctl.data("print", "backups")
     assert data == {
         "backups": [],
         "own": {
@@ -162,8 +147,7 @@ def test_times_are_data(make: Make) -> None:
             "reason": "no lease",
         },
     }
-    assert lines(ctl, "status", "--json")
-    assert json.loads(ctl.out)["sync"] == data
+    assert ctl.data("status")["sync"] == data
 
 
 @pytest.mark.parametrize(
@@ -261,18 +245,6 @@ def test_a_backup_that_gets_nothing_has_one_problem() -> None:
     assert not find_sync_problems(state, sync, {"heard": False}, NOON + 60.0)
     assert not find_sync_problems(state, None, heard, NOON + 60.0)
     assert not find_sync_problems(ClusterState.RECOVERING, sync, heard, NOON + 60.0)
-
-
-@pytest.mark.parametrize(
-    "answer", [ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command"), None]
-)
-def test_nodes_of_an_earlier_version_show_the_rest(
-    console: Make, answer: ErrorAnswer | None
-) -> None:
-    ctl = console({AskSync: answer})
-    assert lines(ctl, "status")[-1] == "No problem."
-    assert lines(ctl, "status", "--json")
-    assert json.loads(ctl.out)["sync"] is None
 
 
 def test_a_master_that_does_not_know_synchronous_backups_says_so(console: Make) -> None:

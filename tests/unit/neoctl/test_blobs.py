@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-
 from neo.protocol.packets import AnswerContents, AskContents, ContentRow
-from tests.unit.neoctl.conftest import Console
-
-Make = Callable[..., Console]
+from tests.unit.neoctl.conftest import Make
 
 GB = 1_000_000_000
 ROWS: list[ContentRow] = [
@@ -17,33 +12,29 @@ ROWS: list[ContentRow] = [
 ]
 
 
-def lines(ctl: Console, *words: str) -> list[str]:
-    """What a command prints."""
-    ctl(*words)
-    return ctl.out.splitlines()
-
-
 def test_print_blobs_has_a_line_for_each_node(console: Make) -> None:
     ctl = console({AskContents: AnswerContents(ROWS)})
-    assert lines(ctl, "print", "blobs") == [
+    assert ctl.lines("print", "blobs") == [
         "S1 | 21,340 contents | 38.7 GB | 120.0 GB free",
         "S2 | 20,000 contents | 30.0 GB | 7.0 GB free | 3 lost | 2 partitions to verify",
     ]
-    assert lines(ctl, "print", "blobs", "--json")
-    assert json.loads(ctl.out)["blobs"][1] == {
+    assert ctl.data("print", "blobs")["blobs"][1] == {
         "nid": "S2", "contents": 20_000, "bytes": 30 * GB, "free": 7 * GB, "lost": 3, "unverified": 2,
     }  # fmt: skip
 
 
 def test_print_blobs_without_any(console: Make) -> None:
     ctl = console({AskContents: AnswerContents([])})
-    assert lines(ctl, "print", "blobs") == ["No storage node keeps contents of blobs."]
+    assert ctl.lines("print", "blobs") == ["No storage node keeps contents of blobs."]
 
 
 def test_status_tells_how_many_there_are_and_where_the_disk_is_fullest(console: Make) -> None:
     ctl = console({AskContents: AnswerContents([ROWS[0]])})
-    said = "\n".join(lines(ctl, "status"))
-    assert "contents of blobs: 21,340 files, 38.7 GB, on 1 storage node; S1 has 120.0 GB free" in said
+    ctl("status")
+    assert (
+        "contents of blobs: 21,340 files, 38.7 GB, on 1 storage node; S1 has 120.0 GB free"
+        in ctl.out
+    )
 
 
 def test_status_tells_what_is_lost_and_what_to_do(console: Make) -> None:

@@ -6,9 +6,10 @@ That line is the only one; or the words that scripts know are alone on stdout, a
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,10 +31,9 @@ from neoctl.__main__ import main
 from neoctl.verbs import VERBS
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.ports import free_range
-from tests.unit.neoctl.conftest import Console, healthy
+from tests.unit.neoctl.conftest import Make, healthy
 from tests.unit.neoctl.scripted import ScriptedAdmin
 
-Make = Callable[..., Console]
 Capture = pytest.CaptureFixture[str]
 
 
@@ -107,23 +107,6 @@ def test_wrong_words_are_named_before_anything_is_sent(
 
 
 @pytest.mark.parametrize(
-    ("words", "recorded", "advice"),
-    [
-        ("nonsense", "invalid command: nonsense", "'neoctl --help' lists the commands"),
-        ("kill S9", "unknown node", "'neoctl print node' lists the nodes"),
-    ],
-)
-def test_the_words_that_scripts_know_are_alone_on_stdout(
-    console: Make, words: str, recorded: str, advice: str
-) -> None:
-    """Specification 17.29."""
-    ctl = console({SetNodeState: ErrorAnswer(ErrorCode.DENIED, "unknown node")})
-    assert ctl(*words.split()) == 1
-    assert ctl.out == f"{recorded}\n"
-    assert ctl.err == f"neoctl: {advice}\n"
-
-
-@pytest.mark.parametrize(
     ("words", "expected"),
     [
         ("print pt 0 0 S99", "S99 is no storage node of this cluster"),
@@ -152,12 +135,15 @@ def test_wrong_tid_names_the_accepted_forms(console: Make, text: str) -> None:
 
 def test_admin_away_says_what_to_start(capsys: Capture) -> None:
     port = free_range(1)
-    assert main(["-a", f"127.0.0.1:{port}", "print", "cluster"]) == 1
+    words = ["-a", f"127.0.0.1:{port}", "print", "cluster"]
+    assert main(words) == 1
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"neoctl: admin node 127.0.0.1:{port} cannot be reached")
     assert "start neoadmin" in err
     assert err.count("\n") == 1
+    assert main(["--json", *words]) == 1
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "AdminAway"
 
 
 def test_admin_without_primary_says_where_to_look(console: Make) -> None:
@@ -176,48 +162,57 @@ def test_connection_closed_instead_of_an_answer(console: Make) -> None:
     assert ctl.err.count("\n") == 1
 
 
-def test_silent_admin_is_given_up_after_the_timeout(capsys: Capture) -> None:
-    with raw_server(HANDSHAKE) as address:
-        assert main(["-a", address, "--timeout", "0.5", "print", "cluster"]) == 1
-    assert "did not answer in 0.5 s: look at its log" in capsys.readouterr().err
-
-
-def test_server_of_another_kind_is_recognised(capsys: Capture) -> None:
-    with raw_server(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
-        assert main(["-a", address, "print", "cluster"]) == 1
-    err = capsys.readouterr().err
-    assert "not a NEO node, it began with b'HTTP/1': give the address of neoadmin" in err
-    assert err.count("\n") == 1
-
-
-def test_server_of_another_kind_that_is_silent(capsys: Capture) -> None:
-    """A web server waits for the end of a line, which never comes."""
-    with raw_server() as address:
-        assert main(["-a", address, "--timeout", "0.05", "print", "cluster"]) == 1
-    err = capsys.readouterr().err
-    assert f"{address} accepts connections, but did not greet as a NEO node in 0.05 s" in err
-    assert "give the address of neoadmin with --address" in err
-    assert err.count("\n") == 1
-
-
-def test_node_of_another_version_is_recognised(capsys: Capture) -> None:
-    with raw_server(b"\x92\xa3NEO\x07") as address:
-        assert main(["-a", address, "print", "cluster"]) == 1
-    assert "the peer speaks version 7" in capsys.readouterr().err
-
-
-def test_answer_of_the_wrong_kind_is_a_protocol_error(capsys: Capture) -> None:
-    pong = b"\x92\xa3NEO\x01" + b"\x93\x00\xcd\x80\x02\x90"
-    with raw_server(pong) as address:
-        assert main(["-a", address, "print", "cluster"]) == 1
-    assert "AnswerClusterState expected" in capsys.readouterr().err
-
-
-def test_unknown_error_code_is_reported_with_its_text(capsys: Capture) -> None:
-    error = b"\x92\xa3NEO\x01" + b"\x93\x00\xcd\x80\x00\x92\x63\xc4\x03odd"
-    with raw_server(error) as address:
-        assert main(["-a", address, "print", "cluster"]) == 1
-    assert capsys.readouterr().out == "unknown error code 99: odd\n"
+@pytest.mark.parametrize(
+    ("sent", "stream", "told"),
+    [
+        pytest.param(
+            [HANDSHAKE],
+            "stderr",
+            "did not answer in 0.5 s: look at its log",
+            id="silent admin node",
+        ),
+        pytest.param(
+            [b"HTTP/1.1 400 Bad Request\r\n\r\n"],
+            "stderr",
+            "not a NEO node, it began with b'HTTP/1': give the address of neoadmin",
+            id="web server",
+        ),
+        # A web server waits for the end of a line, which never comes.
+        pytest.param(
+            [],
+            "stderr",
+            "accepts connections, but did not greet as a NEO node in 0.5 s.*address of neoadmin with"
+            " --address",
+            id="web server that waits",
+        ),
+        pytest.param(
+            [b"\x92\xa3NEO\x07"], "stderr", "the peer speaks version 7", id="another version"
+        ),
+        pytest.param(
+            [HANDSHAKE + b"\x93\x00\xcd\x80\x02\x90"],
+            "stderr",
+            "AnswerClusterState expected",
+            id="wrong answer",
+        ),
+        pytest.param(
+            [HANDSHAKE + b"\x93\x00\xcd\x80\x00\x92\x63\xc4\x03odd"],
+            "stdout",
+            "unknown error code 99: odd\n",
+            id="unknown error",
+        ),
+    ],
+)
+def test_a_server_that_answers_otherwise_is_recognised(
+    capsys: Capture, sent: list[bytes], stream: str, told: str
+) -> None:
+    with raw_server(*sent) as address:
+        timeout = "0.5" if "0.5 s" in told else str(PATIENCE_SECONDS)
+        assert main(["-a", address, "--timeout", timeout, "print", "cluster"]) == 1
+    out, err = capsys.readouterr()
+    if stream == "stdout":
+        assert out == told
+    else:
+        assert re.search(told, err) and err.count("\n") == 1, err
 
 
 def test_without_address_the_ways_to_give_one_are_told(
@@ -232,6 +227,8 @@ def test_without_address_the_ways_to_give_one_are_told(
 def test_without_verb_the_usage_is_shown(capsys: Capture) -> None:
     assert main([]) == 2
     assert "usage: neoctl" in capsys.readouterr().err
+    assert main(["--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["message"] == "no command is given"
 
 
 def test_malformed_address_is_named(capsys: Capture) -> None:
@@ -263,6 +260,21 @@ def test_address_comes_from_neo_conf(
     assert "cannot be read: No such file" in capsys.readouterr().err
 
 
+def test_a_file_that_is_no_text_is_named(capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "neo.conf"
+    path.write_bytes(b"[admin]\nbind = \xff\xfe\n")
+    assert main(["-f", str(path), "print", "cluster"]) == 1
+    assert f"configuration file {str(path)!r}: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["-1", "0", "nan", "inf", "1e20", "soon"])
+def test_a_timeout_is_a_number_of_seconds(capsys: Capture, text: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--timeout", text, "print", "cluster"])
+    assert ended.value.code == 2
+    assert f"{text!r} is no number of seconds, up to 86400" in capsys.readouterr().err
+
+
 def test_part_of_the_tls_files_is_refused(capsys: Capture) -> None:
     assert main(["-a", "127.0.0.1:1", "--ca", "ca.pem", "start"]) == 1
     assert "TLS needs all of" in capsys.readouterr().err
@@ -279,12 +291,6 @@ def test_errors_are_data_with_json(console: Make, words: list[str], code: str) -
     assert ctl.err == ""
 
 
-def test_admin_away_is_data_with_json(capsys: Capture) -> None:
-    port = free_range(1)
-    assert main(["--json", "-a", f"127.0.0.1:{port}", "print", "cluster"]) == 1
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == "AdminAway"
-
-
 #: More than any message can carry.
 BIG = "9" * 25
 S_BIG = f"S{BIG}"
@@ -295,16 +301,8 @@ WRONG_FORMS: dict[str, list[str]] = {
     "print primary": ["M1"],
     "print node": ["disk", "storage master"],
     "print pt": [
-        "one",
-        "0 last",
-        "-- -1",
-        "0 3 4",
-        "0 3 S1 S2",
-        BIG,
-        f"0 {BIG}",
-        f"0 3 {S_BIG}",
-        "0 0 S99",
-        "0 0 M1",
+        *("one", "0 last", "-- -1", "0 3 4", "0 3 S1 S2", BIG, f"0 {BIG}", f"0 3 {S_BIG}"),
+        *("0 0 S99", "0 0 M1"),
     ],
     "print ids": ["S1"],
     "print summary": ["now"],
@@ -333,35 +331,12 @@ WRONG_FORMS: dict[str, list[str]] = {
     "drop": ["", "all", "1", "S1 S2", "M268435457", S_BIG],
     "kill": ["", "all", "1", "S1 S2", "M268435457", S_BIG],
     "check": [
-        "S1",
-        "one:",
-        "1:X",
-        "-- -1:",
-        "1:S1:S2",
-        "1 2 3",
-        "0: soon",
-        f"{BIG}:",
-        f"0:{S_BIG}",
-        f":{S_BIG}",
-        BIG,
-        f"0: 1 {BIG}",
-        "0:S1 0:S2",
-        "0:S1 0:",
-        ":S1 :",
+        *("S1", "one:", "1:X", "-- -1:", "1:S1:S2", "1 2 3", "0: soon", f"{BIG}:", f"0:{S_BIG}"),
+        *(f":{S_BIG}", BIG, f"0: 1 {BIG}", "0:S1 0:S2", "0:S1 0:", ":S1 :"),
     ],
     "repair": [
-        "1",
-        "S1",
-        "all",
-        "one:",
-        "1:X",
-        "-- -1:",
-        "6:",
-        ":S9",
-        "0: :S9",
-        f"{BIG}:",
-        f"{BIG}:S1",
-        f"0:{S_BIG}",
+        *("1", "S1", "all", "one:", "1:X", "-- -1:", "6:", ":S9", "0: :S9", f"{BIG}:"),
+        *(f"{BIG}:S1", f"0:{S_BIG}"),
     ],
     "prune_orphan": ["", "0", "1", "2 all", "yes S1", "0 1", "0 S1 all", f"{BIG} S1", f"0 {S_BIG}"],
     "end": ["", "all", "1 2", "C1", "-- -1", BIG],

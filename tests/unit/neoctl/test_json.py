@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,9 +12,8 @@ from neo.protocol.packets import (
     SetNumReplicas,
     TweakPartitionTable,
 )
-from tests.unit.neoctl.conftest import ROWS, SUMMARY, Console
+from tests.unit.neoctl.conftest import ROWS, SUMMARY, Make
 
-Make = Callable[..., Console]
 ZERO = "0x0000000000000000"
 UP = "UP_TO_DATE"
 
@@ -50,8 +48,7 @@ def test_data_of_a_verb(console: Make, words: str, data: dict[str, Any]) -> None
 
 def test_nodes(console: Make) -> None:
     ctl = console()
-    ctl("print", "node", "--json")
-    nodes = json.loads(ctl.out)["nodes"]
+    nodes = ctl.data("print", "node")["nodes"]
     assert [node["nid"] for node in nodes] == ["A1", "M1", "S1", "S2", "S3"]
     assert nodes[2] == {
         "nid": "S1",
@@ -64,26 +61,22 @@ def test_nodes(console: Make) -> None:
 
 def test_partition_table(console: Make) -> None:
     ctl = console()
-    ctl("print", "pt", "--json")
-    table = json.loads(ctl.out)
+    table = ctl.data("print", "pt")
     assert (table["ptid"], table["replicas"], len(table["nodes"])) == (1, 1, 3)
     assert table["partitions"][1] == {"partition": 1, "cells": {"S1": UP, "S3": UP}}
-    ctl("print", "pt", "4", "--json")
-    assert json.loads(ctl.out)["partitions"][0]["partition"] == 4
+    assert ctl.data("print", "pt", "4")["partitions"][0]["partition"] == 4
 
 
 def test_tweak(console: Make) -> None:
     ctl = console({TweakPartitionTable: AnswerTweakPartitionTable(True, ROWS)})
-    ctl("tweak", "-n", "--json")
-    data = json.loads(ctl.out)
+    data = ctl.data("tweak", "-n")
     assert (data["changed"], data["dry_run"]) == (True, True)
     assert data["partitions"][0]["cells"] == {"S1": UP, "S2": UP}
 
 
 def test_status(console: Make) -> None:
     ctl = console()
-    assert ctl("status", "--json") == 0
-    data = json.loads(ctl.out)
+    data = ctl.data("status")
     assert set(data) == {
         "state", "primary", "election", "last_oid", "last_tid", "last_tid_date", "nodes",
         "upstream", "ptid", "replicas", "partitions", "can_lose", "scrub", "sync", "blobs",

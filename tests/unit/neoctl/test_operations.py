@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +26,14 @@ from neo.protocol.packets import (
 )
 from neoctl import operations
 from tests.unit.archive.copies import Source
-from tests.unit.neoctl.conftest import Console
+from tests.unit.neoctl.conftest import Make
 
-Make = Callable[..., Console]
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let neoctl ask again at once."""
+    monkeypatch.setattr(operations, "POLL_SECONDS", 0.0)
+
 
 STEPS: list[StepRow] = [("look", [1, 2], False, False), ("copy", [1, 2], True, True)]
 ARGUMENTS = {"path": "/backup", "full": False}
@@ -50,19 +53,13 @@ HALF = [
 ]
 
 
-def lines(ctl: Console, *words: str) -> list[str]:
-    """What a command prints."""
-    ctl(*words)
-    return ctl.out.splitlines()
-
-
 def ack(text: str) -> Error:
     return Error(ErrorCode.ACK.value, text)
 
 
 def test_n_shows_the_steps(console: Make) -> None:
     ctl = console({AskBeginOperation: AnswerBeginOperation(None, STEPS)})
-    assert lines(ctl, "backup", "-n", "/backup") == [
+    assert ctl.lines("backup", "-n", "/backup") == [
         "1. look on S1, S2 (changes nothing that must be undone)",
         "2. copy on S1, S2 (waits until all nodes have done the steps before)",
     ]
@@ -77,9 +74,8 @@ def test_n_shows_the_steps(console: Make) -> None:
     ],
 )
 def test_a_verb_waits_for_the_end(
-    console: Make, monkeypatch: pytest.MonkeyPatch, state: str, text: str, code: int, said: str
+    console: Make, state: str, text: str, code: int, said: str
 ) -> None:
-    monkeypatch.setattr(operations, "POLL_SECONDS", 0.0)
     rows = iter([row("RUNNING", "", *HALF), row("RUNNING", "", *HALF), row(state, text, *DONE)])
     ctl = console(
         {
@@ -92,28 +88,21 @@ def test_a_verb_waits_for_the_end(
     assert ctl.admin.asked[0] == AskBeginOperation("backup", ARGUMENTS | {"full": True}, False)
 
 
-def test_a_master_that_is_away_for_a_while_is_waited_for(
-    console: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(operations, "POLL_SECONDS", 0.0)
+def test_a_master_that_is_away_for_a_while_is_waited_for(console: Make) -> None:
     away = ErrorAnswer(ErrorCode.NOT_READY, "Not connected to a primary master.")
     answers = iter([away, away, AnswerOperations([row("SUCCEEDED", "", *DONE)])])
-    script = {
-        AskBeginOperation: AnswerBeginOperation(12, STEPS),
-        AskOperations: lambda _: next(answers),
-    }
-    ctl = console(script)
+    begun = AnswerBeginOperation(12, STEPS)
+    ctl = console({AskBeginOperation: begun, AskOperations: lambda _: next(answers)})
     assert ctl("backup", "/backup") == 0
 
 
-def test_an_operation_that_went_down_with_the_only_master_is_not_waited_for(
-    console: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(operations, "POLL_SECONDS", 0.0)
+def test_an_operation_that_went_down_with_the_only_master_is_not_waited_for(console: Make) -> None:
     states = iter([ClusterState.RECOVERING, ClusterState.RUNNING])
     script = {
         AskBeginOperation: AnswerBeginOperation(12, STEPS),
-        AskOperations: ErrorAnswer(ErrorCode.DENIED, "there is no operation 12, or it ended long ago"),
+        AskOperations: ErrorAnswer(
+            ErrorCode.DENIED, "there is no operation 12, or it ended long ago"
+        ),
         AskClusterState: lambda _: AnswerClusterState(next(states)),
     }
     ctl = console(script)
@@ -125,7 +114,6 @@ def test_an_operation_that_went_down_with_the_only_master_is_not_waited_for(
 def test_a_master_that_stays_away_is_not_waited_for_for_ever(
     console: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(operations, "PATIENCE_SECONDS", -1.0)
     away = ErrorAnswer(ErrorCode.NOT_READY, "Not connected to a primary master.")
     script = {AskBeginOperation: AnswerBeginOperation(12, STEPS), AskOperations: away}
@@ -156,7 +144,7 @@ def test_nodes_are_sent_by_their_ids(
 ) -> None:
     steps: list[StepRow] = [("give cells", [0], True, True), ("copy", [5], True, False)]
     ctl = console({AskBeginOperation: AnswerBeginOperation(None, steps)})
-    assert lines(ctl, *words) == [
+    assert ctl.lines(*words) == [
         "1. give cells on the master (waits until all nodes have done the steps before)",
         "2. copy on S5 (waits until all nodes have done the steps before; changes nothing that must be"
         " undone)",
@@ -171,13 +159,14 @@ def test_a_refusal_is_told(console: Make) -> None:
 
 
 def test_operations_are_listed(console: Make) -> None:
-    ctl = console({AskOperations: AnswerOperations([row("FAILED", "why"), row("RUNNING", "", *HALF)])})
-    assert lines(ctl, "print", "operations") == [
+    ctl = console(
+        {AskOperations: AnswerOperations([row("FAILED", "why"), row("RUNNING", "", *HALF)])}
+    )
+    assert ctl.lines("print", "operations") == [
         "operation 12: backup /backup: failed: why",
         "operation 12: backup /backup, running, step 2 of 2 (copy), 62 %, since 2025-11-25 03:06:40 UTC",
     ]
-    assert lines(ctl, "--json", "print", "operations")
-    found = json.loads(ctl.out)["operations"][1]
+    found = ctl.data("print", "operations")["operations"][1]
     assert (found["id"], found["state"], found["done"]) == (12, "RUNNING", 0.625)
     assert found["progress"][2] == {
         "node": "S1", "step": 1, "mark": "begun", "done": 0.5, "text": "partition 3",
@@ -185,12 +174,12 @@ def test_operations_are_listed(console: Make) -> None:
 
 
 def test_there_is_no_operation(console: Make) -> None:
-    assert lines(console(), "print", "operations") == ["No operation."]
+    assert console().lines("print", "operations") == ["No operation."]
 
 
 def test_one_operation_is_shown_with_its_nodes(console: Make) -> None:
     ctl = console({AskOperations: AnswerOperations([row("RUNNING", "", *HALF)])})
-    assert lines(ctl, "print", "operations", "12")[1:] == [
+    assert ctl.lines("print", "operations", "12")[1:] == [
         "locks: history, table",
         "1. look on S1, S2 (changes nothing that must be undone)",
         "   S1 done, 100 %",
@@ -210,15 +199,14 @@ def test_status_tells_what_is_in_progress_and_what_keeps_it(console: Make) -> No
     assert "operation 12: backup /backup, rolling back, step 1 of 2 (look), 0 %" in ctl.out
     assert "S2: it cannot be undone yet: the disk is full" in ctl.out
     assert "succeeded" not in ctl.out
-    ctl("--json", "status")
-    assert [each["state"] for each in json.loads(ctl.out)["operations"]] == ["ROLLING_BACK"]
+    assert [each["state"] for each in ctl.data("status")["operations"]] == ["ROLLING_BACK"]
 
 
 def test_an_operation_is_aborted_and_a_node_forgotten(console: Make) -> None:
     ctl = console({AbortOperation: ack("it is undone"), ForgetOperation: ack("forgotten")})
-    assert lines(ctl, "abort", "12") == ["it is undone"]
+    assert ctl.lines("abort", "12") == ["it is undone"]
     assert ctl.admin.asked == [AbortOperation(12)]
-    assert lines(ctl, "forget_operation", "12", "S2") == ["forgotten"]
+    assert ctl.lines("forget_operation", "12", "S2") == ["forgotten"]
     assert ctl.admin.asked == [ForgetOperation(12, 2)]
 
 

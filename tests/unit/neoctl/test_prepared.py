@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-
-import pytest
 
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
@@ -24,9 +21,8 @@ from neo.protocol.packets import (
 )
 from neoctl.problems import PREPARED_SECONDS
 from neoctl.status import EXIT_PROBLEM
-from tests.unit.neoctl.conftest import Console
+from tests.unit.neoctl.conftest import Make
 
-Make = Callable[..., Console]
 NOON = 1795608000.0
 
 
@@ -36,14 +32,7 @@ def row(xid: bytes, since: float = NOON, state: str = "prepared") -> PreparedRow
 
 
 def warnings(console: Make, *rows: PreparedRow) -> tuple[int, list[str]]:
-    """Return the exit code of ``status``, and its lines about problems."""
-    ctl = console({AskPrepared: AnswerPrepared(list(rows))})
-    code = ctl("status")
-    return code, [
-        line
-        for line in ctl.out.splitlines()
-        if line.startswith(("problem", "warning", "No problem"))
-    ]
+    return console({AskPrepared: AnswerPrepared(list(rows))}).problems()
 
 
 def test_prepared_transactions_are_printed(console: Make) -> None:
@@ -113,12 +102,6 @@ def test_what_a_coordinator_left_for_long_is_a_warning(console: Make) -> None:
     assert warnings(console, row(b"neo-3", now))[1] == ["No problem."]
 
 
-def test_an_admin_node_of_an_earlier_version_shows_the_rest(console: Make) -> None:
-    refused = ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command")
-    ctl = console({AskPrepared: refused})
-    assert ctl("status") == 0
-
-
 def test_a_wait_for_a_prepared_transaction_names_its_coordinator_as_the_cause(
     console: Make,
 ) -> None:
@@ -127,18 +110,8 @@ def test_a_wait_for_a_prepared_transaction_names_its_coordinator_as_the_cause(
         AskTransactions: AnswerTransactions([waiting]),
         AskPrepared: AnswerPrepared([row(b"neo-1")]),
     }
-    ctl = console(answers)
-    assert ctl("status") == EXIT_PROBLEM
-    (line,) = [line for line in ctl.out.splitlines() if line.startswith("problem")]
+    code, lines = console(answers).problems()
+    assert code == EXIT_PROBLEM
+    (line,) = [line for line in lines if line.startswith("problem")]
     assert "1 other waits for what prepared transaction neo-1 holds, since 42 s" in line
     assert line.endswith("neoctl rollback neo-1")
-
-
-@pytest.mark.parametrize("words", [("commit", "0x1"), ("rollback", "ä"), ("forget", "x" * 141)])
-def test_what_is_no_xid_is_refused_before_anything_is_asked(
-    console: Make, words: tuple[str, str]
-) -> None:
-    ctl = console()
-    assert ctl(*words) != 0
-    assert not ctl.admin.asked
-    assert "xid" in ctl.out + ctl.err

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
 
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import ZERO_TID, nid_namespace, tid_from_time
+from neo.protocol.ids import ZERO_TID, tid_from_time
 from neo.protocol.packets import (
     AnswerCheckReport,
     AnswerClusterState,
@@ -27,20 +27,26 @@ from neo.protocol.packets import (
     AskLastTransaction,
     AskNodeList,
     AskPartitionList,
+    AskPrepared,
     AskScrub,
+    AskSync,
+    AskTransactions,
     AskUpstream,
     CellRow,
+    Message,
     NodeRow,
 )
 from neoctl import render, status
 from neoctl.problems import Problem, can_lose, find_problems
 from neoctl.render import duration
 from neoctl.status import EXIT_PROBLEM, EXIT_UNHEARD
-from tests.unit.neoctl.conftest import ELECTION, NODES, ROWS, Console
+from tests.unit.neoctl.conftest import ELECTION, M2, NODES, ROWS, Make
 
-Make = Callable[..., Console]
 UP, OLD = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
 NOW = 1_800_000_000.0
+
+
+UNKNOWN = ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command")
 
 
 def storage(nid: int, state: NodeState = NodeState.RUNNING) -> NodeRow:
@@ -74,28 +80,39 @@ def test_node_that_is_down_is_a_problem_with_both_ways_out() -> None:
     assert "1 of 2" in missing.text
 
 
-def test_master_that_is_down_can_be_dropped() -> None:
-    m2 = nid_namespace(NodeType.MASTER) + 2
-    (problem,) = judge([(NodeType.MASTER, ("::1", 1), m2, NodeState.DOWN, None)], [])
-    assert problem.advice == "start neomaster there; if it is lost for ever: neoctl drop M2"
-
-
-def test_master_that_waits_is_to_be_added() -> None:
-    m4 = nid_namespace(NodeType.MASTER) + 4
-    (warning,) = judge([(NodeType.MASTER, ("::1", 1), m4, NodeState.PENDING, None)], [])
-    assert warning.advice == "neoctl add M4"
-
-
-def test_master_without_id_that_is_down_is_not_to_be_dropped() -> None:
-    (problem,) = judge([(NodeType.MASTER, ("::1", 1), None, NodeState.DOWN, None)], [])
-    assert problem.text == "? ([::1]:1) is down"
-    assert problem.advice == "start neomaster there"
-
-
-def test_pending_storage_is_to_be_added() -> None:
-    (warning,) = judge([storage(1), storage(2, NodeState.PENDING)], [[(1, UP)]])
-    assert warning.severity == "warning"
-    assert warning.advice == "neoctl add S2"
+@pytest.mark.parametrize(
+    ("node", "told", "advice"),
+    [
+        pytest.param(
+            (NodeType.MASTER, ("::1", 1), M2, NodeState.DOWN, None),
+            "problem: M2 ([::1]:1) is down",
+            "start neomaster there; if it is lost for ever: neoctl drop M2",
+            id="a master that is down can be dropped",
+        ),
+        pytest.param(
+            (NodeType.MASTER, ("::1", 1), M2, NodeState.PENDING, None),
+            "warning: M2",
+            "neoctl add M2",
+            id="a master that waits is to be added",
+        ),
+        pytest.param(
+            (NodeType.MASTER, ("::1", 1), None, NodeState.DOWN, None),
+            "problem: ? ([::1]:1) is down",
+            "start neomaster there",
+            id="a master without id is not to be dropped",
+        ),
+        pytest.param(
+            storage(2, NodeState.PENDING),
+            "warning: S2",
+            "neoctl add S2",
+            id="a storage node that waits is to be added",
+        ),
+    ],
+)
+def test_what_to_do_about_a_node_is_told(node: NodeRow, told: str, advice: str) -> None:
+    (problem,) = judge([storage(1), node], [[(1, UP)]])
+    assert f"{problem.severity}: {problem.text}".startswith(told)
+    assert problem.advice == advice
 
 
 def test_corrupted_cells_are_counted_by_node() -> None:
@@ -110,13 +127,6 @@ def test_replication_is_told_of_running_nodes_only() -> None:
     texts = [p.text for p in judge([storage(1), storage(2), storage(3, NodeState.DOWN)], rows)]
     assert "S2 is copying 1 partitions" in texts
     assert not any("S3 is copying" in text for text in texts)
-
-
-def test_new_cluster_is_to_be_started() -> None:
-    nodes = [storage(1, NodeState.PENDING)]
-    problems = judge(nodes, [[], []], state=ClusterState.RECOVERING, ptid=None)
-    assert problems[0].text == "no database was created yet; S1 wait for it"
-    assert "neoctl start" in problems[0].advice
 
 
 def test_a_backup_that_waits_for_its_upstream_is_a_problem() -> None:
@@ -166,12 +176,16 @@ def test_age_is_told_in_its_largest_unit(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_screen_of_a_healthy_cluster(console: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let it be NOW."""
     monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: NOW))
+
+
+def test_screen_of_a_healthy_cluster(console: Make, now: None) -> None:
     tid = tid_from_time(NOW - 7200.5)
     ctl = console({AskLastTransaction: AnswerLastTransaction(tid)})
-    assert ctl("status") == 0
-    lines = ctl.out.splitlines()
+    lines = ctl.lines("status")
     assert lines[0] == "NEO cluster RUNNING   primary master M1"
     assert lines[1].startswith(
         "last transaction 2027-01-15 05:59:59.499999 UTC, 2 hours ago   tid 0x"
@@ -195,15 +209,11 @@ def test_screen_of_a_healthy_cluster(console: Make, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_screen_tells_how_far_the_scrub_is(
-    console: Make, monkeypatch: pytest.MonkeyPatch, scrub: AnswerScrub, line: str
+    console: Make, now: None, scrub: AnswerScrub, line: str
 ) -> None:
-    monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: NOW))
     ctl = console({AskScrub: scrub})
-    assert ctl("status") == 0
-    assert ctl.out.splitlines()[3] == f"copies are compared in the background, {line}"
-    assert ctl("status", "--json") == 0
-    data = json.loads(ctl.out)["scrub"]
-    assert data == {
+    assert ctl.lines("status")[3] == f"copies are compared in the background, {line}"
+    assert ctl.data("status")["scrub"] == {
         "period_seconds": scrub.period,
         "begun": scrub.begun,
         "round_end": scrub.round_end,
@@ -211,10 +221,21 @@ def test_screen_tells_how_far_the_scrub_is(
     }
 
 
-def test_an_admin_node_that_does_not_know_the_scrub_tells_all_else(console: Make) -> None:
-    ctl = console({AskScrub: None})
-    assert ctl("status") == 0
-    assert ctl.out.splitlines()[-1] == "No problem."
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        *((question, UNKNOWN) for question in (AskScrub, AskSync, AskPrepared, AskTransactions)),
+        *((question, None) for question in (AskScrub, AskSync)),  # the connection ends
+    ],
+)
+def test_nodes_of_an_earlier_version_show_the_rest(
+    console: Make, question: type[Message], answer: ErrorAnswer | None
+) -> None:
+    ctl = console({question: answer})
+    assert ctl.lines("status")[-1] == "No problem."
+    data = ctl.data("status")
+    assert question is not AskScrub or data["scrub"] is None
+    assert question is not AskSync or data["sync"] is None
 
 
 def test_screen_without_scrub_says_nothing_of_it(console: Make) -> None:
@@ -266,9 +287,8 @@ def test_screen_of_a_broken_cluster_says_what_to_do_and_fails(console: Make) -> 
     ],
 )
 def test_a_backup_that_gets_nothing_says_since_when(
-    console: Make, monkeypatch: pytest.MonkeyPatch, answer: AnswerUpstream, text: str
+    console: Make, now: None, answer: AnswerUpstream, text: str
 ) -> None:
-    monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: NOW))
     backup = AnswerClusterState(ClusterState.BACKINGUP)
     ctl = console({AskClusterState: backup, AskUpstream: answer})
     assert ctl("status") == EXIT_UNHEARD == 1
@@ -332,13 +352,11 @@ def test_screen_before_the_first_start(console: Make) -> None:
     )
     assert ctl("status") == EXIT_PROBLEM
     assert "no partition table yet" in ctl.out
+    assert "no database was created yet; S1 wait for it" in ctl.out
     assert "neoctl start" in ctl.out
 
 
-def test_clock_behind_the_last_transaction_is_noticed(
-    console: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: NOW))
+def test_clock_behind_the_last_transaction_is_noticed(console: Make, now: None) -> None:
     ctl = console({AskLastTransaction: AnswerLastTransaction(tid_from_time(NOW + 60))})
     ctl("status")
     assert "in the future: check the clocks" in ctl.out

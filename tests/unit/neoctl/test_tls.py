@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -72,30 +73,31 @@ def test_files_come_from_neo_conf(files: NodeFiles, capsys: Capture, tmp_path: P
     assert capsys.readouterr().out == "M1\n"
 
 
-def test_plain_admin_is_recognised(files: NodeFiles, capsys: Capture) -> None:
-    with ScriptedAdmin(healthy()) as admin:
-        assert main(["-a", admin.name, *options(files), "print", "primary"]) == 1
-    err = capsys.readouterr().err
-    assert "this node uses TLS and the peer does not" in err
-    assert err.count("\n") == 1
-
-
-def test_tls_admin_is_recognised(files: NodeFiles, capsys: Capture) -> None:
-    with ScriptedAdmin(healthy(), tls_context(*files, server=True)) as admin:
-        assert main(["-a", admin.name, "print", "primary"]) == 1
-    err = capsys.readouterr().err
-    assert "do both sides use TLS" in err or "the peer uses TLS and this node does not" in err
-    assert err.count("\n") == 1
-
-
-def test_certificate_of_another_authority_is_refused(
-    files: NodeFiles, capsys: Capture, tmp_path: Path
+@pytest.mark.parametrize(
+    ("admin", "ours", "words"),
+    [
+        pytest.param(
+            "plain", "node", "this node uses TLS and the peer does not", id="plain admin node"
+        ),
+        pytest.param(
+            "node",
+            "plain",
+            "do both sides use TLS|the peer uses TLS and this node does not",
+            id="admin node with TLS",
+        ),
+        pytest.param("stranger", "node", "same authority", id="another authority"),
+    ],
+)
+def test_an_admin_node_with_other_certificates_is_recognised(
+    files: NodeFiles, capsys: Capture, tmp_path: Path, admin: str, ours: str, words: str
 ) -> None:
-    stranger = Authority(tmp_path).node()
-    with ScriptedAdmin(healthy(), tls_context(*stranger, server=True)) as admin:
-        assert main(["-a", admin.name, *options(files), "print", "primary"]) == 1
+    theirs = Authority(tmp_path).node() if admin == "stranger" else files
+    tls = None if admin == "plain" else tls_context(*theirs, server=True)
+    with ScriptedAdmin(healthy(), tls) as peer:
+        given = options(files) if ours == "node" else []
+        assert main(["-a", peer.name, *given, "print", "primary"]) == 1
     err = capsys.readouterr().err
-    assert "same authority" in err
+    assert re.search(words, err)
     assert err.count("\n") == 1
 
 

@@ -26,6 +26,21 @@ def take(inbox: Inbox) -> list[Message]:
     return taken
 
 
+def dialed(*portions: bytes) -> Inbox:
+    """Return the inbox of a connection on which these portions have come."""
+    inbox = Inbox(Connection(server=False))
+    inbox.portions += portions
+    return inbox
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> type[Failing]:
+    """Let messages be decoded by a decoder that fails when the test says so."""
+    monkeypatch.setattr(module, "Decoder", Failing)
+    Failing.chance = 0.0
+    return Failing
+
+
 class Failing(Decoder):
     """Fails as when memory is short, before or after its work, or seldom."""
 
@@ -50,17 +65,15 @@ class Failing(Decoder):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_message_is_lost_or_comes_twice_whatever_fails(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, failing: type[Failing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "Decoder", Failing)
     monkeypatch.setattr(module, "TRIES", 1000)
-    choice = Failing.random = random.Random(seed)
-    Failing.chance = 0.0
+    choice = failing.random = random.Random(seed)
     messages = [invalidation(n, choice.choice((0, 1, 300))) for n in range(40)]
     stream = HANDSHAKE + b"".join(encode(n, message) for n, message in enumerate(messages))
-    inbox = Inbox(Connection(server=False))
+    inbox = dialed()
     taken: list[Message] = []
-    Failing.chance = 0.2
+    failing.chance = 0.2
     while stream or len(taken) < len(messages):
         size = choice.choice((1, 5, 100, 4000))
         if stream:
@@ -79,8 +92,7 @@ def test_no_message_is_lost_or_comes_twice_whatever_fails(
 
 
 def test_the_same_message_comes_until_it_is_dropped() -> None:
-    inbox = Inbox(Connection(server=False))
-    inbox.portions += [HANDSHAKE, encode(0, Ping()) + encode(1, invalidation(1, 0))]
+    inbox = dialed(HANDSHAKE, encode(0, Ping()) + encode(1, invalidation(1, 0)))
     for _ in range(3):
         received = inbox.first()
         assert received is not None and received.message == Ping()
@@ -103,60 +115,52 @@ def test_a_question_stays_open_until_its_answer_took_effect() -> None:
 
 
 def test_what_never_works_ends_the_connection() -> None:
-    inbox = Inbox(Connection(server=False))
-    inbox.portions += [HANDSHAKE, encode(0, Ping())]
+    inbox = dialed(HANDSHAKE, encode(0, Ping()))
     for _ in range(TRIES + 1):
         inbox.first()
     with pytest.raises(ConnectionLost, match="could not be handled"):
         inbox.first()
 
 
-def test_a_long_message_is_not_kept_beside_the_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "Decoder", Failing)
-    Failing.chance = 0.0
+def test_a_long_message_is_not_kept_beside_the_decoder(failing: type[Failing]) -> None:
     long = encode(0, InvalidateObjects(p64(1), [p64(n) for n in range(KEPT_BYTES // 8)]))
     stream = HANDSHAKE + long
-    inbox = Inbox(Connection(server=False))
+    inbox = dialed()
     size = 1 << 20
     for i in range(0, len(stream) - size, size):
         inbox.portions.append(stream[i : i + size])
         assert inbox.first() is None
         assert sum(map(len, inbox.portions)) <= KEPT_BYTES
-    rest = stream[i + size :] + encode(1, Ping())
-    inbox.portions.append(rest)
+    inbox.portions.append(stream[i + size :] + encode(1, Ping()))
     received = inbox.first()
     assert received is not None and isinstance(received.message, InvalidateObjects)
     assert len(received.message.oid_list) == KEPT_BYTES // 8
     inbox.drop()
-    Failing.chance = 1.0
+    failing.chance = 1.0
     with pytest.raises(MemoryError):
         inbox.first()
-    Failing.chance = 0.0
+    failing.chance = 0.0
     assert take(inbox) == [Ping()], "it is kept again"
 
 
 def test_an_exception_in_a_long_message_ends_the_connection(
-    monkeypatch: pytest.MonkeyPatch,
+    failing: type[Failing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "Decoder", Failing)
     monkeypatch.setattr(module, "KEPT_BYTES", 1000)
-    Failing.chance = 0.0
     stream = HANDSHAKE + encode(0, invalidation(1, 1000))
-    inbox = Inbox(Connection(server=False))
-    inbox.portions.append(stream[:5000])
+    inbox = dialed(stream[:5000])
     assert inbox.first() is None
     inbox.portions.append(stream[5000:])
-    Failing.chance = 1.0
+    failing.chance = 1.0
     with pytest.raises(MemoryError):
         inbox.first()
-    Failing.chance = 0.0
+    failing.chance = 0.0
     with pytest.raises(ConnectionLost, match="a long message"):
         inbox.first()
 
 
 def test_a_wrong_handshake_is_refused_as_soon_as_it_comes() -> None:
-    inbox = Inbox(Connection(server=False))
-    inbox.portions.append(HANDSHAKE[:2])
+    inbox = dialed(HANDSHAKE[:2])
     assert inbox.first() is None
     inbox.portions.append(b"x")
     with pytest.raises(HandshakeError):

@@ -80,8 +80,9 @@ class Remotes:
     def connect(self) -> Lazy:
         return Lazy(self.core)
 
-    def turn(self) -> None:
-        self.host.advance(0)
+    def turn(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.host.advance(0)
 
 
 class Lazy(Remote):
@@ -133,8 +134,7 @@ def test_requests_are_not_executed_while_their_answers_are_not_read(remotes: Rem
     """Specification 2.40."""
     lazy = remotes.connect()
     lazy.load(*range(5 * MB, 5 * MB + 50))
-    for _ in range(20):
-        remotes.turn()
+    remotes.turn(20)
     assert remotes.handler.loaded == [5 * MB], "one answer is above the share"
     assert lazy.paused
     for expected in range(2, 51):
@@ -155,8 +155,7 @@ def test_what_comes_meanwhile_waits_its_turn(remotes: Remotes) -> None:
     remotes.turn()
     assert remotes.handler.loaded == [6 * MB]
     lazy.read()
-    remotes.turn()
-    remotes.turn()
+    remotes.turn(2)
     lazy.read()
     assert lazy.sizes() == [6 * MB, 1, 2, 3]
     assert not lazy.paused
@@ -202,8 +201,7 @@ def test_many_slow_peers_share_what_a_node_has(
     slow = [remotes.connect() for _ in range(16)]
     for remote in slow:
         remote.load(*[100_000] * 40)
-    for _ in range(30):
-        remotes.turn()
+    remotes.turn(30)
     assert all(MB // 2 < remote.unsent < 2 * MB for remote in slow)
     assert slow[-1].unsent < MB // 2 + 200_000, "the last ones found the others"
     reader = remotes.connect()
@@ -213,8 +211,7 @@ def test_many_slow_peers_share_what_a_node_has(
     for remote in slow[:10]:
         remote.lose()
     slow[-1].read()
-    for _ in range(30):
-        remotes.turn()
+    remotes.turn(30)
     assert slow[-1].unsent > MB, "with few of them, each may have more"
 
 
@@ -324,8 +321,7 @@ def test_requests_that_wait_aside_are_bounded(
     remote = remotes.connect()
     remote.peer.both_ways = True
     remote.load(5 * MB, *range(100))
-    remotes.turn()
-    remotes.turn()
+    remotes.turn(2)
     assert remote.closed
 
 
@@ -343,8 +339,7 @@ def test_nothing_that_waits_survives_the_connection(remotes: Remotes, how: str) 
         peer.lost("gone")
     else:
         getattr(peer, how)()
-    remotes.turn()
-    remotes.turn()
+    remotes.turn(2)
     assert remotes.handler.loaded == [5 * MB]
     assert not remotes.core.backlog._slow
 
@@ -415,3 +410,17 @@ def test_a_node_without_room_says_so(remotes: Remotes, monkeypatch: pytest.Monke
     # What is complete does not count any more.
     senders[1].peer.received(packet[90_000:150_000])
     assert not senders[1].closed
+
+
+def test_many_small_messages_cost_nobody_the_connection() -> None:
+    """Specification 2.37: each of a thousand clients may have sent a part of a request."""
+    counted, large = Backlog(), _Sender()
+    assert counted.incomplete(large, backlog.INCOMPLETE_BYTES)
+    assert all(counted.incomplete(_Sender(), backlog.SMALL_BYTES) for _ in range(1000))
+    assert counted.incomplete(large, backlog.INCOMPLETE_BYTES)
+    # What a peer has sent whole, or nearly, does not count any more.
+    other = _Sender()
+    assert counted.incomplete(other, backlog.SMALL_BYTES + 1)
+    assert not counted.incomplete(large, backlog.INCOMPLETE_BYTES)
+    assert counted.incomplete(other, backlog.SMALL_BYTES)
+    assert counted.incomplete(large, backlog.INCOMPLETE_BYTES)

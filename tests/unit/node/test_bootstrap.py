@@ -43,6 +43,8 @@ class Seeker:
         self.core = Core(self.host)
         self.host.core = self.core
         self.handler = Handler()
+        self.losses: list[str] = []
+        self.handler.lost = lambda peer, reason: self.losses.append(reason)  # type: ignore[method-assign]
         self.masters = MasterCandidates(masters or [ONE, TWO])
         self.task: Task[Any] = self.core.spawn(
             find_primary(self.core, self.masters, REQUEST, self.handler, insist=insist)
@@ -67,6 +69,10 @@ class Seeker:
 
     def pause(self) -> None:
         self.host.advance(RETRY_SECONDS / len(self.masters.addresses))
+
+
+def told(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == level]
 
 
 @pytest.fixture
@@ -122,8 +128,7 @@ def test_a_master_that_is_not_ready_is_asked_again(
         assert seeker.master().closed
         assert not seeker.task.done
         seeker.pause()
-    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warnings == [
+    assert told(caplog, "WARNING") == [
         "master 127.0.0.1:1: it refused: NOT_READY: Retry Later",
         "master 127.0.0.1:2: it refused: NOT_READY: Retry Later",
     ]
@@ -163,27 +168,23 @@ def test_the_only_master_is_not_given_up_when_it_has_accepted() -> None:
 
 def test_a_primary_that_falls_silent_is_left_for_another(seeker: Seeker) -> None:
     """Specification 4.39."""
-    lost: list[str] = []
-    seeker.handler.lost = lambda peer, reason: lost.append(reason)  # type: ignore[method-assign]
     seeker.answer(ACCEPT)
     for _ in range(20):
         seeker.answer_ping()
         seeker.host.advance(LOOK_SECONDS)
-    assert not lost
+    assert not seeker.losses
     seeker.host.advance(SILENCE_SECONDS + 2 * LOOK_SECONDS)
-    assert lost == ["it does not answer, and another master may be primary"]
+    assert seeker.losses == ["it does not answer, and another master may be primary"]
 
 
 def test_who_stood_still_itself_hears_first_what_came_meanwhile(seeker: Seeker) -> None:
-    lost: list[str] = []
-    seeker.handler.lost = lambda peer, reason: lost.append(reason)  # type: ignore[method-assign]
     seeker.answer(ACCEPT)
     seeker.host.elapsed += 100  # its timers ring late
     seeker.host.advance(LOOK_SECONDS)
-    assert not lost
+    assert not seeker.losses
     seeker.answer_ping()
     seeker.host.advance(SILENCE_SECONDS)
-    assert not lost
+    assert not seeker.losses
 
 
 def test_nobody_is_dialed_before_the_pause_is_over(seeker: Seeker) -> None:
@@ -213,7 +214,7 @@ def test_a_reason_is_logged_once_and_a_new_one_again(
     for reason in ["Connection refused"] * 6 + ["No route to host"] * 2:
         seeker.master().lose(reason)
         seeker.pause()
-    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    warnings = told(caplog, "WARNING")
     assert len(warnings) == 4
     assert sum("Connection refused" in warning for warning in warnings) == 2
 
@@ -226,7 +227,7 @@ def test_an_address_that_stays_wrong_does_not_fill_the_log(
     for _ in range(1200):
         seeker.master().peer.received(b"HTTP/1.1 400 Bad Request")
         seeker.pause()
-    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    errors = told(caplog, "ERROR")
     reason = "broke the protocol: the peer is not a NEO node, it began with b'HTTP/1'"
     assert errors[0] == f"unidentified peer (127.0.0.1:1) {reason}"
     assert errors[2] == f"unidentified peer (127.0.0.1:1) {reason} (59 times more in the last 60 s)"

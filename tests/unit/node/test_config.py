@@ -106,29 +106,27 @@ def test_the_command_line_wins(write: Write) -> None:
     assert settings.bind == ("127.0.0.1", 3)
 
 
-def test_long_options_are_the_names_of_the_file_with_dashes(write: Write) -> None:
+def test_long_options_are_the_names_of_the_file_with_dashes() -> None:
     settings = read(*NEEDED, "--log-format", "json", "--dynamic-master-list", "masters.json")
     assert (settings.log_format, settings.dynamic_master_list) == ("json", "masters.json")
-    path = write("[storage]\ncluster=c\nmasters=127.0.0.1:1\nlog_format=json\n")
-    assert read("-f", path).log_format == "json"
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("true", True), ("no", False), ("1", True), ("off", False)]
+    ("setting", "name", "value"),
+    [
+        ("dedup=true", "dedup", True),
+        ("dedup=no", "dedup", False),
+        ("dedup=1", "dedup", True),
+        ("dedup=off", "dedup", False),
+        pytest.param("cluster=100%", "cluster", "100%", id="percent signs are plain"),
+        pytest.param("logfile=", "logfile", None, id="empty is no setting"),
+        pytest.param("partitions =", "partitions", 100, id="empty is the default"),
+        ("log_format=json", "log_format", "json"),
+    ],
 )
-def test_booleans_of_the_file(write: Write, text: str, value: bool) -> None:
-    path = write(f"[storage]\ncluster=c\nmasters=127.0.0.1:1\ndedup={text}\n")
-    assert read("-f", path).dedup is value
-
-
-def test_percent_signs_are_plain(write: Write) -> None:
-    assert read("-f", write("[storage]\ncluster=100%\nmasters=127.0.0.1:1\n")).cluster == "100%"
-
-
-def test_an_empty_setting_is_no_setting(write: Write) -> None:
-    path = write("[storage]\ncluster=c\nmasters=127.0.0.1:1\nlogfile=\npartitions =\n")
-    settings = read("-f", path)
-    assert (settings.logfile, settings.partitions) == (None, 100)
+def test_settings_of_the_file(write: Write, setting: str, name: str, value: object) -> None:
+    path = write(f"[DEFAULT]\ncluster=c\n[storage]\nmasters=127.0.0.1:1\n{setting}\n")
+    assert getattr(read("-f", path), name) == value
 
 
 # -- what is refused -------------------------------------------------------------------------------
@@ -183,15 +181,13 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert "cannot be read: Is a directory" in refusal("-f", str(tmp_path))
 
 
-@pytest.mark.parametrize("text", ["no section", "[storage\n", "[a]\nx=1\nx=2\n", "[a]\n[a]\n"])
-def test_a_file_that_is_not_ini(write: Write, text: str) -> None:
-    path = write(text)
-    assert refusal("-f", path).startswith(f"configuration file {path!r}: ")
-
-
-def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [b"no section", b"[storage\n", b"[a]\nx=1\nx=2\n", b"[a]\n[a]\n", b"\xff\xfe\x00[storage]"],
+)
+def test_a_file_that_is_not_ini(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "neo.conf"
-    path.write_bytes(b"\xff\xfe\x00[storage]")
+    path.write_bytes(content)
     assert refusal("-f", str(path)).startswith(f"configuration file {str(path)!r}: ")
 
 
@@ -210,21 +206,21 @@ def test_a_section_of_no_file() -> None:
     )
 
 
-@pytest.mark.parametrize("section", ["DEFAULT", "storage"])
-def test_unknown_settings_are_refused_wherever_they_stand(write: Write, section: str) -> None:
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [
+        ("DEFAULT", "masterz"),
+        ("storage", "masterz"),
+        pytest.param("storage", "autostart", id="of another role"),
+        pytest.param("storage", "reset", id="must be typed each time"),
+    ],
+)
+def test_unknown_settings_are_refused_wherever_they_stand(
+    write: Write, section: str, name: str
+) -> None:
     """Specification 22.2."""
-    path = write(CONF.replace(f"[{section}]", f"[{section}]\nmasterz = 1"))
-    assert refusal("-f", path) == f"{path!r}, section [storage]: unknown setting 'masterz'"
-
-
-def test_settings_of_other_roles_stand_in_default_only(write: Write) -> None:
-    path = write(CONF.replace("[storage]", "[storage]\nautostart = 1"))
-    assert refusal("-f", path) == f"{path!r}, section [storage]: unknown setting 'autostart'"
-
-
-def test_what_must_be_typed_each_time_is_not_read_from_a_file(write: Write) -> None:
-    path = write(CONF.replace("[storage]", "[storage]\nreset = true"))
-    assert refusal("-f", path) == f"{path!r}, section [storage]: unknown setting 'reset'"
+    path = write(CONF.replace(f"[{section}]", f"[{section}]\n{name} = 1"))
+    assert refusal("-f", path) == f"{path!r}, section [storage]: unknown setting {name!r}"
     assert read("-f", write(CONF), "--reset").reset is True
 
 

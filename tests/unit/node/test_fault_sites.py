@@ -18,12 +18,6 @@ def no_core(host: Host) -> Core:
 
 
 @pytest.mark.parametrize("site", FaultSite)
-def test_a_real_process_does_nothing_on_purpose(site: FaultSite) -> None:
-    host = ProcessHost(argparse.Namespace(bind=None), no_core)
-    assert [host.fault(site) for _ in range(100)] == [False] * 100
-
-
-@pytest.mark.parametrize("site", FaultSite)
-def test_a_real_client_does_nothing_on_purpose(site: FaultSite) -> None:
-    system = System(1.0)
-    assert [system.fault(site) for _ in range(100)] == [False] * 100
+def test_real_processes_and_clients_do_nothing_on_purpose(site: FaultSite) -> None:
+    for host in (ProcessHost(argparse.Namespace(bind=None), no_core), System(1.0)):
+        assert [host.fault(site) for _ in range(100)] == [False] * 100

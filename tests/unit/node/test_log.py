@@ -48,15 +48,19 @@ def test_json_is_one_object_a_line_whatever_is_logged(tmp_path: Path) -> None:
     assert (entry["level"], entry["node"]) == ("ERROR", "neomaster")
 
 
-def test_a_moved_file_is_left_alone_after_reopening(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+@pytest.mark.parametrize("gone", ["moved", "removed"])
+def test_a_file_that_is_gone_is_made_again_when_asked(tmp_path: Path, gone: str) -> None:
+    path, moved = tmp_path / "log", tmp_path / "moved"
     configure_logging("neomaster", str(path), "text", "info")
+    if gone == "moved":
+        path.rename(moved)
+    else:
+        path.unlink()
     logging.getLogger("a").info("before")
-    moved = path.rename(tmp_path / "moved")
     reopen_logs()
     logging.getLogger("a").info("after")
-    assert "before" in moved.read_text()
-    assert "after" in path.read_text()
+    assert path.read_text().splitlines()[0].endswith("after")
+    assert gone == "removed" or "before" in moved.read_text()
 
 
 def test_a_file_that_cannot_be_opened_again_is_written_on(tmp_path: Path) -> None:
@@ -73,16 +77,6 @@ def test_a_file_that_cannot_be_opened_again_is_written_on(tmp_path: Path) -> Non
     reopen_logs()
     logging.getLogger("a").info("mended")
     assert "mended" in path.read_text()
-
-
-def test_a_file_that_was_removed_is_made_again_when_asked(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    configure_logging("neomaster", str(path), "text", "info")
-    path.unlink()
-    logging.getLogger("a").info("into what is gone")
-    reopen_logs()
-    logging.getLogger("a").info("after")
-    assert path.read_text().splitlines()[0].endswith("after")
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:

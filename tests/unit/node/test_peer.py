@@ -196,11 +196,25 @@ def test_an_answer(asking: Asking) -> None:
     assert future.result() == AnswerNewOIDs([TID])
 
 
-def test_a_refusal(asking: Asking) -> None:
+@pytest.mark.parametrize(
+    ("answer", "code", "message"),
+    [
+        pytest.param(Error(2, "later"), ErrorCode.NOT_READY, "later", id="refusal"),
+        pytest.param(Error(0, ""), ErrorCode.ACK, "", id="an ACK is no answer"),
+        pytest.param(
+            Error(77, "?"), ErrorCode.PROTOCOL_ERROR, "unknown error code 77: ?", id="unknown code"
+        ),
+    ],
+)
+def test_an_error_fails_the_question_alone(
+    asking: Asking, answer: Error, code: ErrorCode, message: str
+) -> None:
+    """Specification 2.15, 2.16."""
     future = asking.ask(AskNewOIDs(1))
-    asking.remote.answer(asking.remote.take(AskNewOIDs), Error(2, "later"))
+    asking.remote.answer(asking.remote.take(AskNewOIDs), answer)
     error = error_of(future)
-    assert (error.code, error.message) == (ErrorCode.NOT_READY, "later")
+    assert (error.code, error.message) == (code, message)
+    assert not asking.peer.closed
 
 
 def test_ack_is_the_answer_of_requests_without_one(asking: Asking) -> None:
@@ -210,20 +224,6 @@ def test_ack_is_the_answer_of_requests_without_one(asking: Asking) -> None:
     assert future.result() == Error(0, "fine")
 
 
-def test_ack_is_no_answer_of_other_requests(asking: Asking) -> None:
-    future = asking.ask(AskNewOIDs(1))
-    asking.remote.answer(asking.remote.take(AskNewOIDs), Error(0, ""))
-    assert error_of(future).code is ErrorCode.ACK
-
-
-def test_an_unknown_error_code_fails_the_question_alone(asking: Asking) -> None:
-    """Specification 2.16."""
-    future = asking.ask(AskNewOIDs(1))
-    asking.remote.answer(asking.remote.take(AskNewOIDs), Error(77, "?"))
-    assert error_of(future).message == "unknown error code 77: ?"
-    assert not asking.peer.closed
-
-
 def test_the_wrong_answer_fails_the_question_with_the_connection(asking: Asking) -> None:
     future = asking.ask(AskNewOIDs(1))
     asking.remote.answer(asking.remote.take(AskNewOIDs), Pong())
@@ -231,11 +231,14 @@ def test_the_wrong_answer_fails_the_question_with_the_connection(asking: Asking)
     assert asking.peer.closed
 
 
-def test_a_lost_connection_fails_all_questions(asking: Asking, core: Server) -> None:
+def test_a_lost_connection_fails_all_questions_and_is_reported_once(
+    asking: Asking, core: Server
+) -> None:
     futures: list[Future[Any]] = [asking.ask(AskNewOIDs(1)), asking.ask(Ping())]
     asking.remote.lose("cable cut")
     for future in futures:
         assert lost(future) == "connection with unidentified peer (127.0.0.1:7) ended: cable cut"
+    asking.peer.lost("second")
     assert core.handler.lost_peers == ["cable cut"]
     assert not core.peers
 
@@ -272,12 +275,6 @@ def test_asking_who_is_gone_fails_at_once(asking: Asking) -> None:
     asking.peer.close()
     assert "is not connected any more" in lost(asking.peer.ask(Ping()))
     asking.peer.send(NotifyReady())  # nothing happens
-
-
-def test_a_lost_peer_is_reported_once(asking: Asking, core: Server) -> None:
-    asking.remote.lose("first")
-    asking.peer.lost("second")
-    assert core.handler.lost_peers == ["first"]
 
 
 def test_names_of_peers(core: Server) -> None:

@@ -7,15 +7,17 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from neo.net.sockets import format_address, parse_address
+from neo.net.tls import tls_context
 from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import (
     Address,
@@ -57,6 +59,18 @@ class Tiny:
 
         return parse_address(wait_until(listening, "tiny listens")[1])
 
+    @contextmanager
+    def greeted(self, context: ssl.SSLContext | None = None) -> Iterator[RawPeer]:
+        """Yield a connection to the process, after the handshakes."""
+        with RawPeer(self.address(), context) as peer:
+            peer.greet()
+            yield peer
+
+    def serves(self, context: ssl.SSLContext | None = None) -> bool:
+        """Return whether it answers on a new connection."""
+        with self.greeted(context) as peer:
+            return peer.ask(Ping()) == Pong()
+
     def text(self) -> str:
         return self.log.read_text() if self.log.exists() else ""
 
@@ -96,17 +110,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.mark.parametrize("bind", ["127.0.0.1:0", "[::1]:0", "localhost:0"])
 def test_serves_over_ipv4_and_ipv6(start: Start, bind: str) -> None:
-    with RawPeer(start(bind=bind).address()) as peer:
-        peer.greet()
-        assert peer.ask(Ping()) == Pong()
+    assert start(bind=bind).serves()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_polite_signal_ends_it_with_0(start: Start, number: signal.Signals) -> None:
     """Specification 22.1, 22.11."""
     tiny = start()
-    with RawPeer(tiny.address()) as peer:
-        peer.greet()
+    with tiny.greeted() as peer:
         assert peer.ask(Ping()) == Pong()
         tiny.signal(number)
         assert peer.rest() == []
@@ -116,8 +127,7 @@ def test_a_polite_signal_ends_it_with_0(start: Start, number: signal.Signals) ->
 
 def test_a_peer_that_never_reads_does_not_keep_it_alive(start: Start) -> None:
     tiny = start()
-    with RawPeer(tiny.address()) as peer:
-        peer.greet()
+    with tiny.greeted():
         tiny.signal(signal.SIGTERM)
         assert tiny.end()[0] == 0
 
@@ -127,10 +137,8 @@ def test_idle_connections_keep_nobody_out(start: Start) -> None:
     tiny = start(files=64)
     address = tiny.address()
     with ExitStack() as stack:
-        idle = [stack.enter_context(RawPeer(address)) for _ in range(200)]
-        with RawPeer(address) as peer:
-            peer.greet()
-            assert peer.ask(Ping()) == Pong()
+        idle = [stack.enter_context(RawPeer(address)) for _ in range(80)]
+        assert tiny.serves()
         idle[-1].greet()
         assert idle[-1].ask(Ping()) == Pong(), "the newest ones stay"
     assert "more than 16 unidentified peers: disconnecting the oldest" in tiny.text()
@@ -147,9 +155,7 @@ def test_without_tls_an_address_that_others_reach_is_warned_of(start: Start) -> 
 def test_loopback_is_not_warned_of(start: Start) -> None:
     tiny = start(bind=":0")
     assert tiny.address()[0] == "127.0.0.1"
-    with RawPeer(tiny.address()) as peer:
-        peer.greet()
-        assert peer.ask(Ping()) == Pong()
+    assert tiny.serves()
     assert "no TLS" not in tiny.text()
 
 
@@ -157,17 +163,14 @@ def test_a_peer_that_is_gone_before_it_was_seen_does_no_harm(start: Start) -> No
     tiny = start()
     address = tiny.address()
     reset_unseen(tiny.process.pid, address)
-    with RawPeer(address) as peer:
-        peer.greet()
-        assert peer.ask(Ping()) == Pong()
+    assert tiny.serves()
     assert tiny.process.poll() is None and "Traceback" not in tiny.text()
 
 
 def test_a_failure_ends_it_with_1_after_the_last_words(start: Start) -> None:
     """Specification 22.1."""
     tiny = start()
-    with RawPeer(tiny.address()) as peer:
-        peer.greet()
+    with tiny.greeted() as peer:
         peer.say(StopOperation())
         assert peer.rest() == [NotifyReady()]
     assert tiny.end()[0] == 1
@@ -177,8 +180,7 @@ def test_a_failure_ends_it_with_1_after_the_last_words(start: Start) -> None:
 def test_an_unexpected_error_in_a_timer_ends_it_with_1(start: Start) -> None:
     """Specification 22.7."""
     tiny = start()
-    with RawPeer(tiny.address()) as peer:
-        peer.greet()
+    with tiny.greeted() as peer:
         peer.say(FlushLog())
         assert tiny.end()[0] == 1
     assert "Traceback" in tiny.text() and "ZeroDivisionError" in tiny.text()
@@ -187,8 +189,7 @@ def test_an_unexpected_error_in_a_timer_ends_it_with_1(start: Start) -> None:
 def test_a_log_that_was_moved_is_opened_again(start: Start) -> None:
     """Specification 22.11."""
     tiny = start()
-    with RawPeer(tiny.address()) as peer:
-        peer.greet()
+    with tiny.greeted() as peer:
         moved = tiny.log.rename(tiny.log.with_name("old.log"))
         tiny.signal(signal.SIGUSR2)
         wait_until(tiny.log.exists, "a new log file")
@@ -201,8 +202,7 @@ def test_a_log_that_was_moved_is_opened_again(start: Start) -> None:
 
 def test_a_log_whose_folder_is_gone_ends_no_node(start: Start) -> None:
     tiny = start()
-    with RawPeer(tiny.address()) as peer:
-        peer.greet()
+    with tiny.greeted() as peer:
         folder = tiny.log.parent.rename(tiny.log.parent.with_name("moved"))
         tiny.signal(signal.SIGUSR2)
         moved = folder / tiny.log.name
@@ -231,15 +231,12 @@ def tiny_address(tiny: Tiny) -> Address:
     return parse_address(wait_until(message, "a line in the log").rpartition(" ")[2])
 
 
-def test_a_port_in_use(start: Start) -> None:
+def test_an_address_that_it_cannot_listen_on(start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as occupant:
         port = occupant.getsockname()[1]
         code, stderr = start(bind=f"127.0.0.1:{port}").end()
     assert code == 1
     assert stderr == f"neotiny: cannot listen on 127.0.0.1:{port}: Address already in use\n"
-
-
-def test_an_address_that_is_not_ours(start: Start) -> None:
     code, stderr = start(bind="192.0.2.1:1").end()
     assert code == 1
     assert stderr.startswith("neotiny: cannot listen on 192.0.2.1:1: ")
@@ -256,30 +253,25 @@ def test_a_node_that_waits_for_what_it_needs_says_so_to_everybody(
     start: Start, tmp_path: Path, tls: bool
 ) -> None:
     """Specification 22.6."""
-    from neo.net.tls import tls_context
-
     argv, context = ["-c", "patient"], None
     if tls:
         files = Authority(tmp_path).node()
         argv += ["--ca", files.ca, "--cert", files.cert, "--key", files.key]
-        context = tls_context(files.ca, files.cert, files.key, server=False)
+        context = tls_context(*files, server=False)
     tiny = start(*argv)
-    with RawPeer(tiny.address(), context) as peer:
-        peer.greet()
+    with tiny.greeted(context) as peer:
         words = "not started yet: there is nothing to go on with"
         assert peer.rest() == [Error(ErrorCode.NOT_READY.value, words)]
     assert "trying again each second: there is nothing to go on" in tiny.text()
     tiny.log.with_name("tiny.log.go").touch()
 
-    def answer() -> bool:
-        with RawPeer(tiny.address(), context) as peer:
-            peer.greet()
-            try:
-                return peer.ask(Ping()) == Pong()
-            except (EOFError, ConnectionResetError):
-                return False
+    def answers() -> bool:
+        try:
+            return tiny.serves(context)
+        except (EOFError, ConnectionResetError):
+            return False
 
-    wait_until(answer, "the core answers")
+    wait_until(answers, "the core does not answer")
 
 
 def test_a_node_that_waits_can_be_stopped(start: Start) -> None:
@@ -311,22 +303,18 @@ def test_a_wrong_setting_ends_it_with_2(start: Start, argv: list[str], text: str
 def test_another_core_after_a_restart(start: Start) -> None:
     """The second core cannot be made; the process tries again by itself (specification 22.4, 22.6)."""
     tiny = start()
-    address = tiny.address()
-    with RawPeer(address) as peer:
-        peer.greet()
+    with tiny.greeted() as peer:
         peer.say(StartOperation(False))
         assert peer.rest() == []
-    with RawPeer(address) as peer:  # there is no core now
-        peer.greet()
+    with tiny.greeted() as peer:  # there is no core now
         assert peer.rest() == [Error(ErrorCode.NOT_READY.value, "the tiny disk is away")]
 
     def answer() -> object:
-        with RawPeer(address) as peer:
-            try:
-                peer.greet()
+        try:
+            with tiny.greeted() as peer:
                 return peer.ask(AskLastTransaction())
-            except (AssertionError, EOFError, ConnectionResetError):
-                return None
+        except (AssertionError, EOFError, ConnectionResetError):
+            return None
 
     assert wait_until(answer, "the third core") == AnswerLastTransaction((3).to_bytes(8, "big"))
     assert "this node starts again in 1 s" in tiny.text()
@@ -336,8 +324,7 @@ def test_another_core_after_a_restart(start: Start) -> None:
 
 def test_a_restart_that_meets_an_unexpected_error_ends_it_with_1(start: Start) -> None:
     tiny = start("-c", "mistaken")
-    with RawPeer(tiny.address()) as peer:
-        peer.greet()
+    with tiny.greeted() as peer:
         peer.say(StartOperation(False))
         assert peer.rest() == []
     assert tiny.end()[0] == 1
@@ -345,14 +332,10 @@ def test_a_restart_that_meets_an_unexpected_error_ends_it_with_1(start: Start) -
 
 
 def test_tls_with_real_sockets(start: Start, tmp_path: Path) -> None:
-    from neo.net.tls import tls_context
-
     files = Authority(tmp_path).node()
     tiny = start("--ca", files.ca, "--cert", files.cert, "--key", files.key)
     address = tiny.address()
-    with RawPeer(address, tls_context(files.ca, files.cert, files.key, server=False)) as peer:
-        peer.greet()
-        assert peer.ask(Ping()) == Pong()
+    assert tiny.serves(tls_context(*files, server=False))
     with RawPeer(address) as plain:
         plain.send(b"\x92\xa3NEO\x01")
         assert plain.read_until_closed()[:1] == b"\x15"  # a TLS alert

@@ -1,4 +1,4 @@
-"""A process that begins anew (specification 27.81)."""
+"""A process that begins anew (specification 27.81), and its pauses before it makes another core."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 from typing import cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -56,12 +57,19 @@ def end(*acts: Callable[[ProcessHost], None]) -> tuple[int, bool]:
 
 
 def test_a_process_begins_anew_when_its_node_wishes() -> None:
+    """Not if it fails, or is ended by a signal."""
     assert end(ProcessHost.renew) == (0, True)
-
-
-def test_a_process_that_fails_does_not_begin_anew() -> None:
     assert end(lambda host: host.stop(1), ProcessHost.renew) == (1, False)
-
-
-def test_a_signal_ends_a_process_that_was_to_begin_anew() -> None:
     assert end(ProcessHost.renew, lambda host: host._signal(signal.SIGTERM)) == (0, False)
+
+
+def test_a_process_tries_again_more_and_more_slowly() -> None:
+    """Specification 22.4."""
+    host = Mock(_failures=0)
+    for _ in range(6):
+        ProcessHost.restart(host, "the disk is away")
+    delays = [call.args[0] for call in host._loop.call_later.call_args_list]
+    assert delays == [1, 2, 5, 10, 30, 30]
+    ProcessHost.healthy(host)
+    ProcessHost.restart(host, "the disk is away")
+    assert host._loop.call_later.call_args.args[0] == 1

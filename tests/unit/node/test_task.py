@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -57,11 +57,16 @@ def test_a_workflow_runs_until_its_first_await_at_once() -> None:
 
 
 def test_what_is_done_already_does_not_suspend() -> None:
+    """Neither does a checkpoint, if no other workflow can go on."""
     done: Future[int] = Future()
     done.resolve(1)
 
     async def flow() -> int:
-        return sum([await done for _ in range(3)])
+        total = 0
+        for _ in range(3):
+            total += await done
+            await Checkpoint()
+        return total
 
     assert Task(flow()).result() == 3
 
@@ -82,10 +87,11 @@ def test_an_error_is_raised_at_the_await_and_may_be_handled() -> None:
 
 
 def test_an_error_that_is_not_handled_is_the_tasks() -> None:
-    async def flow() -> None:
+    async def recover() -> None:
         raise KeyError("mine")
 
-    task = Task(flow())
+    task = Task(recover())
+    assert task.name.endswith("recover")
     with pytest.raises(KeyError):
         task.result()
 
@@ -127,40 +133,28 @@ def cancelled(task: Task[Any]) -> bool:
     return True
 
 
-def test_cancelled_at_its_await() -> None:
-    future: Future[int] = Future()
-    cleaned: list[bool] = []
-
-    async def flow() -> None:
-        try:
-            await future
-        finally:
-            cleaned.append(True)
-
-    task = Task(flow())
-    task.cancel()
-    assert cancelled(task)
-    assert cleaned == [True]
-    future.resolve(1)  # nobody waits any more
-
-
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_cancelled_at_any_await(position: int) -> None:
     futures: list[Future[int]] = [Future() for _ in range(3)]
     reached: list[int] = []
+    cleaned: list[bool] = []
 
     async def flow() -> None:
-        for number, future in enumerate(futures):
-            reached.append(number)
-            await future
+        try:
+            for number, future in enumerate(futures):
+                reached.append(number)
+                await future
+        finally:
+            cleaned.append(True)
 
     task = Task(flow())
     for future in futures[:position]:
         future.resolve(0)
     task.cancel()
     assert cancelled(task)
+    assert cleaned == [True]
     for future in futures[position:]:
-        future.resolve(0)
+        future.resolve(0)  # nobody waits any more
     assert reached == list(range(position + 1))
 
 
@@ -205,40 +199,20 @@ def test_a_workflow_that_cancels_itself_ends_at_its_next_await(suspend: Callable
     assert cancelled(task)
 
 
-def test_a_checkpoint_lets_others_go_on_at_once() -> None:
-    async def flow() -> str:
-        await Checkpoint()
-        await Checkpoint()
-        return "end"
-
-    assert Task(flow()).result() == "end"
-
-
-def test_cancelling_what_is_done_changes_nothing() -> None:
-    async def flow() -> int:
-        return 4
-
-    task = Task(flow())
-    task.cancel()
-    task.cancel()
-    assert task.result() == 4
-
-
-def test_cancelling_twice_throws_once() -> None:
-    future: Future[int] = Future()
+def test_cancelling_twice_throws_once_and_what_is_done_stays() -> None:
     count: list[int] = []
 
-    async def flow() -> None:
+    async def flow() -> int:
         try:
-            await future
+            return await Future()
         except Cancelled:
             count.append(1)
-            raise
+            return 4
 
     task = Task(flow())
-    task.cancel()
-    task.cancel()
-    assert count == [1]
+    for _ in range(2):
+        task.cancel()
+        assert (count, task.result()) == ([1], 4)
 
 
 def test_an_error_while_cleaning_up_is_the_result() -> None:
@@ -274,14 +248,6 @@ def test_whoever_awaits_a_cancelled_workflow_is_told() -> None:
     task = Task(outer())
     inner_task.cancel()
     assert task.result() == "told"
-
-
-def test_the_name_of_a_task_is_that_of_its_coroutine() -> None:
-    async def recover() -> None:
-        pass
-
-    coroutine: Coroutine[Any, Any, None] = recover()
-    assert Task(coroutine).name.endswith("recover")
 
 
 def test_a_workflow_that_is_thrown_away_may_end_what_it_waits_for() -> None:

@@ -27,18 +27,14 @@ def test_the_demonstration_needs_nothing_where_python_runs() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_bare_machine_needs_python_for_the_demonstration_and_no_compiler(tmp_path: Path) -> None:
+def test_a_bare_machine_needs_python_for_the_demonstration_and_a_compiler_for_the_tests(
+    tmp_path: Path,
+) -> None:
     done = run("demo", path=str(tmp_path))
     assert (done.returncode, done.stdout) == (0, "python3 python3-venv\n")
-
-
-def test_a_bare_machine_needs_a_compiler_for_the_tests(tmp_path: Path) -> None:
-    done = run("test", path=str(tmp_path))
-    assert {"python3-venv", "gcc", "pkg-config", "python3-dev"} <= set(done.stdout.split())
-
-
-def test_the_package_with_the_service_is_never_asked_for(tmp_path: Path) -> None:
-    assert "mariadb-server" not in run("test", path=str(tmp_path)).stdout.split()
+    wanted = set(run("test", path=str(tmp_path)).stdout.split())
+    assert {"python3-venv", "gcc", "pkg-config", "python3-dev"} <= wanted
+    assert "mariadb-server" not in wanted, "the package with the service is never asked for"
 
 
 def test_postgresql_is_wanted_where_its_programs_are_not(tmp_path: Path) -> None:
@@ -78,13 +74,14 @@ def test_a_java_that_is_too_old_for_spark_is_none(
     assert ("default-jre-headless" in done.stdout.split()) == wanted
 
 
-def test_a_python_that_is_not_there_is_named() -> None:
-    done = run("demo", "/nowhere/python3.12")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("demo", "/nowhere/python3.12"), "there is no /nowhere/python3.12"),
+        (("lunch", sys.executable), "usage:"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: tuple[str, str], words: str) -> None:
+    done = run(*arguments)
     assert done.returncode == 1
-    assert "there is no /nowhere/python3.12" in done.stderr
-
-
-def test_an_unknown_purpose_is_refused_with_the_usage() -> None:
-    done = run("lunch", sys.executable)
-    assert done.returncode == 1
-    assert "usage:" in done.stderr
+    assert words in done.stderr

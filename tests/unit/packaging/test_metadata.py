@@ -26,17 +26,19 @@ def declared(group: str) -> list[EntryPoint]:
     return [EntryPoint(name, value, group) for name, value in pairs]
 
 
-@pytest.mark.parametrize("command", declared("console_scripts"), ids=lambda entry: entry.name)
-def test_every_command_is_a_function(command: EntryPoint) -> None:
-    assert callable(command.load())
+GROUPS = ("console_scripts", "zodburi.resolvers")
 
 
-@pytest.mark.parametrize("scheme", declared("zodburi.resolvers"), ids=lambda entry: entry.name)
-def test_every_scheme_is_resolved_by_a_function(scheme: EntryPoint) -> None:
-    assert callable(scheme.load())
+@pytest.mark.parametrize(
+    "entry",
+    [entry for group in GROUPS for entry in declared(group)],
+    ids=lambda entry: entry.name,
+)
+def test_every_command_and_every_scheme_is_a_function(entry: EntryPoint) -> None:
+    assert callable(entry.load())
 
 
-@pytest.mark.parametrize("group", ["console_scripts", "zodburi.resolvers"])
+@pytest.mark.parametrize("group", GROUPS)
 def test_the_installation_at_work_is_the_declared_one(group: str) -> None:
     installed = {(entry.name, entry.value) for entry in entry_points(group=group)}
     assert {(entry.name, entry.value) for entry in declared(group)} <= installed

@@ -9,7 +9,6 @@ import pytest
 
 from neo.protocol.codec import encode
 from neo.protocol.enums import CellState, NodeType
-from neo.protocol.errors import PeerError
 from neo.protocol.packets import (
     CODES,
     AnswerMonitorInformation,
@@ -80,22 +79,30 @@ def test_rows_that_are_none(row: object) -> None:
     assert "AnswerRevisions: wrong argument: revision_list[1]: expected array" in text
 
 
-@pytest.mark.parametrize("number", [True, 1.0, b"1", None, msgpack.ExtType(4, b"\x01")])
-def test_an_integer_is_nothing_else(number: Any) -> None:
-    assert refusal(packed(0, 24, [number])).startswith(
-        "AskNewOIDs: wrong argument: num_oids: expected int"
-    )
-
-
-def test_a_boolean_is_not_an_integer() -> None:
-    assert refusal(packed(0, 12, [1])).startswith(
-        "StartOperation: wrong argument: backup: expected bool, got 1"
-    )
-
-
-def test_a_state_of_another_enumeration() -> None:
-    assert "state: ClusterState expected" in refusal(packed(0, 42, [msgpack.ExtType(0, b"\x01")]))
-    assert "state: ClusterState expected" in refusal(packed(0, 42, [1]))
+@pytest.mark.parametrize(
+    ("code", "arguments", "problem"),
+    [
+        *(
+            (24, [number], "AskNewOIDs: wrong argument: num_oids: expected int")
+            for number in (True, 1.0, b"1", None, msgpack.ExtType(4, b"\x01"))
+        ),
+        (12, [1], "StartOperation: wrong argument: backup: expected bool, got 1"),
+        # A state of another enumeration, and a number instead of a state.
+        (42, [msgpack.ExtType(0, b"\x01")], "SetClusterState: wrong argument: state: ClusterState exp"),
+        (42, [1], "SetClusterState: wrong argument: state: ClusterState expected"),
+        (42, [msgpack.ExtType(4, bytes(100))], "malformed message"),
+        (68, [{b"when": msgpack.Timestamp(1, 0)}], "NotifyMonitorInformation: wrong argument"),
+        (
+            50,
+            [{b"0": None}, bytes(8), None],
+            "CheckReplicas: wrong argument: partition_dict: expected int, got a map of 1",
+        ),
+    ],
+    ids=repr,
+)
+def test_values_of_another_type(code: int, arguments: list[Any], problem: str) -> None:
+    """Specification 2.8, 2.10, 2.12."""
+    assert refusal(packed(0, code, arguments)).startswith(problem)
 
 
 @pytest.mark.parametrize(
@@ -114,20 +121,18 @@ def test_a_negative_extension_type_counts_from_no_end(number: int) -> None:
     assert refusal(data) == f"unknown enumeration item: extension type {number}, data 00"
 
 
-def test_long_extension() -> None:
-    assert "malformed message" in refusal(packed(0, 42, [msgpack.ExtType(4, bytes(100))]))
-
-
-def test_a_timestamp_extension_is_not_a_value_of_ours() -> None:
-    """Specification 2.12."""
-    data = packed(0, 68, [{b"when": msgpack.Timestamp(1, 0)}])
-    assert "NotifyMonitorInformation: wrong argument" in refusal(data)
-
-
-def test_a_broken_timestamp_extension() -> None:
-    data = b"\x93\x00\x44\x91\x81\xc4\x01a\xd4\xff\x00"
-    with pytest.raises(PeerError):
-        decode(data)
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"\x93\x00\x44\x91\x81\xc4\x01a\xd4\xff\x00", id="a broken timestamp"),
+        pytest.param(b"\x93\x00\x32\x93\x81\x90\xc0\xc4\x00\xc0", id="an array as a key"),
+        pytest.param(b"\x93\x00\x44\x91\x81\x80\x01", id="a map as a key"),
+        pytest.param(b"\xc1", id="the byte that no format uses"),
+        pytest.param(b"\x93\x00\xc1", id="the byte that no format uses, as a code"),
+    ],
+)
+def test_what_is_no_message_pack_is_malformed(data: bytes) -> None:
+    assert "malformed message" in refusal(data)
 
 
 def test_whole_seconds_may_travel_as_an_integer() -> None:
@@ -155,22 +160,6 @@ def test_states_as_keys_of_a_free_map() -> None:
     assert decode(encode(3, message)) == [(3, message)]
 
 
-def test_unhashable_map_key() -> None:
-    assert "malformed message" in refusal(b"\x93\x00\x32\x93\x81\x90\xc0\xc4\x00\xc0")
-    assert "malformed message" in refusal(b"\x93\x00\x44\x91\x81\x80\x01")
-
-
-def test_keys_are_checked_too() -> None:
-    assert refusal(packed(0, 50, [{b"0": None}, bytes(8), None])).startswith(
-        "CheckReplicas: wrong argument: partition_dict: expected int, got a map of 1"
-    )
-
-
 def test_of_a_key_that_comes_twice_the_last_counts() -> None:
     data = b"\x93\x00\x32\x93" + b"\x82\x00\x01\x00\x02" + b"\xc4\x08" + bytes(8) + b"\xc0"
     assert decode(data) == [(0, CheckReplicas({0: 2}, bytes(8), None))]
-
-
-def test_the_byte_that_no_format_uses() -> None:
-    assert "malformed message" in refusal(b"\xc1")
-    assert "malformed message" in refusal(b"\x93\x00\xc1")

@@ -16,6 +16,7 @@ from neo.protocol.packets import (
     AskObject,
     AskStoreObject,
     Error,
+    Message,
     Ping,
     SetClusterState,
 )
@@ -256,16 +257,19 @@ def test_the_limit_is_raised_in_the_middle_of_a_longer_message(cut: int) -> None
 # -- encoding ------------------------------------------------------------------------------------
 
 
-def test_smallest_form_of_integers() -> None:
-    """Specification 2.5."""
-    assert encode(0, Ping()) == b"\x93\x00\x02\x90"
-    assert encode(0x1234, Ping()) == b"\x93\xcd\x12\x34\x02\x90"
-    assert encode(0xFFFFFFFF, Ping()) == b"\x93\xce\xff\xff\xff\xff\x02\x90"
-
-
-def test_states_are_one_byte_extensions() -> None:
-    """Specification 2.8."""
-    assert encode(0, SetClusterState(ClusterState.STOPPING)) == b"\x93\x00\x2a\x91\xd4\x01\x03"
+@pytest.mark.parametrize(
+    ("message_id", "message", "packet"),
+    [
+        # Integers have their smallest form, and states are extensions of one byte.
+        (0, Ping(), b"\x93\x00\x02\x90"),
+        (0x1234, Ping(), b"\x93\xcd\x12\x34\x02\x90"),
+        (0xFFFFFFFF, Ping(), b"\x93\xce\xff\xff\xff\xff\x02\x90"),
+        (0, SetClusterState(ClusterState.STOPPING), b"\x93\x00\x2a\x91\xd4\x01\x03"),
+    ],
+)
+def test_bytes_of_packets(message_id: int, message: Message, packet: bytes) -> None:
+    """Specification 2.5, 2.8."""
+    assert encode(message_id, message) == packet
 
 
 def test_what_cannot_travel_is_our_mistake_and_leaves_nothing_behind() -> None:

@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from persistent.timestamp import TimeStamp
 
+from neo.protocol import ids
 from neo.protocol.enums import EXTENSION_TYPES, CellState, ErrorCode, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import (
@@ -36,6 +37,15 @@ def test_partition_is_the_rest_of_the_division() -> None:
     assert partition_of(b"\xff" * 8, 12) == (2**64 - 1) % 12
 
 
+def test_ids_with_a_meaning() -> None:
+    """Specification 15.1, 15.3."""
+    assert bytes(8) == ids.ZERO_TID == ids.ZERO_OID
+    assert b"\xff" * 8 == ids.INVALID_TID == ids.INVALID_OID
+    assert b"\x7f\xff\xff\xff\xff\xff\xff\xff" == ids.MAX_TID
+    assert bytes(20) == ids.ZERO_HASH
+    assert ids.INVALID_PARTITION == 0xFFFFFFFF
+
+
 def test_add64_stays_in_64_bits() -> None:
     assert add64(ZERO_TID, 1) == b"\0" * 7 + b"\1"
     assert add64(b"\0" * 7 + b"\1", -1) == ZERO_TID
@@ -49,11 +59,11 @@ def test_add64_stays_in_64_bits() -> None:
     ("nid", "text"),
     [
         (1, "S1"),
-        (2**31 - 1, "S2147483647"),
-        (-0x0FFFFFFF, "M1"),
-        (-0x1FFFFFFF, "C1"),
-        (-0x2FFFFFFF, "A1"),
         (300, "S300"),
+        (2**31 - 1, "S2147483647"),
+        ((-0x10 << 24) + 1, "M1"),
+        ((-0x20 << 24) + 1, "C1"),
+        ((-0x30 << 24) + 1, "A1"),
     ],
 )
 def test_node_names(nid: int, text: str) -> None:
@@ -73,22 +83,8 @@ def test_every_id_of_a_namespace_has_a_name_that_is_read_back(kind: NodeType, n:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "S",
-        "1",
-        "X1",
-        "S-1",
-        "S1.5",
-        "all",
-        "S²",
-        "S١",
-        "S0",
-        "M0",
-        "S2147483648",
-        "M16777216",
-        "C536870913",
-        "M268435457",
-        "S" + "1" * 5000,
+        *("", "S", "1", "X1", "S-1", "S1.5", "all", "S²", "S١", "S0", "M0", "S2147483648"),
+        *("M16777216", "C536870913", "M268435457", "S" + "1" * 5000),
     ],
 )
 def test_what_is_no_node_name(text: str) -> None:

@@ -7,7 +7,7 @@ from neo.transactor.debug import Debug
 from neo.transactor.durable import Begun, JournalState, empty_log
 from neo.transactor.engine import Engine, Timing
 from neo.transactor.members import first_members
-from neo.transactor.messages import Entry, Message, Record, Spec
+from neo.transactor.messages import Decide, Entry, Message, Record, Spec
 from neo.transactor.node import Node
 from neo.transactor.service import Service
 from neo.transactor.session import Session
@@ -91,6 +91,14 @@ class Host:
             self.service.tick()
             self.admin.post()
             self.run()
+
+    def confirm(self) -> bytes:
+        """Let the others decide the transaction that this node wants. Return its data."""
+        mine = self.engine.mine
+        assert mine is not None
+        self.node.receive("n1", [Decide(self.engine.tid, mine.sid)])
+        self.run()
+        return mine.data
 
     def client(self, admin: bool = False, challenge: str | None = None) -> Client:
         return Client(self, admin, challenge)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from io import BufferedReader
+from unittest.mock import Mock
 
 import pytest
 
@@ -43,6 +44,14 @@ class Played:
         assert word == b"post" and self._file is not None
         data = self._file.read(int(size) + 1)
         return int(request), int(tid), data[:-1]
+
+    def decide(self, sid: str, data: bytes, word: bytes = b"") -> tuple[int, bytes]:
+        """Take the next post, answer it with this word, if any, and decide this data for its
+        transaction. Return the transaction and the data that were posted."""
+        request, tid, posted = self.post()
+        answer = b"post_response %d %s\n" % (request, word) if word else b""
+        self.say(answer + tspec(tid, sid, data))
+        return tid, posted
 
     def say(self, data: bytes) -> None:
         assert self._sock is not None
@@ -113,9 +122,7 @@ def test_the_result_is_that_of_ones_own_transaction(
     played: Played, client: Transactor[bytes], applied: list[tuple[int, bytes]]
 ) -> None:
     call = Calling(client, b"mine")
-    request, tid, data = played.post()
-    assert (tid, data) == (5, b"mine")
-    played.say(b"post_response %d posted 0:7 5\n" % request + tspec(5, "0:7", b"mine"))
+    assert played.decide("0:7", b"mine", b"posted 0:7 5") == (5, b"mine")
     assert call.outcome() == b"result of mine"
     assert applied == [(5, b"mine")]
 
@@ -124,11 +131,8 @@ def test_what_another_won_is_posted_again_for_the_next(
     played: Played, client: Transactor[bytes], applied: list[tuple[int, bytes]]
 ) -> None:
     call = Calling(client, b"mine")
-    request, _, _ = played.post()
-    played.say(b"post_response %d posted 0:7 5\n" % request + tspec(5, "1:1", b"theirs"))
-    request, tid, data = played.post()
-    assert (tid, data) == (6, b"mine")
-    played.say(b"post_response %d posted 0:8 6\n" % request + tspec(6, "0:8", b"mine"))
+    assert played.decide("1:1", b"theirs", b"posted 0:7 5") == (5, b"mine")
+    assert played.decide("0:8", b"mine", b"posted 0:8 6") == (6, b"mine")
     assert call.outcome() == b"result of mine"
     assert applied == [(5, b"theirs"), (6, b"mine")]
 
@@ -144,8 +148,7 @@ def test_what_was_refused_is_posted_again(
     played.say(b"status 3 0 majalive uptodate 4 5 not_started\nping\n")
     assert played.line() == b"pong"
     played.say(b"post_response %d %s\n" % (request, word))
-    request, tid, _ = played.post()
-    played.say(tspec(tid, "0:9", b"mine"))  # before the answer
+    played.decide("0:9", b"mine")  # before the answer
     assert call.outcome() == b"result of mine"
 
 
@@ -157,9 +160,7 @@ def test_after_a_lost_connection_the_transaction_tells_whether_the_post_arrived(
     played.hang_up()
     played.accept()
     assert played.line() == b"subscribe 5"
-    request, tid, _ = played.post()
-    assert tid == 5
-    played.say(b"post_response %d tid_old\n" % request + tspec(5, "0:7", b"mine"))
+    assert played.decide("0:7", b"mine", b"tid_old") == (5, b"mine")
     assert call.outcome() == b"result of mine"
     assert applied == [(5, b"mine")]
 
@@ -168,20 +169,25 @@ def test_an_error_of_the_application_is_the_callers(
     played: Played, client: Transactor[bytes]
 ) -> None:
     call = Calling(client, b"bad")
-    request, tid, _ = played.post()
-    played.say(tspec(tid, "0:7", b"bad"))
+    played.decide("0:7", b"bad")
     assert isinstance(call.outcome(), ValueError)
 
 
-def test_an_error_of_the_transactor_ends_the_client(
-    played: Played, client: Transactor[bytes]
+@pytest.mark.parametrize("unexpected", [False, True], ids=["told", "unexpected"])
+def test_an_error_ends_the_client_and_not_its_thread_alone(
+    played: Played,
+    client: Transactor[bytes],
+    unexpected: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if unexpected:
+        monkeypatch.setattr(ResponseReader, "feed", Mock(side_effect=MemoryError))
     call = Calling(client, b"mine")
     played.post()
-    played.say(b"error: you cannot do that\n")
+    played.say(b"ping\n" if unexpected else b"error: you cannot do that\n")
     assert isinstance(call.outcome(), TransactorError)
     with pytest.raises(TransactorError, match="closed"):
-        client.execute(b"more")
+        client.execute(b"more", PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("reason", [b"stopped", b"too many connections"])
@@ -194,8 +200,7 @@ def test_the_client_tries_again_when_it_is_told_to(
     played.hang_up()
     played.accept()
     assert played.line() == b"subscribe 5"
-    _, tid, _ = played.post()
-    played.say(tspec(tid, "0:7", b"mine"))
+    played.decide("0:7", b"mine")
     assert call.outcome() == b"result of mine"
 
 
@@ -204,21 +209,6 @@ def test_closing_fails_what_waits(played: Played, client: Transactor[bytes]) -> 
     played.post()
     client.close()
     assert isinstance(call.outcome(), TransactorError)
-
-
-def test_an_unexpected_error_ends_the_client_and_not_its_thread_alone(
-    played: Played, client: Transactor[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(reader: ResponseReader, data: bytes) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(ResponseReader, "feed", fail)
-    call = Calling(client, b"mine")
-    played.post()
-    played.say(b"ping\n")
-    assert isinstance(call.outcome(), TransactorError)
-    with pytest.raises(TransactorError, match="closed"):
-        client.execute(b"more", PATIENCE_SECONDS)
 
 
 def test_an_application_with_many_open_files(played: Played) -> None:
@@ -234,8 +224,7 @@ def test_an_application_with_many_open_files(played: Played) -> None:
         played.accept()
         assert played.line() == b"subscribe 1"
         call = Calling(client, b"mine")
-        request, _, _ = played.post()
-        played.say(b"post_response %d posted 0:7 1\n" % request + tspec(1, "0:7", b"mine"))
+        played.decide("0:7", b"mine", b"posted 0:7 1")
         assert call.outcome() == b"mine"
 
 

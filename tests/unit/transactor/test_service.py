@@ -12,28 +12,22 @@ from neo.transactor.service import SESSIONS_MAX, TURN_TICKS
 from neo.transactor.text import CommandReader, SyntaxFault, quote, sid, unquote, words
 from tests.unit.transactor.talking import Host
 
-NUMBER = 1 << 32
-
 
 def test_a_post_in_both_encodings_is_answered_and_logged() -> None:
     """Specification 20.3, 20.37, 20.38, 20.43, 20.44."""
-    host = Host()
-    client = host.client()
-    assert client.say(b"gettid\n") == b"tlog_tid 0\n"
-    assert client.say(b"getstatus\n") == b"status 1 0 majalive uptodate 0 1 not_started\n"
-    assert client.say(
-        b'  post 7 1 "a\\"b\\\\ \\000\\377"  \r\n'
-    ) == b"post_response 7 posted 0:%d 1\n" % (NUMBER + 1)
-    assert client.say(b"post 8 2 5\na\nb\n\xff\n") == b"post_response 8 posted 0:%d 2\n" % (
-        NUMBER + 2
-    )
-    assert (
-        client.say(b"gettspec 1\n") == b'tlog_tspec tid 1 sid 0:4294967297 size 7\na"b\\ \x00\xff\n'
-    )
-    assert client.say(b"gettspec 2\n") == b"tlog_tspec tid 2 sid 0:4294967298 size 5\na\nb\n\xff\n"
-    assert client.say(b"gettspec 3\n") == b"tlog_tid 2\n"
-    assert client.say(b"gettspec 0\n") == b"tlog_tspec_not_available 0\n"
-    assert client.say(b"quit\n") == b""
+    client = Host().client()
+    for line, answer in (
+        (b"gettid", b"tlog_tid 0\n"),
+        (b"getstatus", b"status 1 0 majalive uptodate 0 1 not_started\n"),
+        (b'  post 7 1 "a\\"b\\\\ \\000\\377"  \r', b"post_response 7 posted 0:4294967297 1\n"),
+        (b"post 8 2 5\na\nb\n\xff", b"post_response 8 posted 0:4294967298 2\n"),
+        (b"gettspec 1", b'tlog_tspec tid 1 sid 0:4294967297 size 7\na"b\\ \x00\xff\n'),
+        (b"gettspec 2", b"tlog_tspec tid 2 sid 0:4294967298 size 5\na\nb\n\xff\n"),
+        (b"gettspec 3", b"tlog_tid 2\n"),
+        (b"gettspec 0", b"tlog_tspec_not_available 0\n"),
+        (b"quit", b""),
+    ):
+        assert client.say(line + b"\n") == answer
     assert client.closed
 
 
@@ -66,10 +60,8 @@ def test_refusals_use_the_words_of_the_page() -> None:
     assert other.say(b'post 4 1 "y"\n') == b"post_response 4 other_sid\n"
     assert other.say(b"repost 1 0:99\n") == b"repost_response 1 0:99 other_sid\n"
     assert client.say(b"getstatus\n") == b"status 3 0 majalive uptodate 0 1 started\n"
-    mine = Sid(0, NUMBER + 1)
-    host.node.receive("n1", [Decide(1, mine)])
-    host.run()
-    assert client.say(b"repost 2 %s\n" % str(mine).encode()) == b""  # the other one's turn
+    host.confirm()
+    assert client.say(b"repost 2 0:4294967297\n") == b""  # the other one's turn
     host.tick(TURN_TICKS)
     assert client.got() == b"repost_response 2 0:4294967297 sid_done\n"
 
@@ -143,21 +135,10 @@ def test_changes_of_status_are_told_to_subscribers_only() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *(
-            b"post 1 1",
-            b'post 1 1 "open',
-            b'post x 1 "1"',
-            b'post 4294967296 1 "1"',
-            b"gettspec",
-        ),
+        *(b"post 1 1", b'post 1 1 "open', b'post x 1 "1"', b'post 4294967296 1 "1"', b"gettspec"),
         *(b"subscribe -1", b"repost 1 12", b'post 1 1 "\\8"', b"post 1 1 99999999999"),
-        *(
-            b"subscribe 18446744073709551616",
-            b'post 1 1 "a"b',
-            b"reset_node nobody",
-            b"debugmask +x",
-        ),
-        *(b"speedtest 67108865", b"add_peer n9 b..example 1", b"add_peer n9 h 0"),
+        *(b"subscribe 18446744073709551616", b'post 1 1 "a"b', b"reset_node nobody"),
+        *(b"debugmask +x", b"speedtest 67108865", b"add_peer n9 b..example 1", b"add_peer n9 h 0"),
         # A number of arguments that the command does not have.
         *(b"subscribe", b"subscribe 1 2", b'post 1 1 "x" 1', b"repost 1", b"gettid 1"),
         *(b"getstatus foo bar", b"gettspec 1 2", b"quit 1", b"exit now"),
@@ -198,31 +179,35 @@ def test_a_change_of_members_that_loses_a_race_is_an_error() -> None:
     assert not operator.closed
 
 
-def test_data_without_its_newline_is_an_error() -> None:
-    """Specification 20.38."""
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        pytest.param(
+            b"post 1 1 3\nabcd",
+            b"error: 3 bytes of data are not followed by a newline\n",
+            id="data without its newline",
+        ),
+        pytest.param(b"x" * 1_100_000, b"error: the line has more than", id="line without end"),
+    ],
+)
+def test_what_has_no_end_is_an_error(data: bytes, error: bytes) -> None:
+    """Specification 20.37, 20.38."""
     client = Host().client()
-    assert (
-        client.say(b"post 1 1 3\nabcd") == b"error: 3 bytes of data are not followed by a newline\n"
-    )
-
-
-def test_a_line_without_end_is_an_error() -> None:
-    """Specification 20.37."""
-    client = Host().client()
-    assert client.say(b"x" * 1_100_000).startswith(b"error: the line has more than")
+    assert client.say(data).startswith(error)
     assert client.closed
 
 
 def test_a_silent_application_server_is_pinged_and_then_disconnected() -> None:
-    """Specification 20.48."""
+    """People are not pinged (specification 20.48)."""
     host = Host(keepalive=5)
-    client, silent = host.client(), host.client()
+    client, silent, operator = host.client(), host.client(), host.client(admin=True)
     host.tick(5)
     assert client.got() == silent.got() == b"ping\n"
     client.say(b"pong\n")
     host.tick(5)
     assert silent.closed and not client.closed
     assert client.got() == b"ping\n"
+    assert operator.got() == b"" and not operator.closed
 
 
 def test_a_ping_may_be_answered_before_the_secret_is_told() -> None:
@@ -232,13 +217,6 @@ def test_a_ping_may_be_answered_before_the_secret_is_told() -> None:
     assert client.got() == b"ping\n"
     assert client.say(b"pong\n") == b""
     assert client.say(b'authenticate "x"\n') == b"authenticated\n"
-
-
-def test_people_are_not_pinged() -> None:
-    host = Host(keepalive=5)
-    operator = host.client(admin=True)
-    host.tick(20)
-    assert operator.got() == b"" and not operator.closed
 
 
 def test_stop_and_start_are_for_application_servers() -> None:
@@ -265,23 +243,17 @@ def test_a_secret_is_asked_of_application_servers() -> None:
     host = Host(secret="pass word")
     assert host.client().say(b"gettid\n").startswith(b"error: authenticate")
     assert host.client().say(b'authenticate "wrong"\n') == b"error: the secret is wrong\n"
-    assert (
-        host.client().say(b'authenticate "pass word"\ngettid\n') == b"authenticated\ntlog_tid 0\n"
-    )
+    answer = host.client().say(b'authenticate "pass word"\ngettid\n')
+    assert answer == b"authenticated\ntlog_tid 0\n"
     assert host.client(admin=True).say(b"gettid\n") == b"tlog_tid 0\n"
 
 
 def test_garbage_is_answered_with_errors_and_nothing_else() -> None:
     chance = random.Random(1)
     pieces = [
-        *(
-            b"post 1 1 3\nabc\n",
-            b'post 1 2 "x"\n',
-            b"subscribe 1\n",
-            b"getstatus\n",
-            b"debugmask +\n",
-        ),
-        *(b"repost 1 0:1\n", b"gettspec 1\n", b"info\n", b"\\", b'"', b"\n", b" ", b"\xff\0"),
+        *(b"post 1 1 3\nabc\n", b'post 1 2 "x"\n', b"subscribe 1\n", b"getstatus\n"),
+        *(b"debugmask +\n", b"repost 1 0:1\n", b"gettspec 1\n", b"info\n"),
+        *(b"\\", b'"', b"\n", b" ", b"\xff\0"),
     ]
     host = Host()
     operator = host.client(admin=True)

@@ -117,22 +117,6 @@ def test_a_crash_may_cut_the_log_at_every_byte(logs: Logs) -> None:
             assert "cut off by a crash in transaction" in logs.told[0]
 
 
-def test_blocks_that_a_crash_left_as_zeros_are_cut_off(logs: Logs) -> None:
-    logs.filled(95).close()
-    path = logs.segment()
-    whole = path.read_bytes()
-    assert len(whole) > 4 * 512
-    for cut in range(0, len(whole), 512):
-        path.write_bytes(whole[:cut] + bytes(len(whole) - cut))
-        store = logs.open()
-        ends = [
-            whole.index(data) + len(data)
-            for data in (b"data of %d%b" % (n, END) for n in range(1, 96))
-        ]
-        assert store.tlog.end.tid - 1 == sum(end <= cut for end in ends)
-        store.close()
-
-
 def test_a_crash_may_cut_the_journal_at_every_byte(logs: Logs) -> None:
     store = logs.open()
     begun = os.path.getsize(logs.mlog)

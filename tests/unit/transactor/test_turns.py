@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from neo.transactor.messages import Decide
 from neo.transactor.service import TURN_TICKS
 from tests.unit.transactor.talking import Host
 
@@ -17,10 +16,7 @@ def test_application_servers_take_turns() -> None:
     fast.say(b'post 0 1 "fast"\n')
     slow.say(b'post 0 1 "slow"\n')
     for tid in range(1, 9):
-        assert host.engine.mine is not None
-        winners.append(host.engine.mine.data)
-        host.node.receive("n1", [Decide(tid, host.engine.mine.sid)])
-        host.run()
+        winners.append(host.confirm())
         fast.say(b'post 0 %d "fast"\n' % (tid + 1))
         host.tick()
         slow.say(b'post 0 %d "slow"\n' % (tid + 1))
@@ -37,11 +33,8 @@ def test_the_slowest_of_three_application_servers_gets_its_share(ticks: int) -> 
     for tid in range(1, 31):
         for name, client in clients.items():
             client.say(b'post 0 %d "%s"\n' % (tid, name))
-        assert host.engine.mine is not None
-        winners.append(host.engine.mine.data)
         host.tick(ticks)
-        host.node.receive("n1", [Decide(tid, host.engine.mine.sid)])
-        host.run()
+        winners.append(host.confirm())
     assert {name: winners.count(name) for name in clients} == dict.fromkeys(clients, 10)
 
 
@@ -51,9 +44,7 @@ def test_the_one_that_waits_longest_is_first_when_a_turn_passes() -> None:
     for client in (winner, first, second):
         client.say(b'post 0 1 "x"\n')
         client.got()
-    assert host.engine.mine is not None
-    host.node.receive("n1", [Decide(1, host.engine.mine.sid)])
-    host.run()
+    host.confirm()
     assert winner.say(b'post 1 2 "y"\n') == second.say(b'post 1 2 "z"\n') == b""
     host.tick(TURN_TICKS)
     assert winner.got() == b"post_response 1 other_sid\n"
@@ -65,9 +56,7 @@ def test_quit_waits_for_the_answer_of_a_deferred_post() -> None:
     one, other = host.client(), host.client()
     one.say(b'post 0 1 "one"\n')
     other.say(b'post 0 1 "other"\n')
-    assert host.engine.mine is not None
-    host.node.receive("n1", [Decide(1, host.engine.mine.sid)])
-    host.run()
+    host.confirm()
     one.got()
     assert one.say(b'post 1 2 "one again"\nquit\ngettid\n') == b"" and not one.closed
     host.tick(TURN_TICKS)
@@ -79,9 +68,7 @@ def test_a_turn_that_is_not_taken_passes() -> None:
     one, other = host.client(), host.client()
     one.say(b'post 0 1 "one"\n')
     assert b"other_sid" in other.say(b'post 0 1 "other"\n')
-    assert host.engine.mine is not None
-    host.node.receive("n1", [Decide(1, host.engine.mine.sid)])
-    host.run()
+    host.confirm()
     assert one.say(b'post 1 2 "one again"\n') == b""
     host.tick(TURN_TICKS)
     assert b"post_response 1 posted" in one.got()
