@@ -16,7 +16,7 @@ import pytest
 from tests.soak.processes import End, Processes, forget
 from tests.soak.scheduler import Round
 from tests.soak.search import ROOT, Command
-from tests.support.polling import becomes_true
+from tests.support.patience import wait_until
 from tests.unit.soak.virtual import a_search
 
 CHILD = re.compile(r"^child (\d+)$", re.M)
@@ -43,7 +43,7 @@ def end_of(machine: Processes) -> End:
         ended.update(machine.ended())
         return ROUND in ended
 
-    assert becomes_true(has_ended, 60)
+    wait_until(has_ended, "the round does not end")
     return ended[ROUND]
 
 
@@ -82,10 +82,10 @@ def test_a_round_that_is_ended_leaves_no_process(
 ) -> None:
     run(machine, STUCK)
     log = tmp_path / "output" / "real-0-5.log"
-    assert becomes_true(lambda: bool(CHILD.search(log.read_text())), 60)
+    wait_until(lambda: CHILD.search(log.read_text()), "no child is named")
     end = machine.kill(ROUND) if way == "kill" else machine.stop(ROUND)
     child = int(CHILD.findall(end.output)[0])
-    assert becomes_true(lambda: not exists(child), 60)
+    wait_until(lambda: not exists(child), "the child lives")
     assert ("in forever" in end.output) == (way == "kill")
     assert machine.ended() == {}
     forget(end)
@@ -118,7 +118,7 @@ def test_a_soak_that_is_interrupted_leaves_a_summary(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     with soak(tmp_path, "--minutes", "9", "--only", "damage") as process:
-        assert becomes_true(lambda: any(tmp_path.glob("damage-0-*.log")), 60)
+        wait_until(lambda: any(tmp_path.glob("damage-0-*.log")), "no round begins")
         process.send_signal(number)
         said, _ = process.communicate()
     assert process.returncode == 0, said

@@ -145,7 +145,7 @@ class End:
                 if question is not None:
                     self.waiting = False
                     question.context(message)
-                elif isinstance(message, Ping) and self.waiting:
+                elif isinstance(message, Ping) and message_id is not None and self.waiting:
                     self.answer(message_id, Pong())
                 else:
                     self.inbox.append((message_id, message))
