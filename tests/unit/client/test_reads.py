@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from hashlib import sha1
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
@@ -294,15 +295,16 @@ class Pipe:
         self.waiting: list[int] = []
         self.counts: list[int] = []
         self.bytes: list[int] = []
+        monkeypatch.setattr(Replicas, "_connections", Mock(), raising=False)
         monkeypatch.setattr(Replicas, "ask", self._ask)
         monkeypatch.setattr(Replicas, "collect", self._collect)
 
-    def _ask(self, where: Where, message: Any) -> None:
+    def _ask(self, where: Where, message: Any, backoff: Any) -> None:
         self.waiting.append(next(self._sizes))
         self.counts.append(len(self.waiting))
         self.bytes.append(sum(self.waiting))
 
-    def _collect(self, where: Where, message: Any, question: Any) -> Any:
+    def _collect(self, where: Where, message: Any, *rest: Any) -> Any:
         return AnswerObject(OID, OID, None, 0, ZERO_HASH, bytes(self.waiting.pop(0)), None)
 
     def read(self, count: int) -> Iterator[Any]:

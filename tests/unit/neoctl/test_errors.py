@@ -312,6 +312,7 @@ WRONG_FORMS: dict[str, list[str]] = {
     "print prepared": ["all", "-- -1", "1 2", BIG],
     "print backups": ["bak"],
     "print blobs": ["S1"],
+    "print lost": ["S1"],
     "set sync": ["", "bak", "on", "bak maybe", "bak ON", "bak on off"],
     "commit": ["", "0x1", "0xzz", "ä", "neo-1 neo-2", "x" * 141],
     "rollback": ["", "0x1", "0xzz", "ä", "neo-1 neo-2", "x" * 141],

@@ -14,7 +14,7 @@ FIRST_CODE = 0x4000
 
 def table() -> dict[str, list[str]]:
     """Return the messages of each feature, as rule 21.5 lists them."""
-    rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| `([\w-]+)` \| .* \| (.*) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
     return {feature: messages.split(", ") for feature, messages in rows}
 
 
