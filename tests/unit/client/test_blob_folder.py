@@ -247,3 +247,26 @@ def test_files_that_come_during_a_look_are_looked_at(tmp_path: Path) -> None:
         evicts.evict = evict  # type: ignore[method-assign]
         evicts.added(500)
         wait_until(lambda: len(looks) == 2 and not evicts._running)
+
+
+def test_files_that_come_while_spared_ones_exceed_the_bound_are_looked_at_soon(
+    tmp_path: Path,
+) -> None:
+    """The pause before the next look at spared files delays no look at new ones."""
+    with closing(cache_of(tmp_path / "blobs")) as cache:
+        evicts = Eviction(System(1.0), cache, 1000, 10)
+        looks: list[float] = []
+
+        def evict() -> bool:
+            looks.append(time.monotonic())
+            return len(looks) < 3
+
+        assert cache.root
+        evicts.evict = evict  # type: ignore[method-assign]
+        evicts.added(500)
+        wait_until(lambda: len(looks) == 1)
+        evicts.added(500)
+        wait_until(lambda: len(looks) == 2)
+        assert looks[1] - looks[0] < eviction.AGAIN_SECONDS / 2
+        evicts.added(500)
+        wait_until(lambda: len(looks) == 3 and not evicts._running)
