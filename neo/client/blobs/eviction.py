@@ -34,9 +34,10 @@ SPARED_SECONDS = 60.0 + FRESH_SECONDS
 #: Temporary files that nobody changed for this time are left from a process that crashed: longer than any
 #: transaction or download.
 ABANDONED_SECONDS = 86400.0
-#: Pause before the next look, while there are files to spare, and before this thread sees that the client
-#: is closed.
+#: Pause before the next look while files that are spared exceed the bound; and before the thread notices
+#: new files, or that the client is closed.
 AGAIN_SECONDS = 5.0
+NOTICE_SECONDS = 0.1
 #: One eviction removes until this part of the bound is left, so that it need not begin again soon.
 AIM = 0.9
 
@@ -82,24 +83,30 @@ class Eviction:
 
     def _run(self) -> None:
         try:
-            while self._again(self.evict()):
-                if not self._cache.open:
-                    return
-                if self._added <= self._step:
-                    self._host.sleep(AGAIN_SECONDS)
+            while (pause := self._next(self._look())) is not None:
+                until = self._host.now() + pause
+                while self._added <= self._step and self._host.now() < until:
+                    if not self._cache.open:
+                        return
+                    self._host.sleep(min(pause, NOTICE_SECONDS))
         except OSError as e:
             logger.warning("the cache of blobs cannot be cleaned: %s", e)
         finally:
             self._running = False
 
-    def _again(self, exceeds: bool) -> bool:
-        """Return whether to look again: spared files exceed the bound, or enough was added meanwhile.
-        Otherwise the next file begins a new thread."""
+    def _look(self) -> bool:
         with self._lock:
-            self._running = exceeds or self._added > self._step
-            if not exceeds and self._running:
-                self._added = 0
-            return self._running
+            self._added = 0
+        return self.evict()
+
+    def _next(self, exceeds: bool) -> float | None:
+        """Return the seconds before the next look: none if enough was added meanwhile, some if spared
+        files exceed the bound. Return None if the next file shall begin a new thread."""
+        with self._lock:
+            if self._added > self._step:
+                return 0.0
+            self._running = exceeds
+            return AGAIN_SECONDS if exceeds else None
 
     def evict(self) -> bool:
         """Remove files until the folder is within its bound, unless another process does so. Return

@@ -247,3 +247,26 @@ def test_files_that_come_during_a_look_are_looked_at(tmp_path: Path) -> None:
         evicts.evict = evict  # type: ignore[method-assign]
         evicts.added(500)
         wait_until(lambda: len(looks) == 2 and not evicts._running, "no second look")
+
+
+def test_files_that_come_while_spared_ones_exceed_the_bound_are_looked_at_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pause before the next look at spared files delays no look at new ones."""
+    monkeypatch.setattr(eviction, "AGAIN_SECONDS", 10 * PATIENCE_SECONDS)
+    with closing(cache_of(tmp_path / "blobs")) as cache:
+        evicts = Eviction(System(1.0), cache, 1000, 10)
+        looks: list[None] = []
+
+        def evict() -> bool:
+            looks.append(None)
+            return len(looks) < 3
+
+        assert cache.root
+        evicts.evict = evict  # type: ignore[method-assign]
+        evicts.added(500)
+        wait_until(lambda: len(looks) == 1, "no look")
+        evicts.added(500)
+        wait_until(lambda: len(looks) == 2, "no second look")
+        evicts.added(500)
+        wait_until(lambda: len(looks) == 3 and not evicts._running, "no third look")
