@@ -99,6 +99,8 @@ class ConflictMixins(
     ConflictResolution.ConflictResolvingTransUndoStorage,
 ):
     __test__ = False
+    # The suite of undos has this helper of the suite of conflicts.
+    _begin_undos_vote = TransactionalUndoStorage.TransactionalUndoStorage._begin_undos_vote
 
 
 class SyncMixins(
