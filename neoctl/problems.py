@@ -22,11 +22,6 @@ BLOCKING_SECONDS = 5.0
 NAMED_MOST = 5
 #: A prepared transaction that is older is told.
 PREPARED_SECONDS = OLD_PREPARED_SECONDS
-#: What to do about a synchronous backup that leaves again and again.
-_FLAPS = (
-    "look at the backup's disks, for a storage node of it that stands still, and at the network between"
-    " the two"
-)
 
 
 class Problem(NamedTuple):
@@ -165,14 +160,13 @@ def find_sync_problems(
     unheard = upstream is not None and not upstream["heard"]  # is a problem of its own
     if own is not None and not unheard and _lacks_sync(own, now):
         since = f"{second(own['since'])} UTC"
+        text = f"this backup is not in sync with {own['name']!r} since {since}: {own['reason']}"
         if own["state"] == "sync":
             text = f"this backup comes into sync with {own['name']!r} again and again: {own['reason']}"
-            problems.append(Problem("warning", text, _FLAPS))
-            return problems
         problems.append(
             Problem(
                 "warning",
-                f"this backup is not in sync with {own['name']!r} since {since}: {own['reason']}",
+                text,
                 "mend what the reason names; if this backup is only behind: wait until it has caught up",
             )
         )
@@ -185,13 +179,6 @@ def _lacks_sync(row: Data, now: float) -> bool:
 
 def _sync_problem(row: Data) -> Problem:
     name, since, reason = row["name"], f"{second(row['since'])} UTC", row["reason"]
-    if row["state"] == "sync":
-        return Problem(
-            "warning",
-            f"synchronous backup {name} comes and goes, and is in sync just now: {reason}; what is"
-            " acknowledged while commits do not wait for it is missing if it takes over then",
-            _FLAPS,
-        )
     if row["state"] == "off":
         return Problem(
             "warning",
@@ -205,10 +192,18 @@ def _sync_problem(row: Data) -> Problem:
             "start that backup, or mend the network between the two; its neoctl status says what else is"
             f" wrong; if applications cannot wait: neoctl set sync {name} off",
         )
+    text = (
+        f"synchronous backup {name} is not in sync since {since}, and what is acknowledged is not in it:"
+        f" {reason}"
+    )
+    if row["state"] == "sync":
+        text = (
+            f"synchronous backup {name} comes and goes, and is in sync just now; commits do not wait for"
+            f" it while it is away, and what is acknowledged then is missing if it takes over: {reason}"
+        )
     return Problem(
         "warning",
-        f"synchronous backup {name} is not in sync since {since}, and what is acknowledged is not in it:"
-        f" {reason}",
+        text,
         "start that backup, or mend the network between the two; its neoctl status says what else is"
         " wrong; then wait until it is in sync",
     )
