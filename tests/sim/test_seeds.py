@@ -7,9 +7,12 @@ import pytest
 
 from tests.sim.command import SECONDS_MAX, simulate, told
 
-#: The seeds of 100 that together reach most (``python -m tests.simulator --choose 24 --seeds
-#: 30000:30100``).
-CHOSEN = range(30_000, 30_006)
+#: The seeds that together reach most of 60 in the least time: ``python -m tests.simulator --choose 12
+#: --seeds 30000:30060``. They reach 94 % of what all 60 reach, in a tenth of the time.
+CHOSEN = (
+    *(30_010, 30_012, 30_016, 30_033, 30_035, 30_038),
+    *(30_039, 30_040, 30_042, 30_049, 30_050, 30_054),
+)
 #: Seeds that run twice, to compare the events.
 TWICE = range(30_000, 30_002)
 
