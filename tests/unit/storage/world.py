@@ -147,7 +147,8 @@ class End:
                     self.waiting = False
                     question.context(message)
                 elif isinstance(message, Ping) and self.waiting:
-                    self.answer(message_id, Pong())
+                    self.connection.answer(message_id, Pong())
+                    self._deliver()
                 else:
                     self.inbox.append((message_id, message))
         except PeerError as e:
