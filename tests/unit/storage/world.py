@@ -145,8 +145,9 @@ class End:
                 if question is not None:
                     self.waiting = False
                     question.context(message)
-                elif isinstance(message, Ping) and message_id is not None and self.waiting:
-                    self.answer(message_id, Pong())
+                elif isinstance(message, Ping) and self.waiting:
+                    self.connection.answer(message_id, Pong())
+                    self._deliver()
                 else:
                     self.inbox.append((message_id, message))
         except PeerError as e:
