@@ -87,7 +87,7 @@ def test_references_are_those_of_zodb(copied: Path, tmp_path: Path) -> None:
 def test_a_cluster_whose_nodes_know_no_pages(
     sample: Sample, fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Feature, "_node_knows", lambda self, nid: False)
+    monkeypatch.setattr(Feature, "_node_knows", lambda self, nid, backoff: False)
     for number in range(2):
         export(uri(fleet), tmp_path / "out")
         same_as_cluster(tmp_path / "out", sample.storage)

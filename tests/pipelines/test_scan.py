@@ -27,7 +27,7 @@ def scanner(
     request: pytest.FixtureRequest, storage: NEOStorage, monkeypatch: pytest.MonkeyPatch
 ) -> Scanner:
     if not request.param:
-        monkeypatch.setattr(Feature, "_node_knows", lambda self, nid: False)
+        monkeypatch.setattr(Feature, "_node_knows", lambda self, nid, backoff: False)
     return Scanner(storage)
 
 

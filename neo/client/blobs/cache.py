@@ -4,14 +4,14 @@ Theory of operation
 -------------------
 The folder is a cache that processes of one machine share, and that outlives them. A revision is the file
 ``XX/OID.TID.blob``; XX is the last byte of the oid. It appears by a rename, so that it is complete, and
-never changes. ``tmp`` has files that are being downloaded. ``processes`` has a folder for each process,
-with files of the application (IBlobStorage's ``temporaryDirectory``) and of transactions in progress.
-They belong to one process, and whoever uses the folder next removes those of processes that have ended
-(:mod:`neo.client.blobs.owned`). ``.cluster`` has the name of the cluster, so that no other folder is
-taken for the cache.
+never changes. ``downloads`` has files that are being downloaded. Files of the application (IBlobStorage's
+``temporaryDirectory``) and of transactions in progress belong to one process. They are in ``tmp``, or in
+``tmp`` of a folder in ``processes`` if another process has that one. Whoever uses the cache next removes
+those of processes that have ended (:mod:`neo.client.blobs.owned`). ``.cluster`` has the name of the
+cluster, so that no other folder is taken for the cache.
 
-A download has a file ``tmp/OID.TID.part``, and a lock on it: other threads and processes wait for its end
-instead of downloading the same. The lock ends with its process, and the next one begins anew.
+A download has a file ``downloads/OID.TID.part``, and a lock on it: other threads and processes wait for
+its end instead of downloading the same. The lock ends with its process, and the next one begins anew.
 
 A file that is handed out gets a new time of modification, under a shared lock; the eviction
 (:mod:`neo.client.blobs.eviction`) takes the lock for itself, and spares recent files. So an application
@@ -34,7 +34,7 @@ from typing import BinaryIO
 
 from ZODB.blob import rename_or_copy_blob
 
-from neo.client.blobs.owned import OwnedFolder, remove_abandoned
+from neo.client.blobs.owned import OWNER, TEMPORARY, OwnedFolder, remove_abandoned
 from neo.client.errors import ConfigurationError
 from neo.net.host import Host
 
@@ -42,7 +42,8 @@ from neo.net.host import Host
 POLL_SECONDS = 0.02
 #: A file whose time is not older is handed out as it is. The eviction spares files for a minute more.
 FRESH_SECONDS = 30.0
-TEMPORARY = "tmp"
+#: Has files that are being downloaded.
+DOWNLOADS = "downloads"
 PROCESSES = "processes"
 #: Has the name of the cluster.
 CLUSTER = ".cluster"
@@ -51,6 +52,8 @@ PREFIX = "neo-blobs-"
 #: Locks of processes: to hand out files and remove them, and to look for what can be removed.
 LOCK = ".lock"
 EVICTION = ".eviction"
+#: What else a cache has, also that of an earlier release.
+_OWN = {DOWNLOADS, TEMPORARY, PROCESSES, LOCK, EVICTION, OWNER}
 _BUCKETS = {f"{number:02x}" for number in range(256)}
 SUFFIX = ".blob"
 PART = ".part"
@@ -93,17 +96,19 @@ class BlobCache:
         try:
             if self._given is None:
                 remove_abandoned(str(root), PREFIX)
-                self._own = OwnedFolder(str(root), PREFIX)
+                self._own = OwnedFolder.new(str(root), PREFIX)
                 root = self._own.path
-                (root / TEMPORARY).mkdir(mode=0o700)
+                (root / DOWNLOADS).mkdir(mode=0o700)
             else:
                 self.check()
-                for folder in (TEMPORARY, PROCESSES):
+                for folder in (DOWNLOADS, PROCESSES):
                     (root / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
                 with suppress(FileExistsError), open(root / CLUSTER, "x", encoding="utf-8") as file:
                     file.write(self._cluster)
                 remove_abandoned(str(root / PROCESSES), "")
-                self._own = OwnedFolder(str(root / PROCESSES), "")
+                self._own = OwnedFolder.taken(root)
+                if self._own is None:
+                    self._own = OwnedFolder.new(str(root / PROCESSES), "")
             for name in (LOCK, EVICTION):
                 (root / name).touch(mode=0o600)
         except OSError as e:
@@ -142,7 +147,7 @@ class BlobCache:
                 what = f"the cache of cluster {name!r}, not of {self._cluster!r}"
         elif ".layout" in names:
             what = "the folder of blobs of another storage, such as a FileStorage"
-        elif foreign := names - _BUCKETS - {TEMPORARY, PROCESSES, LOCK, EVICTION}:
+        elif foreign := names - _BUCKETS - _OWN:
             what = f"no cache: it has other files, such as {min(foreign)!r}"
         if what is not None:
             raise ConfigurationError(
@@ -163,10 +168,8 @@ class BlobCache:
     @property
     def temporary(self) -> str:
         """A folder for temporary files of this process, on the same disk."""
-        root = self.root
-        own = self._own
-        assert own is not None
-        return str(own.path) if own.path != root else str(root / TEMPORARY)
+        assert self.root and self._own is not None
+        return str(self._own.temporary)
 
     def path(self, oid: bytes, tid: bytes) -> str:
         """Return where a revision is, if it is here."""
@@ -262,7 +265,7 @@ class BlobCache:
         no other thread or process downloads it at the same time. ``waits``: called while another one
         does, with the bytes that it has; ends the wait by an exception."""
         while (found := self.find(oid, tid, size)) is None:
-            part = os.path.join(self.root, TEMPORARY, f"{oid.hex()}.{tid.hex()}{PART}")
+            part = os.path.join(self.root, DOWNLOADS, f"{oid.hex()}.{tid.hex()}{PART}")
             with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -16,11 +16,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from neo.client.blobs.cache import (
+    DOWNLOADS,
     EVICTION,
     FRESH_SECONDS,
     PART,
     PENDING,
-    TEMPORARY,
     BlobCache,
     buckets,
     files,
@@ -152,7 +152,7 @@ class Eviction:
     def _remove_abandoned(self) -> None:
         """Remove what crashed processes left."""
         old = time.time() - ABANDONED_SECONDS
-        with os.scandir(self._cache.root / TEMPORARY) as entries:
+        with os.scandir(self._cache.root / DOWNLOADS) as entries:
             for entry in entries:
                 if entry.name.startswith(PENDING) or entry.name.endswith(PART):
                     with suppress(FileNotFoundError):

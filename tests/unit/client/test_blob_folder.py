@@ -146,7 +146,8 @@ def test_files_of_a_killed_client_are_removed_by_the_next_one(
 ) -> None:
     given = killed.is_relative_to(tmp_path / "blobs")
     with closing(cache_of(tmp_path / "blobs" if given else None)) as cache:
-        assert cache.temporary and not killed.exists()
+        assert cache.temporary and not (killed / "BUCx").exists()
+        assert not (killed / "savepointsx").exists()
 
 
 def test_a_folder_that_is_being_made_or_is_not_ours_stays(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_a_folder_that_is_being_made_or_is_not_ours_stays(tmp_path: Path) -> Non
 
 
 def test_an_owned_folder_is_removed_once(tmp_path: Path) -> None:
-    folder = OwnedFolder(str(tmp_path), "x")
+    folder = OwnedFolder.new(str(tmp_path), "x")
     folder.remove()
     folder.remove()
     assert os.listdir(tmp_path) == []

@@ -144,7 +144,7 @@ def test_a_content_that_no_node_has_intact_is_an_error_that_names_them(tmp_path:
         with pytest.raises(CorruptedError, match="no storage node has the content") as error:
             storage.loadBlob(OID, TID)
         assert "S1: what was received" in str(error.value) and "S2: " in str(error.value)
-        assert os.listdir(tmp_path / "cache" / "tmp") == []
+        assert os.listdir(tmp_path / "cache" / "downloads") == []
 
 
 def test_a_node_without_a_folder_is_not_asked(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_files_that_were_just_handed_out_stay(
 def test_what_crashed_processes_left_is_removed_after_a_day(tmp_path: Path) -> None:
     with cluster_with_blob(tmp_path, 1) as (_, storage):
         commit(storage, tmp_path)
-        temporary = tmp_path / "cache" / "tmp"
+        temporary = tmp_path / "cache" / "downloads"
         for name in ("pending-x", "1.2.part", "of the application"):
             (temporary / name).touch()
         evict(storage)
