@@ -7,23 +7,22 @@ from __future__ import annotations
 
 QUICK: tuple[str, ...] = tuple(
     """
-    unlock-before-locks forgotten-invalidation tid-in-another-partition tid-not-restored
-    nobody-asked-for-tids tids-of-others unlocked-too-early released-at-vote lock-kept-after-abort
-    locks-kept-after-stop conflicts-compared-wrongly deadlock-not-seen unfinished-kept
-    source-does-not-wait first-chunk-only given-up-half-compared changed-before-checked
-    order-not-checked hint-believed oid-kept unresolved-kept failure-survived collected-unseen
-    address-is-enough drained-in-vain backup-keeps-deleted backup-forgets-metadata
-    backup-without-invalidations objects-not-compared truncated-on-one closed-link-used
-    promise-not-synced decided-before-synced lease-outlives-suspicion lease-from-the-answer
-    table-not-logged lease-of-a-minority log-of-a-minority votes-before-it-learned
-    comparison-ignored lost-mark-is-believed generation-stays mark-before-sync
-    scrub-of-one-partition lock-waited-for-for-ever waiting-store-left-behind
-    interrupted-finish-forgotten prepared-dropped-with-its-client prepared-dropped-at-start
-    prepared-checks-not-taken-again rollback-answered-before-the-disk
-    backup-votes-dropped-at-start sync-lease-ignored synced-claims-too-much
-    prepared-not-copied-at-join content-removed-before-the-row content-never-swept
-    operation-undone-forward operation-barrier-of-the-first operation-undone-without-a-word
-    operation-cells-left partitions-outcome-of-the-ttid partitions-undone-at-once
+    unlock-before-locks forgotten-invalidation tid-in-another-partition nobody-asked-for-tids
+    final-tid-forgotten older-table-accepted tids-of-others unlocked-too-early released-at-vote
+    lock-kept-after-abort locks-kept-after-stop deadlock-not-seen data-not-released
+    pack-takes-the-current undo-overwrites source-does-not-wait objects-not-replicated
+    last-transaction-left-out first-chunk-only changed-before-checked order-not-checked
+    hint-believed oid-kept unresolved-kept failure-survived drained-in-vain
+    backup-forgets-metadata backup-left-too-late backup-not-durable backup-without-invalidations
+    objects-not-compared truncated-on-one promise-not-synced decided-before-synced
+    lease-outlives-suspicion no-wait-before-serving table-not-logged lease-of-a-minority
+    log-of-a-minority comparison-ignored mark-ignored generation-stays scrub-of-one-partition
+    lock-waited-for-for-ever waiting-store-left-behind interrupted-finish-forgotten
+    prepared-dropped-with-its-client prepared-dropped-at-start cell-without-prepared-rows
+    rollback-answered-before-the-disk backup-asked-at-once sync-lease-too-early
+    prepared-not-copied-at-join waits-again-for-the-backup content-row-before-sync
+    content-never-swept content-not-mended operation-undone-forward operation-unlocked-at-failure
+    operation-barrier-of-the-first operation-cells-left partitions-undone-at-once
     partitions-read-by-number
     """.split()
 )
