@@ -412,9 +412,9 @@ def _cell_problems(
         problems.append(advice)
     outdated = by_state.get(CellState.OUT_OF_DATE.name, Counter[str]())
     for nid, count in sorted(outdated.items()):
-        if nid in running:
-            what = f"mend what {nid} says" if nid in stuck else "nothing, it takes a while"
-            problems.append(Problem("warning", f"{nid} is copying {count} partitions", what))
+        if nid in running and nid not in stuck:  # else it says itself what is wrong
+            text = f"{nid} is copying {count} partitions"
+            problems.append(Problem("warning", text, "nothing, it takes a while"))
     if state in SERVING and can_lose(nodes, table) < table["replicas"]:
         problems.append(_copies_problem(nodes, table))
     return problems

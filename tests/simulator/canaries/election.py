@@ -311,7 +311,7 @@ CANARIES = (
         _claimed_twice,
         80,
         AWAY,
-        first=13,
+        first=138,
     ),
     Canary(
         "index-of-the-configuration",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neo.client import transaction
+from neo.client.connections import Backoff
 from neo.client.master import MasterConnection
 from neo.client.replicas import Replicas, Where
 from neo.operations.model import Operation
@@ -30,11 +31,13 @@ _OFTEN: list[Patch] = [(operations, "MOVE_CHANCE", 0.0), (operations, "SWITCH_CH
 
 def _outcome_of_the_ttid() -> list[Patch]:
     def final_tid(
-        master: MasterConnection, replicas: Replicas, ttid: bytes, partitions: int
+        master: MasterConnection, replicas: Replicas, ttid: bytes, partitions: int, backoff: Backoff
     ) -> bytes | None:
         question = AskFinalTID(ttid)
-        answer = master.ask(question)
-        return replicas.read(ttid, question).tid if answer.tid == MAX_TID else answer.tid
+        answer = master.ask(question, backoff)
+        if answer.tid != MAX_TID:
+            return answer.tid
+        return replicas.read(ttid, question, backoff).tid
 
     return [*_OFTEN, (transaction, "final_tid", final_tid)]
 

@@ -24,5 +24,6 @@ QUICK: tuple[str, ...] = tuple(
     content-never-swept content-not-mended operation-undone-forward operation-unlocked-at-failure
     operation-barrier-of-the-first operation-cells-left partitions-undone-at-once
     partitions-read-by-number
+    partitions-outcome-of-the-ttid
     """.split()
 )

@@ -205,6 +205,6 @@ CANARIES = (
             "replicas": 1,
             "masters": 1,
         },
-        first=278,
+        first=115,
     ),
 )
