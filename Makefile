@@ -1,7 +1,7 @@
 # `make demo` and `make test` need Python 3.11 or newer; on Debian 12 they install all the rest.
 #
 #   make demo [DATA=Data.fs] [DEMO_OPTIONS=--keep]   a cluster at work on real input
-#   make test [TEST_OPTIONS="-k wire"]               lint, then the whole suite (-n 3)
+#   make test [TEST_OPTIONS="-k wire"]               lint, then the whole suite (-n 4)
 #   make soak [SOAK_MINUTES=40]                      search for bugs with fresh seeds; gates nothing
 #   make lint | bench | bench-spark | docs | clean
 #   make pins                                        the newest versions of all that tests need, for tools/constraints.txt
@@ -10,7 +10,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 DEMO_OPTIONS ?=
-TEST_OPTIONS ?= -n 3
+TEST_OPTIONS ?= -n 4
 SOAK_MINUTES ?= 40
 SOAK_OPTIONS ?=
 BENCH_OPTIONS ?=

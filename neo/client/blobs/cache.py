@@ -35,7 +35,7 @@ from typing import BinaryIO
 from ZODB.blob import rename_or_copy_blob
 
 from neo.client.blobs.owned import OWNER, TEMPORARY, OwnedFolder, remove_abandoned
-from neo.client.errors import ConfigurationError
+from neo.client.errors import ClosedError, ConfigurationError
 from neo.net.host import Host
 
 #: Pause of a thread that waits for the download of another one.
@@ -73,6 +73,8 @@ class BlobCache:
         self._own: OwnedFolder | None = None
         self._given = path
         self._root: Path | None = None
+        # A thread that still looks for what can be removed must not make the folder anew.
+        self._closed = False
         self._making = host.lock()
         self._lock_fd: int | None = None
         #: Threads of this process share one descriptor of the lock.
@@ -87,6 +89,8 @@ class BlobCache:
         """The folder, which exists."""
         if self._root is None:
             with self._making:
+                if self._closed:
+                    raise ClosedError("the storage is closed")
                 if self._root is None:
                     self._root = self._make()
         return self._root
@@ -193,7 +197,9 @@ class BlobCache:
             if self._lock_fd is not None:
                 os.close(self._lock_fd)
                 self._lock_fd = None
-        own, self._own, self._root = self._own, None, None
+        with self._making:
+            self._closed = True
+            own, self._own, self._root = self._own, None, None
         if own is not None:
             own.remove()
 

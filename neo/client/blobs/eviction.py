@@ -25,6 +25,7 @@ from neo.client.blobs.cache import (
     buckets,
     files,
 )
+from neo.client.errors import ClosedError
 from neo.net.host import Host
 
 logger = logging.getLogger("neo.client")
@@ -89,6 +90,8 @@ class Eviction:
                     if not self._cache.open:
                         return
                     self._host.sleep(min(pause, NOTICE_SECONDS))
+        except ClosedError:
+            pass
         except OSError as e:
             logger.warning("the cache of blobs cannot be cleaned: %s", e)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from neo.client.blobs import eviction
 from neo.client.blobs.cache import BlobCache
 from neo.client.blobs.eviction import Eviction
 from neo.client.blobs.owned import OWNER, OwnedFolder, remove_abandoned
-from neo.client.errors import ConfigurationError
+from neo.client.errors import ClosedError, ConfigurationError
 from neo.client.system import System
 from neo.protocol.ids import p64
 from tests.support.patience import PATIENCE_SECONDS, wait_until
@@ -271,3 +272,16 @@ def test_files_that_come_while_spared_ones_exceed_the_bound_are_looked_at_soon(
         wait_until(lambda: len(looks) == 2, "no second look")
         evicts.added(500)
         wait_until(lambda: len(looks) == 3 and not evicts._running, "no third look")
+
+
+def test_a_look_that_begins_after_the_end_does_not_make_the_folder_anew(tmp_path: Path) -> None:
+    cache = cache_of(tmp_path / "blobs")
+    evicts = Eviction(System(1.0), cache, 1000, 10)
+    assert cache.root
+    cache.close()
+    shutil.rmtree(tmp_path / "blobs")
+    with pytest.raises(ClosedError):
+        evicts.evict()
+    evicts.added(500)
+    wait_until(lambda: not evicts._running, "the eviction does not end")
+    assert not (tmp_path / "blobs").exists()
