@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +16,8 @@ from neo.simple import conf
 from neo.simple.conf import is_free
 
 FIRST_PORT, LAST_PORT = 10_000, conf.FIRST_PORT
+#: The same for all processes. Not the place of temporary files, which tests and the search change.
+LOCKS = Path("/tmp")
 #: Far more than one test needs, and few enough for fifty processes.
 BLOCK_PORTS = 200
 
@@ -31,7 +32,7 @@ class Ports:
         is_free: Callable[[int], bool] = is_free,
         folder: Path | None = None,
     ) -> None:
-        self._folder = folder or Path(tempfile.gettempdir())
+        self._folder = folder or LOCKS
         self._is_free = is_free
         self.first = self._lock_a_block() if first is None else first
         self._next = 0

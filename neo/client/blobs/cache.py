@@ -35,7 +35,7 @@ from typing import BinaryIO
 from ZODB.blob import rename_or_copy_blob
 
 from neo.client.blobs.owned import OWNER, TEMPORARY, OwnedFolder, remove_abandoned
-from neo.client.errors import ClosedError, ConfigurationError
+from neo.client.errors import ConfigurationError
 from neo.net.host import Host
 
 #: Pause of a thread that waits for the download of another one.
@@ -73,8 +73,6 @@ class BlobCache:
         self._own: OwnedFolder | None = None
         self._given = path
         self._root: Path | None = None
-        # A thread that still looks for what can be removed must not make the folder anew.
-        self._closed = False
         self._making = host.lock()
         self._lock_fd: int | None = None
         #: Threads of this process share one descriptor of the lock.
@@ -89,8 +87,6 @@ class BlobCache:
         """The folder, which exists."""
         if self._root is None:
             with self._making:
-                if self._closed:
-                    raise ClosedError("the storage is closed")
                 if self._root is None:
                     self._root = self._make()
         return self._root
@@ -159,9 +155,9 @@ class BlobCache:
             )
 
     @property
-    def open(self) -> bool:
-        """Whether the folder is in use."""
-        return self._root is not None
+    def open(self) -> Path | None:
+        """The folder, if it is in use: who only removes files must not make it anew."""
+        return self._root
 
     @property
     def made(self) -> bool:
@@ -197,18 +193,17 @@ class BlobCache:
             if self._lock_fd is not None:
                 os.close(self._lock_fd)
                 self._lock_fd = None
-        with self._making:
-            self._closed = True
-            own, self._own, self._root = self._own, None, None
+        own, self._own, self._root = self._own, None, None
         if own is not None:
             own.remove()
 
     # -- files -------------------------------------------------------------------------------------
 
     @contextmanager
-    def lock(self, operation: int) -> Iterator[None]:
-        """Hold the lock of all processes: LOCK_SH to hand out a file, LOCK_EX to remove files."""
-        root = self.root
+    def lock(self, operation: int, root: Path | None = None) -> Iterator[None]:
+        """Hold the lock of all processes: LOCK_SH to hand out a file, LOCK_EX to remove files. ``root``:
+        the folder that is in use."""
+        root = root or self.root
         with self._locking:
             if self._lock_fd is None:
                 self._lock_fd = os.open(root / LOCK, os.O_RDWR | os.O_CLOEXEC)

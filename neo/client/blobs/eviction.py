@@ -13,6 +13,7 @@ import logging
 import os
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from neo.client.blobs.cache import (
@@ -25,7 +26,6 @@ from neo.client.blobs.cache import (
     buckets,
     files,
 )
-from neo.client.errors import ClosedError
 from neo.net.host import Host
 
 logger = logging.getLogger("neo.client")
@@ -90,10 +90,9 @@ class Eviction:
                     if not self._cache.open:
                         return
                     self._host.sleep(min(pause, NOTICE_SECONDS))
-        except ClosedError:
-            pass
         except OSError as e:
-            logger.warning("the cache of blobs cannot be cleaned: %s", e)
+            if self._cache.open is not None:
+                logger.warning("the cache of blobs cannot be cleaned: %s", e)
         finally:
             self._running = False
 
@@ -114,48 +113,51 @@ class Eviction:
     def evict(self) -> bool:
         """Remove files until the folder is within its bound, unless another process does so. Return
         whether it still exceeds the bound, as far as is known."""
-        fd = os.open(self._cache.root / EVICTION, os.O_RDWR | os.O_CLOEXEC)
+        root = self._cache.open
+        if root is None:
+            return False
+        fd = os.open(root / EVICTION, os.O_RDWR | os.O_CLOEXEC)
         try:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return False
-            self._remove_abandoned()
-            found = self._list()
+            self._remove_abandoned(root)
+            found = self._list(root)
             excess = sum(file.size for file in found) - self._capacity
             if excess <= 0:
                 return False
             more = self._capacity * (1 - AIM)
-            return self._remove(sorted(found), excess + more) > more
+            return self._remove(root, sorted(found), excess + more) > more
         finally:
             os.close(fd)
 
-    def _list(self) -> list[_File]:
+    def _list(self, root: Path) -> list[_File]:
         found = []
-        for bucket in buckets(self._cache.root):
+        for bucket in buckets(root):
             for entry in files(bucket):
                 with suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
                     found.append(_File(status.st_mtime, status.st_size, entry.path))
         return found
 
-    def _remove(self, found: list[_File], excess: float) -> float:
+    def _remove(self, root: Path, found: list[_File], excess: float) -> float:
         """Return how many bytes could not be removed."""
         for file in found:
             if excess <= 0:
                 break
             # For each file, because threads wait for the lock to hand out files.
-            with self._cache.lock(fcntl.LOCK_EX), suppress(FileNotFoundError):
+            with self._cache.lock(fcntl.LOCK_EX, root), suppress(FileNotFoundError):
                 if os.stat(file.path).st_mtime > time.time() - SPARED_SECONDS:
                     continue
                 os.unlink(file.path)
                 excess -= file.size
         return excess
 
-    def _remove_abandoned(self) -> None:
+    def _remove_abandoned(self, root: Path) -> None:
         """Remove what crashed processes left."""
         old = time.time() - ABANDONED_SECONDS
-        with os.scandir(self._cache.root / DOWNLOADS) as entries:
+        with os.scandir(root / DOWNLOADS) as entries:
             for entry in entries:
                 if entry.name.startswith(PENDING) or entry.name.endswith(PART):
                     with suppress(FileNotFoundError):
