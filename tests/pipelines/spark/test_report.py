@@ -29,9 +29,9 @@ from neo.spark.report.charts import bars, human, stacked
 from neo.spark.report.figures import OTHERS, UNREADABLE, Report, Table, Wanted, continued
 from neo.spark.report.page import html
 from neo.spark.report.reachable import reached, unreachable
-from tests.pipelines.conftest import ROOT
 from tests.pipelines.exporting import export
 from tests.pipelines.sample import MISSING, fill
+from tests.pipelines.spark.conftest import ROOT
 from tests.zodb.fleet import NAME, Fleet
 
 BEGIN = datetime(2024, 1, 20, tzinfo=UTC).timestamp()
