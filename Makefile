@@ -21,6 +21,9 @@ BIN := $(VENV)/bin
 PACKAGING := setup.cfg pyproject.toml tools/install-debian.sh
 # The versions with which the suite passes, so that a new release of a library or a linter refuses no change.
 PINS := tools/constraints.txt
+# A suite starts a thousand processes. Where the environment forbids to write bytecode, each of them would compile
+# the whole project again, which takes longer than all else of its start.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test soak lint bench bench-spark plone docs pins clean
 .DELETE_ON_ERROR:
