@@ -12,7 +12,7 @@ from tools.circles import circles, graph, imported, module_name, product, type_c
 
 ROOT = Path(__file__).parent.parent
 #: ``neo/schema`` is a link to the folder of the contracts; links are not followed from above.
-FOLDERS = ("neo", "neo/schema", "neoctl", "pyspark_neo")
+FOLDERS = ("neo", "neo/schema", "neoctl", "pyspark_neo", "examples")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 TESTS = sorted(path for folder in ("tests", "tools") for path in (ROOT / folder).rglob("*.py"))
 
@@ -40,7 +40,7 @@ def layer_violations(name: str, source: str) -> list[str]:
     return [
         target
         for target in imported(source)
-        if target.split(".")[0] in {"neo", "neoctl", "pyspark_neo", "tests"}
+        if target.split(".")[0] in {"neo", "neoctl", "pyspark_neo", "examples", "tests"}
         and (target.startswith("tests") or package_of(target) != package)
         and not within(target, MAY_IMPORT[package])
     ]
