@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ZODB.POSException import POSError
 
 from neo.client import Storage
 from neo.client.errors import UnavailableError
+from tests.faults.pace import PAUSE_SECONDS
 
 OBJECTS = 4
 
@@ -95,6 +97,7 @@ def write_for_ever(db: DB, writer: int, ledger: Ledger) -> None:
     """Write until a signal ends the process; try again while the cluster is away."""
     number = ledger.attempted
     while True:
+        time.sleep(PAUSE_SECONDS)
         number += 1
         try:
             with db.transaction(transaction.TransactionManager()) as connection:

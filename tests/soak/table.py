@@ -16,6 +16,8 @@ SYNC_SLICES, MODULES = 40, 12
 WHOLE_SLICES = {"zodb": 24, "faults": 24, "pipelines": 8, "xa": 4}
 #: Workloads that may run beside prepared transactions.
 BESIDE = ("bank", "counters", "deadlocks", "increments", "pack", "phases", "skew", "undo")
+#: Writers of tests of faults never pause.
+FULL_SPEED = {"NEO_PAUSE_SECONDS": "0"}
 MINUTE = 60.0
 #: A soak that has room for everything.
 LONG = 40 * MINUTE
@@ -60,11 +62,13 @@ def _repeat_bugs(command: Command, output: str) -> list[str]:
 
 def _storm(backend: str) -> Callable[[Draw], Command]:
     options = ("--seconds", "60", "--backend", backend)
-    return lambda draw: python("tests.faults.storm", *options, "--seed", draw.seed())
+    return lambda draw: python(
+        "tests.faults.storm", *options, "--seed", draw.seed(), **FULL_SPEED
+    )
 
 
 def _cuts(draw: Draw) -> Command:
-    return python("tests.faults.cuts", "--count", "6", "--seed", draw.seed())
+    return python("tests.faults.cuts", "--count", "6", "--seed", draw.seed(), **FULL_SPEED)
 
 
 def _tests(draw: Draw, *arguments: str, **environment: str) -> Command:
@@ -80,6 +84,7 @@ def _seeded(name: str, *paths: str, **settings: str) -> Callable[[Draw], Command
 
     def command(draw: Draw) -> Command:
         environment = {f"NEO_{name}_{setting}": value for setting, value in settings.items()}
+        environment |= FULL_SPEED if all(path.startswith("tests/faults") for path in paths) else {}
         return _tests(draw, *paths, **{f"NEO_{name}_SEED": draw.seed()}, **environment)
 
     return command
