@@ -24,7 +24,7 @@ from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import Error
 from neo.storage.node import StorageNode
 from neoctl.problems import BLOCKING_SECONDS, PREPARED_SECONDS
-from tests.sim import operation_scenes
+from tests.sim import condition_scenes, operation_scenes
 from tests.sim.advice import CHOICE, Stage, steps, write
 from tests.sim.backup_scenes import (
     behind,
@@ -491,6 +491,7 @@ SCENES = [
     Scene(LOST_CONTENTS, lambda: lost_content(2)),
     Scene(LOST_CONTENTS, lambda: lost_content(1), otherwise=True),
     Scene("set its blob_dir and start it again", without_folder),
+    *(Scene(advice, make) for advice, make in condition_scenes.SCENES),
     Scene("nothing, unless it stays so", learning),
     Scene(WAIT_VOTES, learning),
 ]
@@ -604,6 +605,7 @@ WORDS: dict[str, Callable[[Stage], None]] = {
     "start that backup": revive,
     "its neoctl status says what else is wrong": nothing,
     "wait until it is in sync": wait_in_sync,
+    **condition_scenes.WORDS,
     "mend what it says": operation_scenes.mend_step,
     "mend what the reason names": switch_on,
     "wait until it has caught up": catch_up,
@@ -650,7 +652,9 @@ def templates(expression: ast.expr) -> Iterator[str]:
         yield "".join(map(str, parts))
     elif isinstance(expression, ast.Name) and expression.id == "text":
         yield from findings()
-    elif ast.unparse(expression) != "row['advice']":  # a storage node's: its own tests follow it
+    elif ast.unparse(expression) == "row['advice']":
+        yield from conditions()
+    else:
         raise AssertionError(f"write the advice where it is given: {ast.unparse(expression)}")
 
 
@@ -659,6 +663,13 @@ def findings() -> Iterator[str]:
     for node in ast.walk(ast.parse((ROOT / "neo/master/maintenance/check.py").read_text())):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("row.text", "text"):
             yield from (text for text in _literals(node.value) if " differ" in text)
+
+
+def conditions() -> Iterator[str]:
+    """Yield the advice of storage nodes: the last one of four, the first of which is a kind."""
+    for node in ast.walk(ast.parse((ROOT / "neo/storage/conditions.py").read_text())):
+        if isinstance(node, ast.Tuple) and len(node.elts) == 4:
+            yield from templates(node.elts[3])
 
 
 def _literals(expression: ast.expr) -> Iterator[str]:
