@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from neo.storage.conditions import RECENT_SECONDS
@@ -115,3 +117,11 @@ WORDS: dict[str, Callable[[Stage], None]] = {
     "with the log of the node": nothing,
     "start it again": start_again,
 }
+
+
+def advised() -> Iterator[str]:
+    """Yield the advice that storage nodes give: the last one of four, the first of which is a kind."""
+    module = Path(__file__).parents[2] / "neo/storage/conditions.py"
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Tuple) and len(node.elts) == 4:
+            yield str(ast.literal_eval(node.elts[3]))

@@ -38,6 +38,7 @@ from tests.sim.backup_scenes import (
     upstream_silent,
 )
 from tests.sim.content_scenes import lost_content, restore_files, set_blob_dir, without_folder
+from tests.sim.master_scenes import learning, masters, nameless, pending_master
 from tests.simulator.clients import ClientProcess
 from tests.simulator.cluster import CLUSTER_NAME
 from tests.simulator.network import End
@@ -335,49 +336,6 @@ def undecided(*, wanted: bool) -> Stage:
     return stage
 
 
-# -- several masters ---------------------------------------------------------------------------------
-
-
-def masters(count: int, lost: int) -> Stage:
-    stage = served(1, 4, 0, count)
-    primary = stage.cluster.master
-    others = [process for process in stage.cluster.masters.processes if process is not primary]
-    stage.lose(*others[:lost])
-    stage.world.run(10.0)
-    return stage
-
-
-def pending_master(lost: int) -> Stage:
-    stage = masters(3, lost)
-    spare = stage.cluster.masters.spare
-    assert spare is not None
-    spare.start()
-    stage.world.run(5.0)
-    return stage
-
-
-def nameless() -> Stage:
-    """Masters of other implementations may have no id."""
-    stage = masters(3, 1)
-    stage.admin.nameless = True
-    return stage
-
-
-def learning() -> Stage:
-    """A master lost its log, and takes a while to learn it."""
-    stage = served(1, 4, 0, 3)
-    primary = stage.cluster.master
-    one, *others = [p for p in stage.cluster.masters.processes if p is not primary]
-    stage.lose(one)
-    stage.cluster.masters.platters[one.name].wipe()
-    for other in (primary, *others):
-        stage.cluster.network.slow(other.host, one.host, 0.3)
-    one.start()
-    while "not vote yet" not in str(stage.neoctl("print masters").text):
-        stage.world.run(0.05)
-    return stage
-
-
 WAITED_FOR = "start neostorage there; if it is lost for ever: neoctl abort …"
 LOST_STORAGE = "start neostorage there; if it is lost for ever: neoctl drop …"
 LOST_MASTER = "start neomaster there; if it is lost for ever: neoctl drop …"
@@ -653,7 +611,7 @@ def templates(expression: ast.expr) -> Iterator[str]:
     elif isinstance(expression, ast.Name) and expression.id == "text":
         yield from findings()
     elif ast.unparse(expression) == "row['advice']":
-        yield from conditions()
+        yield from condition_scenes.advised()
     else:
         raise AssertionError(f"write the advice where it is given: {ast.unparse(expression)}")
 
@@ -663,13 +621,6 @@ def findings() -> Iterator[str]:
     for node in ast.walk(ast.parse((ROOT / "neo/master/maintenance/check.py").read_text())):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("row.text", "text"):
             yield from (text for text in _literals(node.value) if " differ" in text)
-
-
-def conditions() -> Iterator[str]:
-    """Yield the advice of storage nodes: the last one of four, the first of which is a kind."""
-    for node in ast.walk(ast.parse((ROOT / "neo/storage/conditions.py").read_text())):
-        if isinstance(node, ast.Tuple) and len(node.elts) == 4:
-            yield from templates(node.elts[3])
 
 
 def _literals(expression: ast.expr) -> Iterator[str]:
