@@ -134,7 +134,10 @@ def open_destination(
     opener = _from_config(text, config) or _from_uri(text)
     if opener is not None:
         _check_by_path(text, "--blobs-to", blobs)
-        return _open(text, opener)
+        if not dry_run:
+            return _open(text, opener)
+        with untouched():
+            return _open(text, lambda: _existing(opener))
     path = Path(text)
     if not path.exists():
         if path.suffix != ".fs":
@@ -151,11 +154,20 @@ def open_destination(
         _open(text, lambda: FileStorage(text)).close()
     if dry_run:
         folder = str(blobs) if blobs is not None and blobs.is_dir() else None
-        return _open(text, lambda: FileStorage(text, read_only=True, blob_dir=folder))
+        with untouched():
+            return _open(text, lambda: FileStorage(text, read_only=True, blob_dir=folder))
     storage = _open(text, lambda: FileStorage(text, blob_dir=str(blobs) if blobs else None))
     if blobs is not None:
         remove_leftovers(storage.temporaryDirectory())
     return storage
+
+
+def _existing(opener: Callable[[], Any]) -> Any | None:
+    """Open a storage; return None if its file does not exist yet."""
+    try:
+        return opener()
+    except FileNotFoundError:
+        return None
 
 
 def _unknown(text: str, config: Path | None, reason: str) -> str:

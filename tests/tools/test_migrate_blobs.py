@@ -219,6 +219,12 @@ def test_dry_run_counts_and_creates_nothing(source: Source, copy: Source, capsys
     assert not copy.folder.exists()
 
 
+def test_dry_run_believes_that_the_folder_will_be_made(source: Source, copy: Source) -> None:
+    FileStorage(str(copy.path)).close()
+    assert migrate(source, copy, "--dry-run") == 0
+    assert not copy.folder.exists()
+
+
 @pytest.mark.parametrize("change", ["changed", "cut", "removed"])
 def test_verify_finds_another_content(
     source: Source, copy: Source, capsys: Capture, change: str

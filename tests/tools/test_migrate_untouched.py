@@ -154,6 +154,22 @@ def test_a_source_that_is_not_there_is_not_created(tmp_path: Path, capsys: Captu
     assert list(missing.path.parent.iterdir()) == []
 
 
+@pytest.mark.parametrize("words", [by_uri, by_section, by_wrapper])
+def test_a_dry_run_creates_no_destination(tmp_path: Path, words: Words) -> None:
+    source = blobs.make(tmp_path)
+    copy = Source(tmp_path / "copy" / "Data.fs", tmp_path / "copy" / "blobs")
+    copy.path.parent.mkdir()
+    given = words(copy, tmp_path / "storages.conf")
+    command = [str(source.path), given[0], "--blobs", str(source.folder), *given[1:]]
+    assert main([*command, "--dry-run"]) == 0
+    assert list(copy.path.parent.iterdir()) == []
+    assert main(command) == 0
+    before = metadata(copy.path.parent)
+    assert main([*command, "--dry-run"]) == 0
+    assert main([*command, "--dry-run", "--verify"]) == 0
+    assert metadata(copy.path.parent) == before
+
+
 def test_an_unfinished_transaction_stays_in_the_source(source: Source, tmp_path: Path) -> None:
     """A FileStorage that is opened to be written would truncate it."""
     with source.path.open("ab") as file:
