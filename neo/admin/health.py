@@ -53,11 +53,14 @@ class Examiner:
         self._link = link
         self._watching = watching
         self._max_lag = max_lag
+        #: Node, kind and severity of what storage nodes said in the last examination.
+        self.conditions: frozenset[tuple[int, str, str]] = frozenset()
 
     def examine(self, done: Done) -> None:
         """Examine all clusters, then call ``done``."""
         primary = self._link.primary
         if primary is None:
+            self.conditions = frozenset()
             done(None)
         else:
             self._node.spawn(self._examine(primary, done))
@@ -86,6 +89,7 @@ class Examiner:
             conditions = [] if ask_conditions is None else (await ask_conditions).row_list
         except (ConnectionLost, ErrorAnswer) as e:
             logger.info("the primary master does not tell its last transaction: %s", e)
+            self.conditions = frozenset()
             done(None)
             return
         for future in refreshed:
@@ -93,6 +97,7 @@ class Examiner:
         now = self._node.host.time()
         more = examine_prepared(rows, now).plus(examine_sync(sync, now))
         more = more.plus(examine_conditions(conditions))
+        self.conditions = frozenset((nid, kind, level) for nid, (kind, level, _, _) in conditions)
         done(self._answer(primary, last_tid, backup_tid, unheard, more))
 
     def _answer(
