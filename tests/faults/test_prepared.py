@@ -226,14 +226,14 @@ def test_kill_anything_while_several_databases_commit(
         for _ in range(ROUNDS):
             done = [ledger.acknowledged for ledger in crew.ledgers]
             crew.wait(
-                lambda done=done: any(  # type: ignore[misc]
+                lambda done=done: any(
                     ledger.acknowledged > n for ledger, n in zip(crew.ledgers, done, strict=True)
                 ),
                 "nothing is committed any more",
             )
             ledger = choices.choice(crew.ledgers)
             last = ledger.voting
-            crew.wait(lambda ledger=ledger, last=last: ledger.voting > last, "no vote")  # type: ignore[misc]
+            crew.wait(lambda ledger=ledger, last=last: ledger.voting > last, "no vote")
             time.sleep(choices.random() * choices.choice((SHORT_SECONDS, LONG_SECONDS)))
             strike(databases, crew, choices)
         crew.kill_all("application")

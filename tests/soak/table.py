@@ -94,10 +94,18 @@ def _wire(draw: Draw) -> Command:
     return _tests(draw, "tests/fuzz/test_fuzz_wire.py")
 
 
-def _sites(draw: Draw) -> Command:
-    masters = draw.random.choice(("1", "3"))
-    settings = {"ROUNDS": "4", "FAULTS": "4", "MASTERS": masters}
-    return _seeded("SYNC", "tests/faults/test_sync_sites.py", **settings)(draw)
+def _sites(*options: str) -> Callable[[Draw], Command]:
+    def command(draw: Draw) -> Command:
+        masters = draw.random.choice(("1", "3"))
+        shape = ("--masters", masters, "--seed", draw.seed())
+        return python("tests.faults.sync_sites", *options, *shape)
+
+    return command
+
+
+def _take_overs(draw: Draw) -> Command:
+    policy = draw.random.choice(("continue", "stop"))
+    return _sites("--rounds", "4", "--policy", policy)(draw)
 
 
 def _whole(folder: str) -> Callable[[Draw], Command]:
@@ -178,15 +186,12 @@ def _killed() -> list[Search]:
     def rounds(name: str, module: str, number: int) -> Callable[[Draw], Command]:
         return _seeded(name, f"tests/faults/test_{module}.py", ROUNDS=str(number))
 
+    prepared = "applications, resolvers and several databases under `kill -9`"
+    blobs = "uploads, some of them aborted, under `kill -9` of nodes and clients"
     rows: list[_Row] = [
         ("kill", "a cluster on each database under `kill -9`", 5, rounds("KILL", "kill", 20)),
-        (
-            "kill-prepared",
-            "two clusters with common transactions under `kill -9`",
-            2,
-            rounds("PREPARED", "prepared", 10),
-        ),
-        ("kill-blobs", "uploads under `kill -9`", 2, rounds("BLOB", "blobs_kill", 10)),
+        ("kill-prepared", prepared, 3, rounds("PREPARED", "prepared", 15)),
+        ("kill-blobs", blobs, 3, rounds("BLOB", "blobs_kill", 10)),
         ("kill-moves", "nodes are replaced under `kill -9`", 2, rounds("OPERATION", "moves", 4)),
         (
             "kill-operations",
@@ -203,7 +208,8 @@ def _killed() -> list[Search]:
         ("kill-masters", "masters are lost and come back", 2, rounds("MASTER", "masters", 8)),
         ("kill-replicas", "storage nodes come and go", 2, rounds("REPLICA", "replicas", 15)),
         ("kill-transactors", "transactors under `kill -9`", 1, rounds("KILL", "transactor", 10)),
-        ("sites", "two sites with a synchronous backup: one of them is lost", 4, _sites),
+        ("sites", "faults between a cluster and its synchronous backup", 2, _sites("--faults", "4")),
+        ("take-overs", "a synchronous backup takes over, and back, under load", 4, _take_overs),
     ]
     return [Search(*row, 1.5 * MINUTE, 15 * MINUTE) for row in rows]
 
