@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from neo.master.cluster import Cluster
 from neo.master.commit.open_transactions import OpenTransactions
@@ -50,14 +50,11 @@ class Coordinator:
         transactions: Transactions[Peer],
         replication: Replication,
         settings: MasterSettings,
-        ended: Callable[[], None],
     ) -> None:
-        """``ended``: called when transactions may have ended."""
         self._cluster = cluster
         self._core = core
         self.transactions = transactions
         self._replication = replication
-        self._ended = ended
         #: No transaction may begin: see :meth:`hold`.
         self._held = False
         #: Pending AskBeginTransaction, which wait until all storage nodes are ready: one per client
@@ -206,7 +203,7 @@ class Coordinator:
         if self.backups.configured and self._cluster.published.complete:
             self.prepared.evaluate()
         self.failed_votes.evaluate()
-        self._ended()
+        self._cluster.events.transactions_ended()
 
     def _finish(self, transaction: Transaction[Peer]) -> None:
         cluster, ttid, tid = self._cluster, transaction.ttid, transaction.tid
@@ -245,7 +242,7 @@ class Coordinator:
         self._abort_on(transaction.ttid, {*nids, *self._newcomers(transaction)})
         self._aborted(transaction)
         self.failed_votes.evaluate()
-        self._ended()
+        self._cluster.events.transactions_ended()
 
     def _abort_on(self, ttid: bytes, nids: Iterable[int]) -> None:
         for nid in nids:
@@ -273,7 +270,7 @@ class Coordinator:
             logger.info("transaction %s is dropped with its client", transaction.ttid.hex())
             self._aborted(transaction)
         self.failed_votes.evaluate()
-        self._ended()
+        self._cluster.events.transactions_ended()
 
     def go_on_without(self, nid: int) -> None:
         """Take a storage node that was lost out of all transactions: the others can finish them."""

@@ -24,6 +24,7 @@ from neo.protocol.packets import (
     FEATURE_LOCKS,
     AbortTransaction,
     AnswerLocks,
+    AnswerTransactions,
     AskLocks,
     LockRow,
     NotifyTransactionEnded,
@@ -129,11 +130,8 @@ class OpenTransactions:
 
     # -- list all -----------------------------------------------------------------------------
 
-    def describe(self, answer: Callable[[list[TransactionRow]], None]) -> None:
-        """Call back with the open transactions, when the storage nodes have sent their locks."""
-        self._core.spawn(self._describe(answer))
-
-    async def _describe(self, answer: Callable[[list[TransactionRow]], None]) -> None:
+    async def describe(self) -> AnswerTransactions:
+        """Return the open transactions, when the storage nodes have sent their locks."""
         asked: list[Future[AnswerLocks]] = [
             peer.ask(AskLocks())
             for peer in self._cluster.storages()
@@ -145,7 +143,7 @@ class OpenTransactions:
         locks: dict[bytes, list[LockRow]] = {}
         for row in _told(asked):
             locks.setdefault(row[0], []).append(row)
-        answer([*self._open(locks), *self._others(locks)])
+        return AnswerTransactions([*self._open(locks), *self._others(locks)])
 
     def _open(self, locks: dict[bytes, list[LockRow]]) -> Iterator[TransactionRow]:
         """Yield the open transactions, and take them out of ``locks``."""

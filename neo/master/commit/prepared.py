@@ -524,11 +524,12 @@ class PreparedTransactions:
         ]
         waiting += [asker for askers in self._forgetting.values() for asker in askers]
         self._outcomes.clear()
-        for known in (
-            *(self._by_xid, self._preparing, self._offered, self._rollbacks),
-            *(self._askers, self._forgetting),
-        ):
-            known.clear()
+        self._by_xid.clear()
+        self._preparing.clear()
+        self._offered.clear()
+        self._rollbacks.clear()
+        self._askers.clear()
+        self._forgetting.clear()
         for peer, message_id in waiting:
             if peer.node is not None and peer.node.type is NodeType.ADMIN:
                 text = "the operation of the cluster was interrupted: ask again when it is RUNNING"

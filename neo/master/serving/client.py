@@ -11,6 +11,7 @@ from neo.master.commit.coordinator import Coordinator
 from neo.master.commit.transactions import State, Transaction
 from neo.master.denial import denied
 from neo.master.maintenance.pack import Packs
+from neo.master.operations.part import Operations
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
@@ -59,10 +60,13 @@ class _Chosen(NamedTuple):
 
 
 class ServeClient(Handler):
-    def __init__(self, cluster: Cluster, coordinator: Coordinator, packs: Packs) -> None:
+    def __init__(
+        self, cluster: Cluster, coordinator: Coordinator, packs: Packs, operations: Operations
+    ) -> None:
         self._cluster = cluster
         self._coordinator = coordinator
         self._packs = packs
+        self._operations = operations
 
     def lost(self, peer: Peer, reason: str) -> None:
         # Storage nodes drop its transactions when they are told that it is lost.
@@ -252,4 +256,5 @@ class ServeClient(Handler):
 
     @on(AskPack)
     def pack(self, peer: Peer, message_id: int, m: AskPack) -> None:
+        self._operations.check("history")
         self._packs.ask(peer, message_id, m.tid)
