@@ -112,7 +112,13 @@ class Examiner:
         clusters."""
         partitions, nodes = primary.mirror.partitions, primary.mirror.nodes
         own = examine(
-            *(primary.state, partitions, nodes, last_tid, backup_tid, self._max_lag, unheard)
+            state=primary.state,
+            partitions=partitions,
+            nodes=nodes,
+            last_tid=last_tid,
+            backup_tid=backup_tid,
+            max_lag=self._max_lag,
+            unheard=unheard,
         ).plus(more)
         healths: dict[str | None, Health] = {None: own}
         for name, watched in self._watching.backups.items():
