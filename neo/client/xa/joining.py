@@ -190,15 +190,17 @@ class Unit:
             error,
         )
 
-    def contradict(self, name: str, fate: object) -> None:
+    def contradict(self, name: str, decided: Fate, fate: Fate) -> None:
         """Keep the outcome, because a branch did something else, or what it did is unknown."""
         self._left = True
         logger.error(
-            "transaction %s is committed in %r, but in %r it is %s; see neoresolve",
+            "transaction %s is %s in %r, but in %r it is %s; a person decided, or the database is another"
+            " one: correct the data, or the address",
             format_xid(self.xid),
+            decided.value,
             self._coordinator.getName(),
             name,
-            fate,
+            fate.value,
         )
 
     def end(self, name: str) -> None:
@@ -281,8 +283,8 @@ class SessionManager(Generic[S]):
         except Exception as e:  # noqa: BLE001 - of any driver; it is logged
             if self._holds():
                 self._leave(e)
-            elif (fate := self._fate()) is not Fate.COMMITTED:
-                self._unit.contradict(self._branch.name, fate.value)
+            elif (fate := self._fate(Fate.COMMITTED)) is not Fate.COMMITTED:
+                self._unit.contradict(self._branch.name, Fate.COMMITTED, fate)
         except BaseException as e:
             self._leave(e)  # an exception from outside
             raise
@@ -294,12 +296,12 @@ class SessionManager(Generic[S]):
         except Exception:  # noqa: BLE001 - of any driver; the error of the commit is logged
             return True
 
-    def _fate(self) -> Fate:
-        """Return what became of a transaction that is prepared no longer: a resolver committed it, or a
-        person rolled it back."""
+    def _fate(self, decided: Fate) -> Fate:
+        """Return what became of a transaction that is prepared no longer: a resolver did what was
+        ``decided``, or a person did something. A branch that cannot tell is believed."""
         branch: object = self._branch
         if not isinstance(branch, Proving):
-            return Fate.COMMITTED
+            return decided
         try:
             proof = self._unit.proofs.get(self._branch.name)
             return branch.fate(self._unit.xid, proof, 0.0)
@@ -314,6 +316,8 @@ class SessionManager(Generic[S]):
             try:
                 if self._unit.xid in self._branch.recover():
                     self._branch.rollback(self._unit.xid)
+                elif self._fate(Fate.ROLLED_BACK) is Fate.COMMITTED:
+                    self._unit.contradict(self._branch.name, Fate.ROLLED_BACK, Fate.COMMITTED)
             except Exception:  # noqa: BLE001 - the first error is logged
                 self._leave(e)
 

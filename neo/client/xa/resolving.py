@@ -104,6 +104,8 @@ class Resolver:
         self._dry_run = dry_run
         self._now = now
         self._acknowledged = frozenset(acknowledged)
+        # Those of them that were not found.
+        self._unknown = set(self._acknowledged)
         self._done: list[Settled] = []
 
     def run(self) -> list[Settled]:
@@ -123,6 +125,8 @@ class Resolver:
         self._warn_of_exchanged(decided)
         self._forget()
         self._contradicted()
+        for text in sorted(self._unknown):
+            self._say(None, f"{text}: there is no contradiction to acknowledge", failed=True)
         return self._done
 
     def _say(self, xid: bytes | None, words: str, failed: bool = False) -> None:
@@ -231,8 +235,6 @@ class Resolver:
     # -- the end ---------------------------------------------------------------------------------
 
     def _forget(self) -> None:
-        if self._dry_run:
-            return
         commits = self._coordinator.commits(FORGOTTEN_MAX)
         held = self._held()
         given = {self._coordinator.name, *held}
@@ -254,6 +256,8 @@ class Resolver:
                 )
 
     def _end(self, xid: bytes, branches: list[Branch]) -> None:
+        if self._dry_run:
+            return
         try:
             for branch in branches:
                 branch.forget(xid)
@@ -279,7 +283,8 @@ class Resolver:
         text = format_xid(xid)
         words = f"{decided.value} in {self._coordinator.name}, but in {name} it is {fate.value}"
         if text in self._acknowledged:
-            self._say(xid, f"acknowledged: {words}")
+            self._unknown.discard(text)
+            self._say(xid, f"{'would be ' * self._dry_run}acknowledged: {words}")
             return True
         advice = f"; correct the data or the address, or: neoresolve --acknowledge {text}"
         self._say(xid, f"contradiction: {words}{advice}", failed=True)
@@ -296,9 +301,7 @@ class Resolver:
             except Exception:  # noqa: BLE001 - it was reported when it was asked first
                 continue
             for xid in committed:
-                if (
-                    xid in rolled_back
-                    and self._contradicts(xid, Fate.ROLLED_BACK, name, Fate.COMMITTED)
-                    and not self._dry_run
+                if xid in rolled_back and self._contradicts(
+                    xid, Fate.ROLLED_BACK, name, Fate.COMMITTED
                 ):
                     self._end(xid, [branch])
