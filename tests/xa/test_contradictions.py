@@ -109,3 +109,41 @@ def test_a_savepoint_covers_both_databases(first: Cluster, postgres: Server) -> 
         savepoint.rollback()
         teller.manager.commit()
     assert money(first, postgres) == [MONEY - 1, MONEY + 1]
+
+
+def test_a_history_proves_what_a_cluster_does_not_remember(
+    first: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the cluster that has committed the transaction has its xid."""
+    with Cluster(name=SECOND, partitions=2) as second:
+        with closing(DB(second.storage())) as db, db.transaction() as connection:
+            connection.root()["money"] = MONEY
+        crash(first, second.uri, DECIDED)
+        with closing(second.storage()) as storage:
+            (outcome,) = storage.recover()
+            storage.commit_prepared(outcome.xid)
+            storage.forget_prepared(outcome.xid)
+        with Cluster(name=SECOND, partitions=2) as another:
+            assert command.main(["--coordinator", first.uri, another.uri]) == 1
+            assert "it is another database" in capsys.readouterr().err
+        assert command.main(["--coordinator", first.uri, second.uri]) == 0
+        assert capsys.readouterr().out == "nothing is in doubt\n"
+    with closing(first.storage()) as storage:
+        assert storage.outcome(outcome.xid) is None
+
+
+def test_nothing_is_rolled_back_that_the_coordinator_has_committed_and_forgotten(
+    first: Cluster, postgres: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crash(first, postgres.dsn(), DECIDED)
+    with closing(first.storage()) as storage:
+        outcomes = [outcome.xid for outcome in storage.outcomes(100) if outcome.tid]
+        for xid in outcomes:
+            storage.forget_prepared(xid)
+    for options in (["--dry-run"], [], []):
+        words = [*options, "--coordinator", first.uri, f"{SECOND}={postgres.dsn()}"]
+        assert command.main(words) == 1
+        assert "has committed it, and has forgotten that" in capsys.readouterr().err
+    ((gid,),) = postgres.query("SELECT gid FROM pg_prepared_xacts")
+    postgres.query(f"COMMIT PREPARED '{gid}'")
+    assert money(first, postgres) == [MONEY - 1, MONEY + 1]

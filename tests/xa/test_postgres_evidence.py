@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+import psycopg
 import pytest
 import transaction
 from ZODB.POSException import StorageTransactionError
@@ -13,7 +15,7 @@ from neo.client.xa.evidence import Fate
 from neo.client.xa.joining import SessionManager, Unit
 from tests.support.postgres import Server
 
-XID, OTHER = b"neo-xa-" + b"0" * 32, b"neo-xa-" + b"1" * 32
+XID = b"neo-xa-" + b"0" * 32
 
 
 @pytest.fixture
@@ -99,3 +101,21 @@ def test_a_savepoint_undoes_the_statements_after_it(
     joined.session.prepare()
     joined.session.commit()
     assert names(postgres) == ["jo"]
+
+
+def test_rows_may_be_dictionaries(branch: xa.DBAPIBranch, postgres: Server) -> None:
+    """An application chooses what its connections make of rows."""
+
+    def connect() -> Any:
+        connection = postgres.connect()
+        connection.row_factory = psycopg.rows.dict_row
+        return connection
+
+    dictionaries = xa.DBAPIBranch("bank", connect)
+    session = dictionaries.begin(XID)
+    proof = session.proof()
+    session.prepare()
+    assert [*dictionaries.recover()] == [XID]
+    session.commit()
+    assert dictionaries.fate(XID, proof, 0.0) is branch.fate(XID, proof, 0.0) is Fate.COMMITTED
+    dictionaries.close()

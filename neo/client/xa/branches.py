@@ -27,6 +27,7 @@ from neo.client.xa.evidence import (
     PostgresTransaction,
     in_history,
     postgres_fate,
+    postgres_row,
     read_extension,
 )
 
@@ -300,9 +301,7 @@ class DBAPIBranch:
             return found
         # PostgreSQL lists those of all databases of the server. The name is asked for, since a connection
         # through a pool may know another one.
-        cursor = connection.cursor()
-        cursor.execute("SELECT current_database()")
-        (here,) = cursor.fetchone()
+        (here,) = postgres_row(connection, "SELECT current_database() AS here")
         return [xid for xid in found if xid.database == here]
 
     def commit(self, xid: bytes) -> None:

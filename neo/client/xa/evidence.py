@@ -9,8 +9,9 @@ remembers its outcome, or has it in its history.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
+from importlib import import_module
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
@@ -72,6 +73,17 @@ def read_extension(extension: bytes) -> dict[str, Any]:
         return {}
 
 
+def postgres_row(connection: Any, question: str) -> list[Any]:
+    """Return the values of one row, whatever the application's connections make of rows. The columns have
+    different names."""
+    cursor = connection.cursor()
+    if hasattr(cursor, "row_factory"):  # psycopg 3
+        cursor.row_factory = import_module("psycopg.rows").tuple_row
+    cursor.execute(question)
+    row = cursor.fetchone()
+    return list(row.values() if isinstance(row, Mapping) else row)
+
+
 #: The setting of PostgreSQL that is valid until the end of the transaction in which it was made.
 _SETTING = "neo.xid"
 
@@ -88,21 +100,20 @@ class PostgresTransaction:
     def lasts(self) -> bool:
         """Return whether the connection is in the transaction that began. Raise the driver's error if a
         statement failed."""
-        cursor = self._connection.cursor()
-        cursor.execute(f"SELECT current_setting('{_SETTING}', true)")
-        (xid,) = cursor.fetchone()
+        (xid,) = postgres_row(
+            self._connection, f"SELECT current_setting('{_SETTING}', true) AS xid"
+        )
         return bool(xid == self._xid)
 
     def proof(self) -> str:
-        cursor = self._connection.cursor()
-        cursor.execute(f"SELECT {_IDENTITY}, txid_current()")
-        server, database, number = cursor.fetchone()
+        question = f"SELECT {_IDENTITY}, txid_current() AS number"
+        server, database, number = postgres_row(self._connection, question)
         return f"postgresql {server} {database} {number}"
 
 
 _IDENTITY = (
-    "(SELECT system_identifier FROM pg_control_system()),"
-    " (SELECT oid FROM pg_database WHERE datname = current_database())"
+    "(SELECT system_identifier FROM pg_control_system()) AS server,"
+    " (SELECT oid FROM pg_database WHERE datname = current_database()) AS database"
 )
 
 
@@ -111,10 +122,8 @@ def postgres_fate(connection: Any, proof: str | None) -> Fate:
     if proof is None:
         return Fate.UNPROVEN
     _, server, database, number = proof.split(" ")
-    cursor = connection.cursor()
-    cursor.execute(f"SELECT {_IDENTITY}")
-    if [str(found) for found in cursor.fetchone()] != [server, database]:
+    found = [str(each) for each in postgres_row(connection, f"SELECT {_IDENTITY}")]
+    if found != [server, database]:
         return Fate.FOREIGN
-    cursor.execute("SELECT txid_status(%s)", (int(number),))
-    (status,) = cursor.fetchone()
+    (status,) = postgres_row(connection, f"SELECT txid_status({int(number)}) AS status")
     return {"committed": Fate.COMMITTED, "aborted": Fate.ROLLED_BACK}.get(status, Fate.FORGOTTEN)
