@@ -38,7 +38,7 @@ def test_a_session_whose_transaction_the_application_ended_is_refused(
     session.connection.execute("INSERT INTO account VALUES ('jo')")
     session.connection.execute(word)
     session.connection.execute("INSERT INTO account VALUES ('mo')")
-    for step in (session.proof, session.prepare, session.commit):
+    for step in (session.savepoint, session.prepare, session.commit):
         with pytest.raises(StorageTransactionError, match="a COMMIT or ROLLBACK was executed"):
             step()
     session.rollback()

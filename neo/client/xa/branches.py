@@ -201,8 +201,7 @@ class DBAPISession:
             )
 
     def proof(self) -> str:
-        """Return by what the database recognises this transaction later."""
-        self._check()
+        """Return by what the database recognises this transaction later; prepare() checks the rest."""
         return self.began.proof()
 
     def savepoint(self) -> Callable[[], None]:
