@@ -64,7 +64,6 @@ from neo.storage.maintenance.cleanup import Eraser, Orphans
 from neo.storage.maintenance.clone import clone
 from neo.storage.maintenance.digests import Digests
 from neo.storage.maintenance.pack import Packer
-from neo.storage.maintenance.pack_state import PackState
 from neo.storage.maintenance.size import Sizes
 from neo.storage.operations.backup import steps_of_backup
 from neo.storage.operations.move import steps_of_moves
@@ -93,16 +92,9 @@ logger = logging.getLogger("neo.storage")
 
 #: Features that a storage node announces to the master.
 ANNOUNCED = [
-    FEATURE_OIDS,
-    FEATURE_MAINTENANCE,
-    FEATURE_TAILS,
-    FEATURE_LOCKS,
-    FEATURE_PREPARED,
-    FEATURE_SYNC,
-    FEATURE_OPERATIONS,
-    FEATURE_CONDITIONS,
-    FEATURE_SYNC_UNTIL,
-    FEATURE_LOST_CONTENTS,
+    *(FEATURE_OIDS, FEATURE_MAINTENANCE, FEATURE_TAILS),
+    *(FEATURE_LOCKS, FEATURE_PREPARED, FEATURE_SYNC, FEATURE_OPERATIONS),
+    *(FEATURE_CONDITIONS, FEATURE_SYNC_UNTIL, FEATURE_LOST_CONTENTS),
 ]
 
 
@@ -149,267 +141,101 @@ class StorageNode(Core):
         self.host: StorageHost = host
         self.settings, self.masters = settings, masters
         self._lost: Future[str] = Future()
-        worker = worker or InlineWorker()
-        to_storages, to_backups = _announced(disk)
-
-        # What all parts share.
         self.database = database = Database(self, backend, refusals)
         self.cluster = cluster = Cluster(settings.cluster, settings.address, backend)
         self.cells = cells = Cells(database, cluster)
-        self.packs = packs = PackState(database, cells)
-
-        # Commits.
-        sync_source = SyncSource(core=self, database=database, cells=cells, packs=packs)
-        self.participant = Participant(
-            host=host, database=database, cluster=cluster, cells=cells, sync=sync_source
-        )
+        sync_source = SyncSource(self, database, cells, lambda *undo: packer.undo_as_packed(*undo))
+        self.participant = Participant(host, database, cluster, cells, sync_source)
         self.locks = locks = self.participant.locks
-        self.prepared = PreparedTransactions(
-            database=database, cluster=cluster, cells=cells, participant=self.participant
-        )
-
-        # Jobs, and connections with other storage nodes.
-        self.background = background = Background(core=self, database=database, locks=locks)
-        self.links = links = Links(
-            core=self, cluster=cluster, serve=self._storage_handler, announced=to_storages
-        )
-        downstream = DownstreamLinks(announced=to_backups)
-        #: Connections with nodes of the upstream cluster, which contents may be fetched from, too.
-        upstream_peers: dict[Address, Peer] = {}
-
-        # Contents of blobs.
-        self.blobs = blobs = BlobParts(
-            host=host,
-            database=database,
-            disk=disk,
-            background=background,
-            cluster=cluster,
-            cells=cells,
-            links=links,
-            upstream=upstream_peers,
-        )
-
-        # Maintenance of the own rows.
-        self.packer = packer = Packer(
-            host=host,
-            database=database,
-            cells=cells,
-            packs=packs,
-            locks=locks,
-            background=background,
-        )
-        self.orphans = Orphans(database=database, background=background)
-        self.eraser = Eraser(
-            database=database,
-            cells=cells,
-            background=background,
-            enabled=settings.drop_partitions,
-            needed=self._is_operated,
-        )
-
-        # Rows from other nodes of the cluster, or from the upstream cluster.
-        receiver = Receiver(
-            database=database,
-            cells=cells,
-            locks=locks,
-            background=background,
-            contents=blobs.fetch,
-        )
-        prepared_fetch = PreparedFetch(
-            database=database, cells=cells, participant=self.participant, contents=blobs.fetch
-        )
-        self.votes = votes = ReceivedVotes(
-            database=database,
-            cells=cells,
-            locks=locks,
-            background=background,
-            contents=blobs.fetch,
-        )
-        upstream = UpstreamLinks(
-            core=self,
-            cluster=cluster,
-            cells=cells,
-            receiver=receiver,
-            votes=votes,
-            peers=upstream_peers,
-            announced=to_backups,
-        )
-        self.vote_fetch = VoteFetch(
-            database=database,
-            cells=cells,
-            background=background,
-            upstream=upstream,
-            votes=votes,
-        )
-        self.replicator = Replicator(
-            host=host,
-            database=database,
-            cluster=cluster,
-            cells=cells,
-            locks=locks,
-            background=background,
-            links=links,
-            receiver=receiver,
-            packer=packer,
-            prepared_fetch=prepared_fetch,
-        )
-        self.backup = BackupReplicator(
-            database=database,
-            cluster=cluster,
-            cells=cells,
-            background=background,
-            links=links,
-            upstream=upstream,
-            receiver=receiver,
-            packer=packer,
-        )
-
-        # Comparison of the copies.
-        digests = Digests(database=database, cells=cells, background=background, packer=packer)
-        self.checker = Checker(
-            cluster=cluster,
-            cells=cells,
-            locks=locks,
-            background=background,
-            links=links,
-            upstream=upstream,
-            digests=digests,
-            receiver=receiver,
-            packer=packer,
-        )
-
-        # Steps of operations.
-        backups = steps_of_backup(
-            database=database,
-            cluster=cluster,
-            cells=cells,
-            locks=locks,
-            background=background,
-            contents=blobs.contents,
-            worker=worker,
-        )
-        restores = steps_of_restore(
-            database=database,
-            cluster=cluster,
-            cells=cells,
-            background=background,
-            contents=blobs.contents,
-            worker=worker,
-        )
-        moves = steps_of_moves(core=self, cluster=cluster, cells=cells)
-        upgrades = steps_of_upgrade(renew=self.renew)
-        partitions = steps_of_partitions(database=database, background=background)
-        self.operations = Operations(
-            core=self,
-            database=database,
-            cluster=cluster,
-            functions=backups | restores | moves | upgrades | partitions,
-        )
-
-        # What takes the messages of each kind of peer.
-        clients = Clients()
-        service = Service(
-            host=host,
-            database=database,
-            cells=cells,
-            locks=locks,
-            background=background,
-            clients=clients,
-            packs=packs,
-            sizes=Sizes(host=host, backend=backend, cells=cells),
-            sync=sync_source,
-            contents=blobs.contents,
-            uploads=blobs.uploads,
-        )
-        self._serve_storage = ServeStorage(
-            database=database,
-            cells=cells,
-            locks=locks,
-            background=background,
-            links=links,
-            downstream=downstream,
-            packer=packer,
-            digests=digests,
-            contents=blobs.contents,
-            sync=sync_source,
-            receiver=receiver,
-            prepared_fetch=prepared_fetch,
-        )
-        serve_guest = ServeGuest(
-            database=database,
-            cells=cells,
-            locks=locks,
-            background=background,
-            links=links,
-            downstream=downstream,
-            packer=packer,
-            digests=digests,
-            contents=blobs.contents,
-            sync=sync_source,
-        )
-        self._identification = Identification(
-            database=database,
-            cluster=cluster,
-            service=service,
-            links=links,
-            downstream=downstream,
-            guests=serve_guest,
-        )
-        self._serve_master = ServeMaster(
-            database=database,
-            node=self,
-            host=host,
-            masters=masters,
-            remember=remember,
-            cluster=cluster,
-            cells=cells,
-            participant=self.participant,
-            prepared=self.prepared,
-            links=links,
-            identification=self._identification,
-            replicator=self.replicator,
-            backup=self.backup,
-            votes=votes,
-            vote_fetch=self.vote_fetch,
-            packer=packer,
-            eraser=self.eraser,
-            orphans=self.orphans,
-            checker=self.checker,
-            verifier=blobs.verifier,
-            contents=blobs.states,
-            conditions=Conditions(
-                database=database, contents=blobs.contents, replicator=self.replicator
-            ),
-            operations=self.operations,
-        )
-
-        #: Parts in the order in which they are told of events. Connections of clients end before their
-        #: transactions, so that these send no answers. The operation starts by dropping votes that are
-        #: left, and with the locks of prepared transactions, before any job reads the tables. Requests
-        #: for identification are evaluated again last, when nothing is left of the operation.
-        self.parts: tuple[Part, ...] = (
-            clients,
-            self.participant,
-            self.prepared,
-            *blobs.all,
-            background,
-            links,
-            votes,
-            sync_source,
-            upstream,
-            downstream,
-            self.backup,
-            self.replicator,
-            packer,
-            self.eraser,
-            self.orphans,
-            self.checker,
-            self._identification,
-        )
+        self.prepared = PreparedTransactions(database, cluster, cells, self.participant)
+        self.background = background = Background(self, database, locks)
+        to_storages, to_backups = _announced(disk)
+        self.links = links = Links(self, cluster, self._storage_handler, to_storages)
+        self.blobs = blobs = BlobParts(host, database, disk, background, cluster, cells, links)
+        self.packer = packer = Packer(host, database, cells, locks, background)
+        self.orphans = Orphans(database, background)
+        self.eraser = Eraser(database, cells, background, settings.drop_partitions, self._is_operated)
+        receiver = Receiver(database, cells, locks, background, blobs.fetch)
+        prepared_fetch = PreparedFetch(database, cells, self.participant, blobs.fetch)
+        self.votes = votes = ReceivedVotes(database, cells, locks, background, blobs.fetch)
+        downstream = DownstreamLinks(to_backups)
+        upstream = UpstreamLinks(self, cluster, cells, receiver, votes, to_backups)
+        blobs.fetch.upstream = upstream.peers
+        self.vote_fetch = VoteFetch(database, cells, background, upstream, votes)
+        where, how, worker = (database, cluster, cells), (background, links), worker or InlineWorker()
+        self.replicator = Replicator(host, *where, locks, *how, receiver, packer, prepared_fetch)
+        self.backup = BackupReplicator(*where, *how, upstream, receiver, packer)
+        digests = Digests(database, cells, background, packer)
+        checked = cluster, cells, locks, *how, upstream
+        self.checker = Checker(*checked, digests, receiver, packer)
+        copied = steps_of_backup(*where, locks, background, blobs.contents, worker)
+        loaded = steps_of_restore(*where, background, blobs.contents, worker)
+        other = steps_of_moves(self, cluster, cells) | steps_of_upgrade(self.renew)
+        other |= steps_of_partitions(database, background)
+        self.operations = Operations(self, database, cluster, copied | loaded | other)
+        shared = database, cells, locks, *how, downstream, packer, digests
+        serving = *shared, blobs.contents, sync_source
+        self._serve_guest = ServeGuest(*serving)
+        self._serve_storage = ServeStorage(*serving, receiver, prepared_fetch)
+        served = database, cluster, self._service(clients := Clients(), sync_source), links, downstream
+        self._identification = Identification(*served, lambda: self._serve_guest)
+        self._serve_master = self._master_handler(remember)
+        self.parts = self._order(clients, sync_source, upstream, downstream)
 
     def _is_operated(self) -> bool:
         """Return whether an operation of ``neoctl`` has steps here."""
         return self.operations.busy
+
+    def _order(self, clients: Clients, *connected: Part) -> tuple[Part, ...]:
+        """Return the parts in the order in which they are told of events.
+
+        Connections of clients end before their transactions, so that these send no answers. The
+        operation starts by dropping votes that are left, and with the locks of prepared transactions,
+        before any job reads the tables. Requests for identification are evaluated again last, when
+        nothing is left of the operation.
+        """
+        return (
+            *(clients, self.participant, self.prepared, *self.blobs.all),
+            *(self.background, self.links, self.votes, *connected),
+            *(self.backup, self.replicator, self.packer, self.eraser),
+            *(self.orphans, self.checker),
+            self._identification,
+        )
+
+    def _service(self, clients: Clients, sync: SyncSource) -> Service:
+        sizes = Sizes(self.host, self.database.backend, self.cells)
+        parts = self.database, self.cells, self.locks, self.background
+        return Service(
+            *(self.host, *parts, clients, self.packer, sizes, sync),
+            *(self.blobs.contents, self.blobs.uploads),
+        )
+
+    def _master_handler(self, remember: Callable[[list[Address]], None]) -> ServeMaster:
+        return ServeMaster(
+            self.database,
+            self,
+            self.host,
+            self.masters,
+            remember,
+            self.cluster,
+            self.cells,
+            self.participant,
+            self.prepared,
+            self.links,
+            self._identification,
+            self.replicator,
+            self.backup,
+            self.votes,
+            self.vote_fetch,
+            self.packer,
+            self.eraser,
+            self.orphans,
+            self.checker,
+            self.blobs.verifier,
+            self.blobs.states,
+            Conditions(self.database, self.blobs.contents, self.replicator),
+            self.operations,
+        )
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -417,16 +243,8 @@ class StorageNode(Core):
         super().start()
         settings = self.settings
         if settings.is_clone:
-            self.spawn(
-                clone(
-                    self,
-                    self.masters,
-                    settings.devpath,
-                    self.database,
-                    self.cluster,
-                    self.cells,
-                )
-            )
+            where = self.database, self.cluster, self.cells
+            self.spawn(clone(self, self.masters, settings.devpath, *where))
         else:
             self.spawn(self.live())
 
@@ -453,7 +271,7 @@ class StorageNode(Core):
         extra = {
             "new_nid": [],
             "devpath": list(self.settings.devpath),
-            "pack_tid": self.packs.wanted(),
+            "pack_tid": self.packer.wanted(),
             BLANK: not self.cells.assigned(),
             GREATEST_NID: cluster.greatest_nid(),
             OPERATIONS: self.operations.known(),

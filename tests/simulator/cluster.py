@@ -282,7 +282,7 @@ class Cluster:
         # A storage node may not have heard yet that its cells are readable.
         return master is not None and all(
             nid in cores
-            and cores[nid].packs.packed(partition) >= max(u64(tid), cores[nid].packs.wanted())
+            and cores[nid].packer.packed(partition) >= max(u64(tid), cores[nid].packer.wanted())
             for partition in range(len(master.partitions))
             for nid in master.partitions.readable(partition)
         )

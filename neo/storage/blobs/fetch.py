@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
 from neo.node.peer import Peer
@@ -21,14 +21,7 @@ from neo.node.task import Future
 from neo.protocol.blobs import PIECE_BYTES, PIECES_AHEAD, Content
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.packets import (
-    FEATURE_BLOBS,
-    Address,
-    AnswerBlob,
-    AskBlob,
-    NotifyBlobDamaged,
-    Ping,
-)
+from neo.protocol.packets import FEATURE_BLOBS, AnswerBlob, AskBlob, NotifyBlobDamaged, Ping
 from neo.storage.background import Background
 from neo.storage.blobs.contents import NO_FOLDER, Contents
 from neo.storage.blobs.disk import ContentMismatch
@@ -72,9 +65,7 @@ class ContentFetch(Part):
         cluster: Cluster,
         cells: Cells,
         links: Links,
-        upstream: Mapping[Address, Peer],
     ) -> None:
-        """``upstream``: the connections with nodes of the upstream cluster."""
         self._contents = contents
         self._background = background
         self._cluster = cluster
@@ -84,7 +75,8 @@ class ContentFetch(Part):
         self._transfers: dict[bytes, Future[bool]] = {}
         self._running = 0
         self._waiting: deque[Future[None]] = deque()
-        self._upstream = upstream
+        #: Returns the connections with nodes of the upstream cluster.
+        self.upstream: Callable[[], Iterable[Peer]] = tuple
 
     def here(self, content: Content) -> bool:
         """Return whether a row with this content may be written now."""
@@ -190,7 +182,7 @@ class ContentFetch(Part):
         nids = partitions.readable(partitions.partition(wanted.oid))
         first = None if source is None else source.node
         others = [nid for nid in nids if nid != self._cluster.nid and nodes.get(nid) is not first]
-        upstream = [peer for peer in self._upstream.values() if peer is not source]
+        upstream = [peer for peer in self.upstream() if peer is not source]
         return [*([] if source is None else [source]), *others, *upstream]
 
     async def _connect(self, nid: int) -> Peer:

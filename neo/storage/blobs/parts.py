@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from neo.node.host import Host
-from neo.node.peer import Peer
-from neo.protocol.packets import Address
 from neo.storage.background import Background
 from neo.storage.blobs.contents import Contents
 from neo.storage.blobs.disk import ContentDisk
@@ -24,8 +20,8 @@ from neo.storage.links import Links
 
 
 class BlobParts:
-    """``disk``: open; None if the node has no folder of contents. ``upstream``: the connections with
-    nodes of the upstream cluster. ``all``: in the order in which they are told of events."""
+    """``disk``: open; None if the node has no folder of contents. ``all``: in the order in which they are
+    told of events."""
 
     def __init__(
         self,
@@ -36,32 +32,20 @@ class BlobParts:
         cluster: Cluster,
         cells: Cells,
         links: Links,
-        upstream: Mapping[Address, Peer],
     ) -> None:
         self._disk = disk
         self.contents = Contents(database, disk)
         self.uploads = Uploads(self.contents)
         self.sweep = Sweep(database, self.contents, background)
-        self.fetch = ContentFetch(
-            contents=self.contents,
-            background=background,
-            cluster=cluster,
-            cells=cells,
-            links=links,
-            upstream=upstream,
-        )
+        self.fetch = ContentFetch(self.contents, background, cluster, cells, links)
         self.mender = Mender(database.backend, self.contents, self.fetch, background, cells)
         self.verifier = Verifier(database, self.contents, background, cells)
         self.states = ContentStates(
-            host, database.backend, self.contents, self.verifier, self.sweep
+            *(host, database.backend, self.contents, self.verifier, self.sweep)
         )
         self.all: tuple[Part, ...] = (
-            self.uploads,
-            self.contents,
-            self.sweep,
-            self.fetch,
-            self.mender,
-            self.verifier,
+            *(self.uploads, self.contents, self.sweep),
+            *(self.fetch, self.mender, self.verifier),
         )
 
     def condemn(self) -> None:

@@ -66,7 +66,7 @@ class Digests:
     def check_comparable(self, partition: int) -> None:
         """Raise ErrorAnswer unless the own cell must have the same rows as its replicas."""
         self.check_readable(partition)
-        if self.packer.packs.pending(partition):
+        if self.packer.pending(partition):
             raise ErrorAnswer(ErrorCode.CHECKING_ERROR, f"partition {partition} is being packed")
 
     async def answer(self, request: Request[A]) -> A:

@@ -32,7 +32,7 @@ from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.host import Host
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
-from neo.protocol.ids import ZERO_OID, p64, u64
+from neo.protocol.ids import MAX_TID, ZERO_OID, p64, u64
 from neo.protocol.packets import AnswerPack
 from neo.storage.backend.api import Record
 from neo.storage.background import Background
@@ -40,8 +40,7 @@ from neo.storage.cells import Cells
 from neo.storage.commit.locks import Locks
 from neo.storage.database import Database
 from neo.storage.events import CellsChanged, Part
-from neo.storage.maintenance.pack_state import PackState
-from neo.storage.packed import begun_pack, set_begun_pack
+from neo.storage.packed import begun_pack, packed_tid, set_begun_pack, set_packed_tid
 
 logger = logging.getLogger("neo.storage")
 
@@ -58,7 +57,6 @@ class Packer(Part):
     host: Host
     database: Database
     cells: Cells
-    packs: PackState
     locks: Locks
     background: Background
     _working: bool = field(default=False, init=False)
@@ -68,21 +66,52 @@ class Packer(Part):
 
     # -- state -------------------------------------------------------------------------------------
 
+    def wanted(self) -> int:
+        """Return the tid of the last pack that was requested, 0 if there was none."""
+        return int(self.database.backend.get_config("_pack_wanted") or 0)
+
+    def want(self, tid: bytes) -> None:
+        """Pack all complete cells at ``tid``, if it is later than the pack that was wanted before."""
+        self.database.backend.packed_elsewhere(tid)
+        if self.wanted() < u64(tid) <= u64(MAX_TID):
+            self.database.backend.set_config("_pack_wanted", str(u64(tid)))
+
+    def horizon(self) -> bytes:
+        """Return the tid before which revisions may be gone, be it by a pack of another node."""
+        tid: bytes = p64(int(self.database.backend.get_config("_pack_tid") or 0))
+        return tid
+
+    def packed(self, partition: int) -> int:
+        """Return the tid of the last pack that is done in a cell, 0 if there was none."""
+        return packed_tid(self.database.backend, partition)
+
+    def set_packed(self, partition: int, tid: int) -> None:
+        """Note that a cell is packed; forget where an earlier pack was interrupted."""
+        set_packed_tid(self.database.backend, partition, tid)
+
     def _begun(self) -> tuple[int, int, bytes]:
         """Return (partition, tid, next oid) of a pack that was interrupted, or is in progress; partition
         -1 if there is none."""
         return begun_pack(self.database.backend)
 
+    def pending(self, partition: int) -> bool:
+        """Return whether an own cell is readable and must be packed. A cell of a backup must first be
+        complete up to the tid of the pack."""
+        wanted = self.wanted()
+        if not self.cells.is_readable(partition) or self.packed(partition) >= wanted:
+            return False
+        return self.cells.backup.has(partition, p64(wanted))
+
     def coming(self, partition: int) -> bool:
         """Return whether a readable cell will soon be packed. It may be long while a transaction that
         undoes something is locked: if it waits for a synchronous backup that needs rows of this cell to
         join (specification 25.16), these are fetched as they are, and packed there."""
-        return self.packs.pending(partition) and not self.locks.undone(self._concerns(partition))
+        return self.pending(partition) and not self.locks.undone(self._concerns(partition))
 
     def state(self, partition: int) -> bytes:
         """Return the tid at which a readable cell is packed, or will be before rows up to that tid are
         fetched or compared."""
-        tid: bytes = p64(self.packs.wanted() if self.coming(partition) else self.packs.packed(partition))
+        tid: bytes = p64(self.wanted() if self.coming(partition) else self.packed(partition))
         return tid
 
     def _concerns(self, partition: int) -> Callable[[bytes], bool]:
@@ -91,7 +120,7 @@ class Packer(Part):
     def as_packed(self, partition: int, oid: bytes, record: Record) -> Record:
         """Return a record as it will be after the pack. A replica may be packed already: there the
         revision that an undo goes back to is gone, and its data could not be found."""
-        tid = self.packs.wanted()
+        tid = self.wanted()
         serial = record.data_serial
         if serial is None or u64(serial) > tid or not self.coming(partition):
             return record
@@ -101,23 +130,34 @@ class Packer(Part):
             return record
         return record._replace(data_serial=value)
 
+    def undo_as_packed(self, oid: bytes, value_serial: bytes) -> bytes | None:
+        """Return the revision that a voted undo refers to as it will be after the pack; None: it keeps
+        the data alone. The pack may have to wait for this undo, but a synchronous backup may be packed
+        already (specification 25.64)."""
+        tid = self.wanted()
+        partition = self.cells.partitions.partition(oid)
+        if u64(value_serial) > tid or not self.pending(partition):
+            return value_serial
+        value: bytes | None = self.database.backend.packed_undo(oid, value_serial, p64(tid))
+        return value
+
     def _next(self) -> int | None:
         """Return the next partition to pack: the one that was begun, then one that is waited for."""
         for partition in (self._begun()[0], self._first):
-            if 0 <= partition < len(self.cells.partitions) and self.packs.pending(partition):
+            if 0 <= partition < len(self.cells.partitions) and self.pending(partition):
                 return partition
-        return next(filter(self.packs.pending, self.cells.readable()), None)
+        return next(filter(self.pending, self.cells.readable()), None)
 
     def _start_oid(self, partition: int) -> bytes:
         """Return the oid at which a pack at the wanted tid was interrupted."""
         begun, tid, oid = self._begun()
-        return oid if (begun, tid) == (partition, self.packs.wanted()) else ZERO_OID
+        return oid if (begun, tid) == (partition, self.wanted()) else ZERO_OID
 
     # -- events ------------------------------------------------------------------------------------
 
     def ask(self, peer: Peer, message_id: int, tid: bytes) -> None:
         """Handle AskPack; answer when all own cells are packed."""
-        self.packs.want(tid)
+        self.want(tid)
         self._waiting.append((peer, message_id))
         self.begin()
 
@@ -150,7 +190,7 @@ class Packer(Part):
     async def _work(self) -> None:
         packed = durable = 0
         while (partition := self._next()) is not None:
-            if (wanted := self.packs.wanted()) > durable:
+            if (wanted := self.wanted()) > durable:
                 # Else deleted revisions could be back after a crash, for good if no node knows of the
                 # pack any more.
                 await self.database.stored()
@@ -159,7 +199,7 @@ class Packer(Part):
                 packed += await self._pack(partition)
         self._working = False
         if packed:
-            logger.info("%s partitions are packed at %s", packed, p64(self.packs.wanted()).hex())
+            logger.info("%s partitions are packed at %s", packed, p64(self.wanted()).hex())
         await self.database.stored()
         if not self._working:
             waiting, self._waiting = self._waiting, []
@@ -168,22 +208,22 @@ class Packer(Part):
 
     async def _pack(self, partition: int) -> bool:
         """Pack one cell. Return False if the cell, or the wanted tid, changed meanwhile."""
-        pace, tid = self.background, self.packs.wanted()
+        pace, tid = self.background, self.wanted()
         oid: bytes | None = self._start_oid(partition)
         while oid is not None:
             while self.locks.undoing(self._concerns(partition)):
                 # The undo refers to a revision that the pack may delete.
                 await pace.sleep(LOOK_SECONDS)
-            if not self.packs.pending(partition) or self.packs.wanted() != tid:
+            if not self.pending(partition) or self.wanted() != tid:
                 return False
             began = pace.monotonic()
             oid = self.database.backend.pack(p64(tid), partition, oid, pace.rows(STEP_LENGTH))
             if oid is None:
                 # Replication and checks of the cell read executed writes.
                 await self.database.stored()
-                if not self.packs.pending(partition) or self.packs.wanted() != tid:
+                if not self.pending(partition) or self.wanted() != tid:
                     return False
-                self.packs.set_packed(partition, tid)
+                self.set_packed(partition, tid)
             else:
                 set_begun_pack(self.database.backend, partition, tid, oid)
             await self.database.stored()

@@ -97,7 +97,7 @@ async def mend(m: MendCell, receiver: Receiver, upstream: UpstreamLinks, packer:
     Cancelled."""
     if not receiver.cells.backup.has_readable(m.partition, m.max_tid):
         raise FetchFailed(f"there is no cell that is complete up to {m.max_tid.hex()}")
-    if packer.packs.pending(m.partition):
+    if packer.pending(m.partition):
         raise FetchFailed("the cell is being packed: check again later")
     source = await upstream.connect(*m.source)
     packed = u64(packer.state(m.partition))

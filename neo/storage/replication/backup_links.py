@@ -95,18 +95,16 @@ class UpstreamLinks(Part):
         cells: Cells,
         receiver: Receiver,
         votes: ReceivedVotes,
-        peers: dict[Address, Peer],
         announced: list[str],
     ) -> None:
-        """``peers``: gets the connections that are accepted. ``announced``: features of this node, for
-        those of the upstream cluster."""
+        """``announced``: features of this node, for those of the upstream cluster."""
         self._announced = announced
         self._core = core
         self._cluster = cluster
         self._cells = cells
         self._receiver = receiver
         self._votes = votes
-        self._peers = peers
+        self._peers: dict[Address, Peer] = {}
         #: Those on which votes are sent: how many fetches of votes are in progress.
         self._subscribed: dict[Peer, int] = {}
         #: Those of them that are closed when no fetch is in progress.
@@ -155,9 +153,12 @@ class UpstreamLinks(Part):
         peer.ask(request).then(answered)
         return established
 
+    def peers(self) -> list[Peer]:
+        """Return the connections that are accepted."""
+        return list(self._peers.values())
+
     def lost(self, peer: Peer) -> None:
-        for address in [address for address, p in self._peers.items() if p is peer]:
-            del self._peers[address]
+        self._peers = {address: p for address, p in self._peers.items() if p is not peer}
         self._subscribed.pop(peer, None)
         self._closing.pop(peer, None)
 
@@ -191,9 +192,8 @@ class UpstreamLinks(Part):
         self._dialed.clear()
         self._subscribed.clear()
         self._closing.clear()
-        peers = list(self._peers.values())
-        self._peers.clear()
-        for peer in peers:
+        peers, self._peers = self._peers, {}
+        for peer in peers.values():
             peer.close()
 
 

@@ -138,7 +138,7 @@ class Replicator(Part):
             cell.partition: cell.tid for cell in self.database.backend.cells() if cell.nid == nid
         }
         new = [
-            OutdatedCell(partition, p64(tid), pack_tid=self.packer.packs.packed(partition))
+            OutdatedCell(partition, p64(tid), pack_tid=self.packer.packed(partition))
             for partition, tid in sorted(complete.items())
             if tid >= 0 and partition not in self._outdated
         ]
@@ -303,8 +303,8 @@ class Replicator(Part):
             if fetch.everything:
                 # Rows after ``last`` come from clients; the pack of the readable cell covers them.
                 done = fetch.pack_tid <= u64(last)
-                self.packer.packs.set_packed(cell.partition, fetch.pack_tid if done else 0)
-                self.packer.packs.want(p64(fetch.pack_tid))
+                self.packer.set_packed(cell.partition, fetch.pack_tid if done else 0)
+                self.packer.want(p64(fetch.pack_tid))
         if not self._current(cell):
             return
         cell.fetched = last

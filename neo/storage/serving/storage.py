@@ -175,7 +175,7 @@ class ServeGuest(StorageHandler):
             )
         packer, node = self.packer, peer.node
         knows = node is not None and FEATURE_MAINTENANCE in node.features
-        if knows and packer.coming(m.partition) and u64(m.min_tid) <= packer.packs.wanted():
+        if knows and packer.coming(m.partition) and u64(m.min_tid) <= packer.wanted():
             packer.hurry(m.partition)
             raise ErrorAnswer(
                 ErrorCode.REPLICATION_ERROR, f"partition {m.partition} is being packed"

@@ -71,7 +71,7 @@ def test_nothing_goes_before_it_is_durable_that_it_is_to_go(world: World, master
     (specification 12.5)."""
     full(world, master, 0)
     packing = master.ask_later(AskPack(p64(16)))
-    assert world.core.packs.wanted() == 16
+    assert world.core.packer.wanted() == 16
     assert len(rows(world, 0)) == 2
     world.wait(lambda: bool(packing), "the pack does not end")
     assert len(rows(world, 0)) == 1
@@ -91,7 +91,7 @@ def test_a_pack_goes_on_after_a_restart_where_it_was(make_world: MakeWorld) -> N
     world.wait(lambda: not world.core.background.jobs, "the pack does not go on")
     world.settle()
     assert rows(world, 0) == [(16, 0), (26, 2), (36, 4)]
-    assert world.core.packs.packed(0) == world.core.packs.packed(1) == 36
+    assert world.core.packer.packed(0) == world.core.packer.packed(1) == 36
     assert world.backend.get_config("_packing") is None
 
 
@@ -102,7 +102,7 @@ def test_a_later_pack_begins_again_with_the_cell(world: World, master: End) -> N
     world.wait(lambda: bool(second), "the pack does not end")
     assert first == second == [AnswerPack(True)]
     assert rows(world, 0) == [(16, 0), (26, 2)]
-    assert world.core.packs.packed(0) == 26
+    assert world.core.packer.packed(0) == 26
 
 
 def test_a_cell_that_becomes_readable_is_packed_then(world: World, master: End) -> None:
@@ -111,9 +111,9 @@ def test_a_cell_that_becomes_readable_is_packed_then(world: World, master: End) 
     master.send(NotifyPartitionChanges(2, 0, [(0, 1, OUT), (0, 2, UP)]))
     assert master.ask(AskPack(p64(26))) == AnswerPack(True)
     assert len(rows(world, 0)) == 4
-    assert world.core.packs.packed(1) == 26
+    assert world.core.packer.packed(1) == 26
     master.send(NotifyPartitionChanges(3, 0, [(0, 1, UP)]))
-    world.wait(lambda: world.core.packs.packed(0) == 26, "the cell is not packed")
+    world.wait(lambda: world.core.packer.packed(0) == 26, "the cell is not packed")
     world.settle()
     assert rows(world, 0) == [(16, 0), (26, 2)]
 
@@ -246,14 +246,14 @@ def test_a_cell_that_others_wait_for_comes_next(world: World) -> None:
     master = world.operate([[(1, UP)], [(1, UP)], [(1, UP)]])
     full(world, master, 0, 3, 2)
     order: list[int] = []
-    packs = world.core.packs
-    original = packs.set_packed
+    packer = world.core.packer
+    original = packer.set_packed
 
     def in_order(partition: int, tid: int) -> None:
         order.append(partition)
         original(partition, tid)
 
-    packs.set_packed = in_order  # type: ignore[method-assign]
+    packer.set_packed = in_order  # type: ignore[method-assign]
     peer = knowing(world, master, 2)
     packing = master.ask_later(AskPack(p64(36)))
     world.wait(lambda: len(rows(world, 0)) < 4, "the pack does not begin")
@@ -280,7 +280,7 @@ def test_after_a_pack_that_it_missed_everything_is_compared_again(world: World) 
     state(source, 20)
     assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
     assert rows(world, 0) == [(16, 0)]
-    assert world.core.packs.packed(0) == world.core.packs.wanted() == 20
+    assert world.core.packer.packed(0) == world.core.packer.wanted() == 20
 
 
 def test_a_replicated_cell_forgets_where_its_pack_was_cut_short(world: World) -> None:

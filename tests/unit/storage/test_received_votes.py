@@ -366,7 +366,7 @@ def test_a_pack_waits_for_undos_of_the_upstream_cluster(
     else:
         confirm(master, 10, 2)
         looked(world)
-    assert not packing and not world.core.packs.packed(0)
+    assert not packing and not world.core.packer.packed(0)
     lock(master, 10, 12)
     looked(world)
     assert not packing

@@ -102,7 +102,7 @@ def test_when_the_source_is_packed_again_before_an_undo_is_fetched_all_is_compar
     state(source, 21)
     undo_fetched(source, 21)
     assert_replicated(world, node)
-    assert world.core.packs.packed(0) == 21
+    assert world.core.packer.packed(0) == 21
 
 
 def test_an_undo_that_had_its_data_from_a_corrupted_cell_gets_it_from_the_source(
@@ -154,5 +154,5 @@ def test_what_is_packed_with_an_undo_at_the_source_stays_until_it_is_packed_here
     assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
     assert rows(world, 0) == [(26, 2), (26, 4), (30, 0), (30, 2)]
     node.master.send(NotifyPartitionChanges(3, 0, [(0, 1, UP)]))
-    world.wait(lambda: world.core.packs.packed(0) == 32, "the cell is packed")
+    world.wait(lambda: world.core.packer.packed(0) == 32, "the cell is packed")
     assert rows(world, 0) == [(26, 4), (30, 0)]

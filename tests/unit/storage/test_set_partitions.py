@@ -112,12 +112,12 @@ def test_a_partition_is_packed_as_far_as_all_that_it_is_made_of_27_94(
     full(world, master)
     packer = world.core.packer
     for partition, tid in enumerate(packed):
-        packer.packs.set_packed(partition, tid)
+        packer.set_packed(partition, tid)
     world.backend.set_config("_packing", f"0:50:{p64(7).hex()}")
     Regrouping(world).run(operation(after)).result()
     switch(world, master, [[(1, UP)]] * after, 2)
-    assert [packer.packs.packed(partition) for partition in range(after)] == found
-    assert [packer.packs.packed(partition) for partition in range(after, 9)] == [0] * (9 - after)
+    assert [packer.packed(partition) for partition in range(after)] == found
+    assert [packer.packed(partition) for partition in range(after, 9)] == [0] * (9 - after)
     assert packer._start_oid(0) == ZERO_OID
 
 
