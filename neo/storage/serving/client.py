@@ -86,7 +86,7 @@ from neo.storage.commit.transactions import (
 )
 from neo.storage.database import Database
 from neo.storage.events import Part
-from neo.storage.maintenance.pack import Packer
+from neo.storage.maintenance.pack import PackProgress
 from neo.storage.maintenance.size import Sizes
 from neo.storage.replication.sync_source import SyncSource
 from neo.storage.serving.handler import StorageHandler, attempting, refusal
@@ -148,7 +148,7 @@ class Service:
     locks: Locks
     background: Background
     clients: Clients
-    packer: Packer
+    packs: PackProgress
     sizes: Sizes
     sync: SyncSource
     contents: Contents
@@ -278,7 +278,7 @@ class ServeClient(StorageHandler):
             self._check_readable(m.oid)
             # Older revisions that a pack leaves can be read, but are not part of the history, as in other
             # implementations.
-            since = self._service.packer.horizon()
+            since = self._service.packs.horizon()
             history = self._backend.history(m.oid, m.first, m.last, since)
             if not history:
                 raise ErrorAnswer(ErrorCode.OID_NOT_FOUND, m.oid.hex())
