@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from neo.net.fault_sites import FaultSite
+
 
 class DiskHost(Protocol):
     """The part of a process's host that a disk uses."""
 
     def from_thread(self, callback: Callable[..., None], *args: object) -> object: ...
+
+    def fault(self, site: FaultSite) -> bool: ...
