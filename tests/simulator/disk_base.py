@@ -14,7 +14,7 @@ from tests.simulator.content_check import check_contents
 from tests.simulator.content_disk import SimContentDisk
 from tests.simulator.content_volume import ContentVolume
 from tests.simulator.disk_check import Rows, check_tables, contents, orphans
-from tests.simulator.disk_host import DiskHost
+from tests.simulator.disk_host import DiskHost, FaultyHost
 from tests.simulator.world import Event, Violation, World
 
 OnFailure = Callable[[BackendFailure], None]
@@ -134,7 +134,7 @@ class SimDisk(ABC):
         lost contents, because it copies them from other nodes."""
         self.contents.check_durable(contents(self.tables()))
 
-    def open(self, host: DiskHost, failed: OnFailure) -> tuple[Backend, ContentDisk | None]:
+    def open(self, host: FaultyHost, failed: OnFailure) -> tuple[Backend, ContentDisk | None]:
         """Return the open database and the open folder, if there is one, of a new process."""
         backend = self.open_backend(host, failed)
         self._fail_at_lock(host, backend)
@@ -146,7 +146,7 @@ class SimDisk(ABC):
             raise
         return backend, folder
 
-    def _fail_at_lock(self, host: DiskHost, backend: Backend) -> None:
+    def _fail_at_lock(self, host: FaultyHost, backend: Backend) -> None:
         """Have locks of transactions fail where the seed says so."""
         execute = backend.lock
 

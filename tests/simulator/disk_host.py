@@ -13,4 +13,8 @@ class DiskHost(Protocol):
 
     def from_thread(self, callback: Callable[..., None], *args: object) -> object: ...
 
+
+class FaultyHost(DiskHost, Protocol):
+    """The host of a node, which is asked at fault sites."""
+
     def fault(self, site: FaultSite) -> bool: ...
