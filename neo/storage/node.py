@@ -308,7 +308,6 @@ class StorageNode(Core):
         )
         clients = Clients()
         service = Service(
-            host=host,
             database=database,
             cells=cells,
             locks=locks,

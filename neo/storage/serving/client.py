@@ -7,9 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha1
 
-from neo.net.fault_sites import FaultSite
 from neo.node.handler import on
-from neo.node.host import Host
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.blobs import MAGIC, PLACE, content_of
@@ -142,7 +140,6 @@ class Clients(Part):
 class Service:
     """The parts of the node that serve all clients."""
 
-    host: Host
     database: Database
     cells: Cells
     locks: Locks
@@ -164,7 +161,6 @@ class ServeClient(StorageHandler):
         super().__init__(service.database)
         self.client = client
         self._service = service
-        self._host = service.host
         self._backend = service.database.backend
         self._cells = service.cells
         self._locks = service.locks
@@ -520,8 +516,6 @@ class ServeClient(StorageHandler):
 
     @on(AskStoreTransaction)
     def vote_with_metadata(self, peer: Peer, message_id: int, m: AskStoreTransaction) -> None:
-        if self._dropped(peer):
-            return
         meta = TransactionMeta(m.user, m.description, m.extension, m.oid_list)
         stored = self._vote(m.ttid, meta)
         if self._sync.subscribers:
@@ -531,8 +525,6 @@ class ServeClient(StorageHandler):
 
     @on(AskVoteTransaction)
     def vote(self, peer: Peer, message_id: int, m: AskVoteTransaction) -> None:
-        if self._dropped(peer):
-            return
         stored = self._vote(m.ttid, None)
         if self._sync.subscribers:
             self._push(peer, message_id, m.ttid, AnswerVoteTransaction(), None, stored)
@@ -569,14 +561,6 @@ class ServeClient(StorageHandler):
             pushed.then(reply)
 
         self._backend.stored(self.database.guard(durable))
-
-    def _dropped(self, peer: Peer) -> bool:
-        """Disconnect the client if the fault site fires; return whether it did."""
-        if not self._host.fault(FaultSite.CLIENT_DROPPED_BEFORE_VOTE):
-            return False
-        peer.close()
-        self.lost(peer, "disconnected on purpose")
-        return True
 
     def _vote(self, ttid: bytes, meta: TransactionMeta | None) -> list[Stored]:
         if self._uploads.transactions:

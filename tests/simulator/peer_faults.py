@@ -1,4 +1,4 @@
-"""Reads that a storage node executes, or answers, later than other reads.
+"""Faults between a storage node and its clients: late reads, and clients that are lost before a vote.
 
 The protocol keeps no order between the reads of a client, and the answers may come in any order.
 """
@@ -18,9 +18,12 @@ from neo.protocol.packets import (
     AnswerTIDsFrom,
     AnswerTransactionInformation,
     AskObject,
+    AskStoreTransaction,
+    AskVoteTransaction,
     Message,
 )
 
+_VOTES = AskStoreTransaction, AskVoteTransaction
 _ANSWERS = frozenset(
     {
         AnswerObject,
@@ -35,14 +38,18 @@ _ANSWERS = frozenset(
 )
 
 
-def delay_reads(host: Host, peer: Peer) -> None:
-    """Have the node of this peer execute or answer some of its reads late, as the seed says."""
+def inject_faults(host: Host, peer: Peer) -> None:
+    """Have the node of this peer execute or answer some of its reads late, and lose it before some of
+    its votes, as the seed says."""
     core, dispatch, answer = peer.core, peer._dispatch, peer.connection.answer
 
-    def late_dispatch(message_id: int | None, message: Message) -> None:
-        reads = type(message) is AskObject and AskObject in peer.handler.table
-        if reads and host.fault(FaultSite.READ_LATE):
+    def faulty_dispatch(message_id: int | None, message: Message) -> None:
+        kind = type(message) if type(message) in peer.handler.table else None
+        if kind is AskObject and host.fault(FaultSite.READ_LATE):
             core.call_later(LATE_SECONDS, lambda: execute(message_id, message))
+        elif kind in _VOTES and host.fault(FaultSite.CLIENT_DROPPED_BEFORE_VOTE):
+            peer.close()
+            peer.handler.lost(peer, "disconnected on purpose")
         else:
             dispatch(message_id, message)
 
@@ -60,5 +67,5 @@ def delay_reads(host: Host, peer: Peer) -> None:
         answer(message_id, message)
         core.touched[peer] = None
 
-    peer._dispatch = late_dispatch  # type: ignore[method-assign]
+    peer._dispatch = faulty_dispatch  # type: ignore[method-assign]
     peer.connection.answer = answer_late  # type: ignore[method-assign]
