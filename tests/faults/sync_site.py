@@ -149,11 +149,11 @@ class Site(MachineCluster):
     def backup_is(self, state: str) -> bool:
         return [row[1] for row in self.ask(AskSync()).backup_list] == [state]
 
-    def backup_away(self) -> float:
-        """Return the seconds since the backup was in sync."""
+    def misses_backup(self, least: float) -> bool:
+        """Return whether the backup has not been in sync for so many seconds, or never since the present
+        primary master began: another master may have taken over."""
         ((_, _, _, _, seconds, _),) = self.ask(AskSync()).backup_list
-        assert seconds is not None
-        return seconds
+        return seconds is None or seconds > least
 
     def cut_tid(self) -> bytes:
         """Return the tid at which backup mode ended."""

@@ -157,7 +157,7 @@ class Sites:
         """Let a site that was lost, and lives, do what it can. With the policy to stop, it can commit
         nothing more."""
         if self.policy == STOP:
-            up.wait(lambda: up.backup_away() > SILENT_SECONDS, "it does not miss its backup")
+            up.wait(lambda: up.misses_backup(SILENT_SECONDS), "it does not miss its backup")
 
     def _check(self, said: Evidence, begin: float, readers: Sequence[Reader]) -> None:
         """Check what was acknowledged, and read, in the site that was lost, in the one that took over:
