@@ -233,7 +233,7 @@ class Sites:
             up.wait(lambda: up.backup_is("lost"), "it does not miss its backup")
             bak.wait(lambda: not bak.is_in_sync(), "it does not say that it is not in sync")
             count = len(load.acknowledged)
-            up.wait(lambda: up.backup_away() > SILENT_SECONDS, "it waits no longer")
+            up.wait(lambda: up.misses_backup(SILENT_SECONDS), "it waits no longer")
             assert len(load.acknowledged) == count, "commits do not wait"
             _, tid = bak.claim()
             assert all(item.tid <= tid for item in load.acknowledged)
