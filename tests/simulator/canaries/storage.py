@@ -178,7 +178,7 @@ def _unfinished_dropped_too_early() -> list[Patch]:
 
 
 def _data_not_released() -> list[Patch]:
-    return [(Participant, "_discard", lambda self, stored: None)]
+    return [(Participant, "discard", lambda self, stored: None)]
 
 
 def _pack_takes_the_current() -> list[Patch]:
