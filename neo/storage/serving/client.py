@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha1
 
 from neo.node.handler import on
@@ -152,6 +153,19 @@ class Service:
     uploads: Uploads
 
 
+def _answer_locked(
+    peer: Peer,
+    message_id: int,
+    kind: type[AnswerStoreObject] | type[AnswerCheckCurrentSerial],
+    locked: bytes | Hopeless | None,
+) -> None:
+    """Answer a store or a check, perhaps after a wait for the lock."""
+    if isinstance(locked, Hopeless):
+        peer.refuse(message_id, ErrorCode.INCOMPLETE_TRANSACTION, str(locked))
+    else:
+        peer.answer(message_id, kind(locked))
+
+
 class ServeClient(StorageHandler):
     """The handler of an identified client. Reads see whole transactions: they wait for locked ones, of
     which the client may know already (specification 6.6, 6.7)."""
@@ -202,29 +216,28 @@ class ServeClient(StorageHandler):
 
     def _answer_with(self, peer: Peer, message_id: int, read: Read) -> Callable[[], None]:
         """Return a callback that calls ``read`` and answers. ``read`` may raise ErrorAnswer."""
-        database = self.database
-        if database.careful:
-            read = attempting(database, read)
+        if self.database.careful:
+            read = attempting(self.database, read)
+        return partial(self._answer_read, peer, message_id, read)
 
-        def run() -> None:
-            if peer.closed:
-                return
-            if peer.full:
-                # Many reads may have waited for the same lock.
-                peer.put_off(database.guard(run))
-                return
-            try:
-                answer = read()
-            except BackendFailure:
-                raise
-            except Exception as e:  # noqa: BLE001  # an event of another peer may run it
-                refused = refusal(peer, e)
-                peer.refuse(message_id, refused.code, refused.message)
-            else:
-                if answer is not None:
-                    peer.answer(message_id, answer)
-
-        return run
+    def _answer_read(self, peer: Peer, message_id: int, read: Read) -> None:
+        if peer.closed:
+            return
+        if peer.full:
+            # Many reads may have waited for the same lock.
+            again = partial(self._answer_read, peer, message_id, read)
+            peer.put_off(self.database.guard(again))
+            return
+        try:
+            answer = read()
+        except BackendFailure:
+            raise
+        except Exception as e:  # noqa: BLE001  # an event of another peer may run it
+            refused = refusal(peer, e)
+            peer.refuse(message_id, refused.code, refused.message)
+        else:
+            if answer is not None:
+                peer.answer(message_id, answer)
 
     # -- objects -----------------------------------------------------------------------------------
 
@@ -238,7 +251,7 @@ class ServeClient(StorageHandler):
                 raise
             except Exception as e:  # noqa: BLE001  # a bug fails this request only
                 raise refusal(peer, e) from None
-        read = self._answer_with(peer, message_id, lambda: self._load(m))
+        read = self._answer_with(peer, message_id, partial(self._load, m))
         self._locks.when_readable(m.oid, read)
         return None
 
@@ -256,46 +269,44 @@ class ServeClient(StorageHandler):
     @on(AskObjectHistory)
     def history(self, peer: Peer, message_id: int, m: AskObjectHistory) -> None:
         self._check_range(m.first, m.last)
+        self._scan(peer, message_id, partial(self._history, m))
 
-        def read() -> Message:
-            self._check_readable(m.oid)
-            # Older revisions that a pack leaves can be read, but are not part of the history, as in other
-            # implementations.
-            since = self._service.packs.horizon()
-            history = self._backend.history(m.oid, m.first, m.last, since)
-            if not history:
-                raise ErrorAnswer(ErrorCode.OID_NOT_FOUND, m.oid.hex())
-            return AnswerObjectHistory(m.oid, history)
-
-        self._scan(peer, message_id, read)
+    def _history(self, m: AskObjectHistory) -> Message:
+        self._check_readable(m.oid)
+        # Older revisions that a pack leaves can be read, but are not part of the history, as in other
+        # implementations.
+        since = self._service.packs.horizon()
+        history = self._backend.history(m.oid, m.first, m.last, since)
+        if not history:
+            raise ErrorAnswer(ErrorCode.OID_NOT_FOUND, m.oid.hex())
+        return AnswerObjectHistory(m.oid, history)
 
     @on(AskObjectUndoSerial)
     def undo_serials(self, peer: Peer, message_id: int, m: AskObjectUndoSerial) -> None:
-        def read() -> Message:
-            serials = {}
-            for oid in m.oid_list:
-                self._check_readable(oid)
-                pending = self._locks.stored(m.ttid, oid)
-                try:
-                    serial = self._backend.undo_serial(oid, m.max_tid, m.undone_tid, pending)
-                except KeyError:
-                    raise ErrorAnswer(ErrorCode.OID_NOT_FOUND, oid.hex()) from None
-                if serial is not None:
-                    serials[oid] = serial
-            return AnswerObjectUndoSerial(serials)
+        self._scan(peer, message_id, partial(self._undo_serials, m))
 
-        self._scan(peer, message_id, read)
+    def _undo_serials(self, m: AskObjectUndoSerial) -> Message:
+        serials = {}
+        for oid in m.oid_list:
+            self._check_readable(oid)
+            pending = self._locks.stored(m.ttid, oid)
+            try:
+                serial = self._backend.undo_serial(oid, m.max_tid, m.undone_tid, pending)
+            except KeyError:
+                raise ErrorAnswer(ErrorCode.OID_NOT_FOUND, oid.hex()) from None
+            if serial is not None:
+                serials[oid] = serial
+        return AnswerObjectUndoSerial(serials)
 
     @on(AskOIDs)
     def oids(self, peer: Peer, message_id: int, m: AskOIDs) -> None:
         self._check_range(0, m.length)
+        self._scan(peer, message_id, partial(self._oids, m))
 
-        def read() -> Message:
-            self._check_partition(m.partition)
-            length = min(m.length, LENGTH_MAX)
-            return AnswerOIDs(self._backend.oids(m.partition, m.min_oid, length))
-
-        self._scan(peer, message_id, read)
+    def _oids(self, m: AskOIDs) -> Message:
+        self._check_partition(m.partition)
+        length = min(m.length, LENGTH_MAX)
+        return AnswerOIDs(self._backend.oids(m.partition, m.min_oid, length))
 
     @on(AskSize)
     def size(self, peer: Peer, message_id: int, m: AskSize) -> Message:
@@ -305,62 +316,60 @@ class ServeClient(StorageHandler):
 
     @on(AskTransactionInformation)
     def transaction(self, peer: Peer, message_id: int, m: AskTransactionInformation) -> None:
-        def read() -> Message:
-            self._check_readable(m.tid)
-            found = self._backend.transaction(m.tid)
-            if found is None:
-                raise ErrorAnswer(ErrorCode.TID_NOT_FOUND, m.tid.hex())
-            return AnswerTransactionInformation(
-                found.tid, found.user, found.description, found.extension, found.packed, found.oids
-            )
+        self._scan(peer, message_id, partial(self._transaction, m), m.tid)
 
-        self._scan(peer, message_id, read, m.tid)
+    def _transaction(self, m: AskTransactionInformation) -> Message:
+        self._check_readable(m.tid)
+        found = self._backend.transaction(m.tid)
+        if found is None:
+            raise ErrorAnswer(ErrorCode.TID_NOT_FOUND, m.tid.hex())
+        return AnswerTransactionInformation(
+            found.tid, found.user, found.description, found.extension, found.packed, found.oids
+        )
 
     @on(AskTIDs)
     def tids(self, peer: Peer, message_id: int, m: AskTIDs) -> None:
         self._check_range(m.first, m.last)
+        self._scan(peer, message_id, partial(self._tids, m))
+
+    def _tids(self, m: AskTIDs) -> Message:
+        if m.partition == INVALID_PARTITION:
+            partitions = self._cells.readable()
+        else:
+            self._check_partition(m.partition)
+            partitions = [m.partition]
         last = min(m.last, m.first + LENGTH_MAX)
-
-        def read() -> Message:
-            if m.partition == INVALID_PARTITION:
-                partitions = self._cells.readable()
-            else:
-                self._check_partition(m.partition)
-                partitions = [m.partition]
-            return AnswerTIDs(self._backend.tids_descending(m.first, last, partitions))
-
-        self._scan(peer, message_id, read)
+        return AnswerTIDs(self._backend.tids_descending(m.first, last, partitions))
 
     @on(AskTIDsFrom)
     def tids_from(self, peer: Peer, message_id: int, m: AskTIDsFrom) -> None:
         self._check_range(0, m.length)
+        self._scan(peer, message_id, partial(self._tids_from, m), m.max_tid)
 
-        def read() -> Message:
-            self._check_partition(m.partition)
-            length = min(m.length, LENGTH_MAX)
-            return AnswerTIDsFrom(
-                self._backend.tids_ascending(m.min_tid, m.max_tid, length, m.partition)
-            )
-
-        self._scan(peer, message_id, read, m.max_tid)
+    def _tids_from(self, m: AskTIDsFrom) -> Message:
+        self._check_partition(m.partition)
+        length = min(m.length, LENGTH_MAX)
+        return AnswerTIDsFrom(
+            self._backend.tids_ascending(m.min_tid, m.max_tid, length, m.partition)
+        )
 
     @on(AskFinalTID)
     def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> None:
-        def read() -> None:
-            # Only a node with all of the partition knows that nothing was committed.
-            self._check_readable(m.ttid)
-            self._tell_outcome(peer, message_id, m.ttid, AnswerFinalTID(self._backend.final_tid(m.ttid)))
+        self._scan(peer, message_id, partial(self._final_tid, peer, message_id, m))
 
-        self._scan(peer, message_id, read)
+    def _final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> None:
+        # Only a node with all of the partition knows that nothing was committed.
+        self._check_readable(m.ttid)
+        self._tell_outcome(peer, message_id, m.ttid, AnswerFinalTID(self._backend.final_tid(m.ttid)))
 
     @on(AskCommitted)
     def committed(self, peer: Peer, message_id: int, m: AskCommitted) -> None:
-        def read() -> None:
-            self._check_partition(m.partition)
-            answer = AnswerCommitted(self._backend.final_tid(m.ttid, m.partition))
-            self._tell_outcome(peer, message_id, m.ttid, answer)
+        self._scan(peer, message_id, partial(self._committed, peer, message_id, m))
 
-        self._scan(peer, message_id, read)
+    def _committed(self, peer: Peer, message_id: int, m: AskCommitted) -> None:
+        self._check_partition(m.partition)
+        answer = AnswerCommitted(self._backend.final_tid(m.ttid, m.partition))
+        self._tell_outcome(peer, message_id, m.ttid, answer)
 
     def _tell_outcome(self, peer: Peer, message_id: int, ttid: bytes, answer: Answer) -> None:
         if ttid in self._locks.prepared:
@@ -381,13 +390,7 @@ class ServeClient(StorageHandler):
         stored = None  # a store in an absent cell is ignored
         if self._cells.mode(m.oid) is not CellMode.ABSENT:
             stored = self._write(peer, m)
-
-        def answer(locked: bytes | Hopeless | None) -> None:
-            if isinstance(locked, Hopeless):
-                peer.refuse(message_id, ErrorCode.INCOMPLETE_TRANSACTION, str(locked))
-            else:
-                peer.answer(message_id, AnswerStoreObject(locked))
-
+        answer = partial(_answer_locked, peer, message_id, AnswerStoreObject)
         try:
             self._locks.store(m.ttid, self.client, m.oid, m.serial, stored, answer)
         except TransactionRefused:
@@ -401,15 +404,16 @@ class ServeClient(StorageHandler):
         content = content_of(m.data)
         if content is None or self._cells.mode(m.oid) is CellMode.ABSENT:
             return True
-        again = self._answer_with(peer, message_id, lambda: self.store(peer, message_id, m))
-
-        def resume(failure: ErrorAnswer | None) -> None:
-            if failure is None:
-                again()
-            else:
-                peer.refuse(message_id, failure.code, failure.message)
-
+        resume = partial(self._go_on_storing, peer, message_id, m)
         return self._uploads.await_content(self.client, m.ttid, m.oid, content, resume)
+
+    def _go_on_storing(
+        self, peer: Peer, message_id: int, m: AskStoreObject, failure: ErrorAnswer | None
+    ) -> None:
+        if failure is None:
+            self._answer_with(peer, message_id, partial(self.store, peer, message_id, m))()
+        else:
+            peer.refuse(message_id, failure.code, failure.message)
 
     def _check_writable(self) -> None:
         self._service.background.asked()
@@ -451,13 +455,7 @@ class ServeClient(StorageHandler):
     @on(AskCheckCurrentSerial)
     def check(self, peer: Peer, message_id: int, m: AskCheckCurrentSerial) -> None:
         self._check_writable()
-
-        def answer(locked: bytes | Hopeless | None) -> None:
-            if isinstance(locked, Hopeless):
-                peer.refuse(message_id, ErrorCode.INCOMPLETE_TRANSACTION, str(locked))
-            else:
-                peer.answer(message_id, AnswerCheckCurrentSerial(locked))
-
+        answer = partial(_answer_locked, peer, message_id, AnswerCheckCurrentSerial)
         self._locks.store(m.ttid, self.client, m.oid, m.serial, None, answer)
 
     @on(AskRebaseTransaction)
@@ -467,20 +465,23 @@ class ServeClient(StorageHandler):
 
     @on(AskRebaseObject)
     def rebase_object(self, peer: Peer, message_id: int, m: AskRebaseObject) -> None:
-        def answer(conflict: RebaseConflict | Hopeless | None) -> None:
-            if isinstance(conflict, Hopeless):
-                peer.refuse(message_id, ErrorCode.INCOMPLETE_TRANSACTION, str(conflict))
-                return
-            if conflict is None:
-                peer.answer(message_id, AnswerRebaseObject(None))
-                return
-            serial, conflict_serial, stored = conflict
-            data = None  # the client knows the object that it checked or undoes
-            if stored is not None and stored.data_id is not None and stored.value_serial is None:
-                data = self._backend.load_data(stored.data_id)
-            peer.answer(message_id, AnswerRebaseObject((serial, conflict_serial, data)))
-
+        answer = partial(self._answer_rebased, peer, message_id)
         self._locks.rebase_object(m.ttid, self.client, m.oid, answer)
+
+    def _answer_rebased(
+        self, peer: Peer, message_id: int, conflict: RebaseConflict | Hopeless | None
+    ) -> None:
+        if isinstance(conflict, Hopeless):
+            peer.refuse(message_id, ErrorCode.INCOMPLETE_TRANSACTION, str(conflict))
+            return
+        if conflict is None:
+            peer.answer(message_id, AnswerRebaseObject(None))
+            return
+        serial, conflict_serial, stored = conflict
+        data = None  # the client knows the object that it checked or undoes
+        if stored is not None and stored.data_id is not None and stored.value_serial is None:
+            data = self._backend.load_data(stored.data_id)
+        peer.answer(message_id, AnswerRebaseObject((serial, conflict_serial, data)))
 
     @on(AbortTransaction)
     def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
@@ -623,26 +624,27 @@ class ServeClient(StorageHandler):
     ) -> None:
         """Collect a page in steps of some milliseconds, between which other requests are served. Few
         of the rows that the database reads may belong to the page."""
+        self._scan(peer, message_id, partial(self._page, peer, message_id, ask, found))
 
-        def read() -> Message | None:
-            rest = None
-            try:
-                self._check_partition(ask.partition)
-                self._check_packed(ask.order, ask.min_tid, ask.max_tid)
-                rows, after = self._backend.revisions(ask)
-                found.extend(rows)
-                left = ask.max_bytes - sum(ROW_BYTES + (row[4] if ask.data else 0) for row in rows)
-                if after is not None and left > 0 and len(found) < ROWS_MAX:
-                    rest = ask._replace(after=after, max_bytes=left)
-            finally:
-                if rest is None:
-                    peer.end_job()
+    def _page(
+        self, peer: Peer, message_id: int, ask: PageRequest, found: list[RevisionRow]
+    ) -> Message | None:
+        rest = None
+        try:
+            self._check_partition(ask.partition)
+            self._check_packed(ask.order, ask.min_tid, ask.max_tid)
+            rows, after = self._backend.revisions(ask)
+            found.extend(rows)
+            left = ask.max_bytes - sum(ROW_BYTES + (row[4] if ask.data else 0) for row in rows)
+            if after is not None and left > 0 and len(found) < ROWS_MAX:
+                rest = ask._replace(after=after, max_bytes=left)
+        finally:
             if rest is None:
-                return AnswerRevisions(found, after is not None)
-            self.database.call_later(0, lambda: self._go_on(peer, message_id, rest, found))
-            return None
-
-        self._scan(peer, message_id, read)
+                peer.end_job()
+        if rest is None:
+            return AnswerRevisions(found, after is not None)
+        self.database.call_later(0, partial(self._go_on, peer, message_id, rest, found))
+        return None
 
     def _check_packed(self, order: Order, min_tid: bytes, max_tid: bytes) -> None:
         """Raise ErrorAnswer if a pack may have deleted requested revisions. A pack keeps the revisions of
