@@ -18,7 +18,6 @@ from neo.master.phases import empty_database as blank
 from neo.master.serving import identification
 from neo.master.serving.admin import MAX_REPLICAS, ServeAdmin
 from neo.node import backlog, peer
-from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.protocol.blobs import Content
 from neo.protocol.enums import ErrorCode
@@ -31,7 +30,6 @@ from neo.storage.maintenance.clone import clone
 from neo.storage.node import StorageNode
 from neo.storage.serving.client import ServeClient
 from neo.storage.serving.master import ServeMaster
-from neo.topology.masters import MasterCandidates
 from tests.simulator.planting import Canary, Patch, plant
 
 OPERATED: dict[str, Any] = {"faults": ("operate",), "disk": "memory", "seconds": 10.0}
@@ -75,9 +73,7 @@ def _address_is_enough() -> list[Patch]:
 
 
 def _clone_without_id() -> list[Patch]:
-    async def wrong(
-        core: Core, masters: MasterCandidates, devpath: Any, database: Database, *parts: Any
-    ) -> None:
+    async def wrong(*shared: Any, database: Database, **parts: Any) -> None:
         set_config = database.backend.set_config
 
         def keep(name: str, value: str | None) -> None:
@@ -85,7 +81,7 @@ def _clone_without_id() -> list[Patch]:
                 set_config(name, value)
 
         with plant([(database.backend, "set_config", keep)]):
-            await clone(core, masters, devpath, database, *parts)
+            await clone(*shared, database=database, **parts)
 
     return [(storage_node, "clone", wrong)]
 
