@@ -1,7 +1,6 @@
 """The databases of a transaction with one outcome, by xid: NEO, DB-API 2.0, and the protocol for others.
 
-An xid of this package is :func:`xid_prefix` and 32 hexadecimal digits. The same xid is used in all
-databases.
+The same xid is used in all databases. :func:`new_xid` says what is in it.
 """
 
 from __future__ import annotations
@@ -25,11 +24,13 @@ from neo.client.xa.evidence import (
     PROOFS_KEY,
     Fate,
     PostgresTransaction,
+    has_transaction,
     in_history,
     postgres_fate,
     postgres_row,
     read_extension,
 )
+from neo.protocol.ids import ZERO_TID
 
 logger = logging.getLogger("neo.client")
 
@@ -41,6 +42,7 @@ TAG_DIGITS = 8
 IDLE_CONNECTIONS = 16
 #: Names of databases, which XA limits to ASCII, and ``neoresolve`` to what is no DSN.
 _NAME = re.compile("[A-Za-z0-9._-]{1,64}")
+_WITNESS = re.compile(b"-[0-9a-f]{16}-([0-9a-f]{16})$")
 #: The format of the xids of DB-API 2.0: the letters NEO.
 XID_FORMAT = 0x4E454F
 
@@ -49,6 +51,20 @@ def xid_prefix(coordinator: str) -> bytes:
     """Return how the xids of transactions begin for which this database decides. Only its outcomes count:
     for another one they are unknown, which means rolled back."""
     return PREFIX + hashlib.sha256(coordinator.encode()).hexdigest()[:TAG_DIGITS].encode() + b"-"
+
+
+def new_xid(coordinator: str, last: bytes, random: bytes) -> bytes:
+    """Return an xid: the prefix, ``random`` and ``last`` in hexadecimal digits. ``last``: the tid of the
+    last transaction of the coordinator's database, by which :func:`witness` recognises that."""
+    return xid_prefix(coordinator) + f"{random.hex()}-{last.hex()}".encode()
+
+
+def witness(xid: bytes) -> bytes | None:
+    """Return the tid of a transaction that the coordinator's database has; None if it was empty, or if
+    an earlier version gave the xid."""
+    found = _WITNESS.search(xid)
+    tid = bytes.fromhex(found[1].decode()) if found else ZERO_TID
+    return None if tid == ZERO_TID else tid
 
 
 class Session(Protocol):
@@ -126,6 +142,10 @@ class NEOBranch:
     def has_committed(self, xid: bytes, since: float) -> bool:
         """Return whether the history has the xid since a moment."""
         return in_history(self._storage.replicas, xid, since)
+
+    def has_transaction(self, tid: bytes) -> bool:
+        """Return whether the history has a transaction. Its metadata may have been packed away."""
+        return has_transaction(self._storage.replicas, tid)
 
     def rolled_back(self, length: int) -> list[bytes]:
         """Return the xids for which this database decides, and which it rolled back."""

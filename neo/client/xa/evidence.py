@@ -4,7 +4,8 @@ A database that answers under the right name may be another one: a wrong DSN, or
 is prepared here" proves nothing then. PostgreSQL is known by its *proof*, which the coordinator's
 transaction keeps: the identifier of the server, the oid of the database, and the number of the
 transaction, whose state the server remembers. A NEO database is known by the xid itself: no other one
-remembers its outcome, or has it in its history.
+remembers its outcome, or has it in its history. The coordinator may not know the xid: it is known by the
+transaction that was its last one when the xid was given.
 """
 
 from __future__ import annotations
@@ -56,6 +57,12 @@ def in_history(replicas: Replicas, xid: bytes, since: float) -> bool:
     first = tid_from_time(max(0.0, since - CLOCKS))
     tids = tids_ascending(replicas, first, MAX_TID)
     return any(text == found for found in _xids(replicas, tids))
+
+
+def has_transaction(replicas: Replicas, tid: bytes) -> bool:
+    """Return whether a NEO database has a transaction whose metadata is not packed away."""
+    replicas.barrier()
+    return transaction_information(replicas, [tid]) != [None]
 
 
 def _xids(replicas: Replicas, tids: Iterator[bytes]) -> Iterator[object]:

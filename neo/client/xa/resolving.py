@@ -9,6 +9,8 @@ Rules
 * Only transactions for which the given coordinator decides are touched: the xid says so.
 * A transaction is rolled back in the coordinator first. From then on it cannot be committed, and not even
   be prepared there (specification 24.13). If that is refused, it was committed meanwhile.
+* An xid that the coordinator does not know is rolled back only if it is the right database: it has the
+  transaction that was its last one when the xid was given (specification 24.50).
 * What is prepared in the coordinator for less than ``older_than`` is left alone: the application may be
   at work.
 * What to do in the other databases is read from them after the outcome was read. An application that
@@ -28,7 +30,7 @@ from typing import Any, NamedTuple
 
 from neo.client.errors import ConfigurationError, NEOStorageError, RefusedError
 from neo.client.prepared import COMMITTED, PREPARED, ROLLED_BACK, ROLLING_BACK
-from neo.client.xa.branches import Branch, NEOBranch, xid_prefix
+from neo.client.xa.branches import Branch, NEOBranch, witness, xid_prefix
 from neo.client.xa.evidence import Fate, Proving
 from neo.client.xa.joining import neo_storage
 from neo.protocol.ids import format_xid, time_from_tid
@@ -183,18 +185,41 @@ class Resolver:
     def _forgotten(self, xid: bytes, holders: Holders) -> bool:
         """Return whether the coordinator has committed what it does not remember."""
         times = [since for since in holders.values() if since is not None]
-        since = min(times) if len(times) == len(holders) else self._now() - REMEMBERED
+        if (first := witness(xid)) is not None:
+            since = time_from_tid(first)
+        else:
+            since = min(times) if len(times) == len(holders) else self._now() - REMEMBERED
         return self._coordinator.has_committed(xid, since)
 
-    def _give_up(self, xid: bytes, state: str | None, holders: Holders) -> str | None:
-        """Roll back in the coordinator, which makes it certain. Return the outcome."""
-        if state is None and self._forgotten(xid, holders):
+    def _must_keep(self, xid: bytes, holders: Holders) -> bool:
+        """Report what the coordinator does not know, and what is not rolled back nevertheless. Return
+        whether it is kept."""
+        name, first = self._coordinator.name, witness(xid)
+        if first is not None and not self._coordinator.has_transaction(first):
+            words = f"{name} does not have transaction {first.hex()}, which was its last one before"
+            if self._is_acknowledged(xid, words):
+                return False
             self._say(
                 xid,
-                f"not rolled back: {self._coordinator.name} has committed it, and has forgotten that:"
+                f"not rolled back in {', '.join(holders)}: {words}: it is another database than the"
+                " coordinator, or lost transactions, or was packed; correct the address, or to roll"
+                f" back: neoresolve --acknowledge {format_xid(xid)}",
+                failed=True,
+            )
+            return True
+        if self._forgotten(xid, holders):
+            self._say(
+                xid,
+                f"not rolled back: {name} has committed it, and has forgotten that:"
                 f" commit it by hand in {', '.join(holders)}",
                 failed=True,
             )
+            return True
+        return False
+
+    def _give_up(self, xid: bytes, state: str | None, holders: Holders) -> str | None:
+        """Roll back in the coordinator, which makes it certain. Return the outcome."""
+        if state is None and self._must_keep(xid, holders):
             return None
         if self._dry_run:
             self._say(xid, f"would be rolled back in {self._names(holders)}")
@@ -280,15 +305,21 @@ class Resolver:
 
     def _contradicts(self, xid: bytes, decided: Fate, name: str, fate: Fate) -> bool:
         """Report a contradiction, unless it is acknowledged. Return whether it is."""
-        text = format_xid(xid)
         words = f"{decided.value} in {self._coordinator.name}, but in {name} it is {fate.value}"
-        if text in self._acknowledged:
-            self._unknown.discard(text)
-            self._say(xid, f"{'would be ' * self._dry_run}acknowledged: {words}")
+        if self._is_acknowledged(xid, words):
             return True
-        advice = f"; correct the data or the address, or: neoresolve --acknowledge {text}"
-        self._say(xid, f"contradiction: {words}{advice}", failed=True)
+        advice = f"correct the data or the address, or: neoresolve --acknowledge {format_xid(xid)}"
+        self._say(xid, f"contradiction: {words}; {advice}", failed=True)
         return False
+
+    def _is_acknowledged(self, xid: bytes, words: str) -> bool:
+        """Return whether the operator has acknowledged what these words say."""
+        text = format_xid(xid)
+        if text not in self._acknowledged:
+            return False
+        self._unknown.discard(text)
+        self._say(xid, f"{'would be ' * self._dry_run}acknowledged: {words}")
+        return True
 
     def _contradicted(self) -> None:
         """Report what NEO databases committed although the coordinator rolled it back."""

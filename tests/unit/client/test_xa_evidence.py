@@ -11,10 +11,12 @@ from ZODB.Connection import TransactionMetaData
 
 from neo.client import xa
 from neo.client.xa import command
-from neo.client.xa.branches import xid_prefix
+from neo.client.xa.branches import new_xid, witness, xid_prefix
 from neo.client.xa.evidence import Fate
 from neo.client.xa.joining import Unit
-from neo.protocol.ids import p64, tid_from_time
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import ZERO_TID, p64, tid_from_time
 from neo.protocol.packets import AnswerTransactionInformation, AskTransactionInformation
 from tests.support.patience import wait_until
 from tests.unit.client.joined import Acts, Bank, Fails, Work, World
@@ -259,3 +261,48 @@ def test_a_session_without_savepoints_says_what_to_do(world: World) -> None:
     with pytest.raises(Exception, match="abort the whole transaction, or give the session"):
         savepoint.rollback()
     world.manager.abort()
+
+
+@pytest.fixture
+def orphan(world: World) -> bytes:
+    """Return an xid of the application that only the bank holds."""
+    world.change_all()
+    xid: bytes = world.joined._unit(world.manager.get().extension).xid
+    world.manager.abort()
+    world.bank.prepared.append(xid)
+    return xid
+
+
+def test_a_coordinator_without_its_last_transaction_is_another_database(
+    world: World, orphan: bytes
+) -> None:
+    """Another cluster of its name, given by mistake, knows no xid: others may have committed it."""
+    lacks = ErrorAnswer(ErrorCode.TID_NOT_FOUND, "no")
+
+    def answer(m: AskTransactionInformation) -> AnswerTransactionInformation:
+        raise lacks
+
+    world.first.scripted.storages[1].answers[AskTransactionInformation] = answer
+    for dry_run in (True, False):
+        (line,) = xa.resolve(world.storage1, [world.bank], dry_run=dry_run)
+        assert line.failed and "it is another database than the coordinator" in str(line)
+    assert world.bank.prepared == [orphan] and world.first.decisions == []
+    lines = resolve(world, world.bank, acknowledged=(orphan.decode(),))
+    assert not any(line.failed for line in lines) and world.bank.prepared == []
+
+
+def test_a_coordinator_with_its_last_transaction_rolls_back_what_it_does_not_know(
+    world: World, orphan: bytes
+) -> None:
+    extended(world.first)
+    assert not any(line.failed for line in resolve(world, world.bank))
+    assert world.bank.prepared == [] and world.first.decisions == [(orphan, False)]
+
+
+def test_an_xid_without_a_witness_is_settled_as_before(world: World) -> None:
+    """An earlier version gave it, or the coordinator was empty."""
+    prefix = xid_prefix("first")
+    assert witness(prefix + b"0" * 32) is None
+    assert witness(new_xid("first", ZERO_TID, b"8 bytes.")) is None
+    assert witness(new_xid("first", TID, b"8 bytes.")) == TID
+    assert len(new_xid("first", TID, b"8 bytes.")) <= 64, "XA's limit of gtrid"
