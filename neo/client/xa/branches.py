@@ -26,6 +26,7 @@ from neo.client.xa.evidence import (
     PostgresTransaction,
     has_transaction,
     in_history,
+    noted,
     postgres_fate,
     postgres_row,
     read_extension,
@@ -163,6 +164,11 @@ class NEOBranch:
     def outcome(self, xid: bytes) -> Outcome | None:
         """Return what was decided; None if the xid is unknown."""
         return self._storage.outcome(xid)
+
+    def undecided(self) -> dict[bytes, tuple[float, dict[str, str]]]:
+        """Return what is prepared: since when, and the proofs of other databases, by name."""
+        listed = self._storage.recover()
+        return {p.xid: (p.since, noted(p.text)) for p in listed if p.xid.startswith(PREFIX)}
 
     def commits(self, length: int) -> dict[bytes, bytes]:
         """Return the tids of the last decisions of this database to commit, by xid, of at most ``length``

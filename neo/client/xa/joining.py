@@ -48,7 +48,7 @@ from neo.client.prepared import PreparedTransaction
 from neo.client.storage import NEOStorage
 from neo.client.transaction import ClientTransaction
 from neo.client.xa.branches import Branch, Session, new_xid
-from neo.client.xa.evidence import BRANCHES_KEY, PROOFS_KEY, XID_KEY, Fate, Proving
+from neo.client.xa.evidence import BRANCHES_KEY, PROOFS_KEY, XID_KEY, Fate, Proving, note
 from neo.protocol.ids import format_xid
 
 logger = logging.getLogger("neo.client")
@@ -421,6 +421,11 @@ class Coordination:
                 unit.prepared(storage)
             else:
                 del self._units[metadata]
+
+    def note(self, metadata: Any) -> bytes:
+        """Return what the text of a transaction that is being prepared shall say."""
+        unit = self._units.get(metadata)
+        return b"" if unit is None else note(unit.proofs)
 
     def finish(
         self,

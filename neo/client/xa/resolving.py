@@ -109,10 +109,14 @@ class Resolver:
         # Those of them that were not found.
         self._unknown = set(self._acknowledged)
         self._done: list[Settled] = []
+        # What proves that a database had prepared an undecided transaction, by name.
+        self._proofs: dict[bytes, dict[str, str]] = {}
 
     def run(self) -> list[Settled]:
-        decided = self._coordinator.recover()
-        candidates = dict.fromkeys(decided)
+        undecided = self._coordinator.undecided()
+        decided = {xid: since for xid, (since, _) in undecided.items()}
+        self._proofs = {xid: proofs for xid, (_, proofs) in undecided.items()}
+        candidates: dict[bytes, None] = dict.fromkeys(decided)
         for held in self._held(report=True).values():
             candidates |= dict.fromkeys(held)
         ours = xid_prefix(self._coordinator.name)
@@ -159,7 +163,7 @@ class Resolver:
                 self._say(xid, f"left alone: prepared {age:.0f} s ago in {self._names(holders)}")
                 return
         if state in (None, PREPARED, ROLLING_BACK):
-            state = self._give_up(xid, state, holders)
+            state = self._give_up(xid, state, since, holders)
         if state == COMMITTED:
             self._tell(xid, holders, "commit", "committed")
         elif state == ROLLED_BACK:
@@ -217,9 +221,35 @@ class Resolver:
             return True
         return False
 
-    def _give_up(self, xid: bytes, state: str | None, holders: Holders) -> str | None:
+    def _committed_by_hand(self, xid: bytes, since: float, holders: Holders) -> bool:
+        """Report a database that has committed what the coordinator has not decided, unless that is
+        acknowledged. Return whether there is one."""
+        name = self._coordinator.name
+        found = False
+        for other, branch in self._others.items():
+            if other in holders or not isinstance(branch, Proving):
+                continue
+            try:
+                fate = branch.fate(xid, self._proofs.get(xid, {}).get(other), since)
+            except Exception:  # noqa: BLE001 - it was reported when it was asked first
+                continue
+            words = f"not decided in {name}, but in {other} it is {fate.value}"
+            if fate is Fate.COMMITTED and not self._is_acknowledged(xid, words):
+                found = True
+                advice = (
+                    f"neoctl commit {format_xid(xid)} in {name}, or to roll back:"
+                    f" neoresolve --acknowledge {format_xid(xid)}"
+                )
+                self._say(xid, f"contradiction: {words}; {advice}", failed=True)
+        return found
+
+    def _give_up(
+        self, xid: bytes, state: str | None, since: float | None, holders: Holders
+    ) -> str | None:
         """Roll back in the coordinator, which makes it certain. Return the outcome."""
         if state is None and self._must_keep(xid, holders):
+            return None
+        if state == PREPARED and since is not None and self._committed_by_hand(xid, since, holders):
             return None
         if self._dry_run:
             self._say(xid, f"would be rolled back in {self._names(holders)}")
