@@ -152,6 +152,11 @@ class NEOBranch:
         """Return the xids for which this database decides, and which it rolled back."""
         return [x for x in self._ended(length, ROLLED_BACK) if x.startswith(xid_prefix(self.name))]
 
+    def known(self, length: int, since: float) -> list[bytes]:
+        """Return the xids that this database prepared or ended since a moment, of at most ``length``
+        outcomes."""
+        return [o.xid for o in self._storage.outcomes(length) if o.since >= since]
+
     def committed(self, length: int) -> list[bytes]:
         """Return the xids that this database remembers as committed."""
         return self._ended(length, COMMITTED)

@@ -39,6 +39,8 @@ from neo.protocol.ids import format_xid, time_from_tid
 OLDER_THAN = 60.0
 #: Seconds for which the master remembers outcomes (specification 24.15).
 REMEMBERED = 30 * 86400.0
+#: Seconds for which the resolver warns of exchanged coordinators after a transaction showed them.
+WARNED = 86400.0
 #: Outcomes of the coordinator that one run examines, to forget them.
 FORGOTTEN_MAX = 1000
 
@@ -128,7 +130,7 @@ class Resolver:
         for xid in candidates:
             if xid not in states:
                 self._say(xid, "left alone: another coordinator decides about it")
-        self._warn_of_exchanged(decided)
+        self._warn_of_exchanged()
         self._forget()
         self._contradicted()
         for text in sorted(self._unknown):
@@ -174,11 +176,12 @@ class Resolver:
     def _names(self, holders: Holders) -> str:
         return ", ".join([self._coordinator.name, *holders])
 
-    def _warn_of_exchanged(self, decided: Iterable[bytes]) -> None:
+    def _warn_of_exchanged(self) -> None:
         """Report databases that decide for this coordinator, and it for them."""
+        known = self._coordinator.known(FORGOTTEN_MAX, self._now() - WARNED)
         for name, branch in self._others.items():
             prefix = xid_prefix(name)
-            if isinstance(branch, NEOBranch) and any(xid.startswith(prefix) for xid in decided):
+            if isinstance(branch, NEOBranch) and any(xid.startswith(prefix) for xid in known):
                 self._say(
                     None,
                     f"warning: {name} decides about transactions in {self._coordinator.name}, and is"

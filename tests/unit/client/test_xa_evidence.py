@@ -182,10 +182,15 @@ def test_nothing_is_rolled_back_that_the_history_of_the_coordinator_has(
     assert world.bank.prepared == [XID] and world.first.decisions == []
 
 
-def test_coordinators_that_are_each_others_participants_are_named(world: World) -> None:
-    world.first.put(xid_prefix("second") + b"0123", "prepared")
-    lines = [str(line) for line in resolve(world, world.storage2)]
-    assert any("warning: second decides about transactions in first" in line for line in lines)
+@pytest.mark.parametrize("state", ["prepared", "committed", "rolled back"])
+def test_coordinators_that_are_each_others_participants_are_named(world: World, state: str) -> None:
+    """Also for a day after the transactions that showed it have ended."""
+    world.first.put(xid_prefix("second") + b"0123", state, tid=TID)
+    for days in (0.9, 1.1):
+        now = world.first.now + days * 86400
+        lines = xa.resolve(world.storage1, [world.storage2], now=lambda now=now: now)
+        words = "warning: second decides about transactions in first"
+        assert any(words in str(line) for line in lines) is (days < 1)
 
 
 @pytest.mark.parametrize("tells", [Fate.COMMITTED, Fate.ROLLED_BACK])
