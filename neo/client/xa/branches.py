@@ -11,6 +11,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, Protocol
 
 from ZODB.POSException import StorageTransactionError
@@ -41,6 +42,8 @@ PREFIX = b"neo-xa-"
 TAG_DIGITS = 8
 #: Connections of a DBAPIBranch that are kept open between transactions: the threads of a usual server.
 IDLE_CONNECTIONS = 16
+#: Outcomes that a master remembers at most (specification 24.15).
+OUTCOMES_MAX = 100_000
 #: Names of databases, which XA limits to ASCII, and ``neoresolve`` to what is no DSN.
 _NAME = re.compile("[A-Za-z0-9._-]{1,64}")
 _WITNESS = re.compile(b"-[0-9a-f]{16}-([0-9a-f]{16})$")
@@ -148,21 +151,20 @@ class NEOBranch:
         """Return whether the history has a transaction. Its metadata may have been packed away."""
         return has_transaction(self._storage.replicas, tid)
 
-    def rolled_back(self, length: int) -> list[bytes]:
+    def rolled_back(self) -> set[bytes]:
         """Return the xids for which this database decides, and which it rolled back."""
-        return [x for x in self._ended(length, ROLLED_BACK) if x.startswith(xid_prefix(self.name))]
+        return {x for x in self._ended(ROLLED_BACK) if x.startswith(xid_prefix(self.name))}
 
-    def known(self, length: int, since: float) -> list[bytes]:
-        """Return the xids that this database prepared or ended since a moment, of at most ``length``
-        outcomes."""
-        return [o.xid for o in self._storage.outcomes(length) if o.since >= since]
+    def known(self, since: float) -> list[bytes]:
+        """Return the xids that this database prepared or ended since a moment."""
+        return [o.xid for o in self._storage.outcomes(OUTCOMES_MAX) if o.since >= since]
 
-    def committed(self, length: int) -> list[bytes]:
+    def committed(self) -> list[bytes]:
         """Return the xids that this database remembers as committed."""
-        return self._ended(length, COMMITTED)
+        return self._ended(COMMITTED)
 
-    def _ended(self, length: int, state: str) -> list[bytes]:
-        return [o.xid for o in self._storage.outcomes(length) if o.state == state]
+    def _ended(self, state: str) -> list[bytes]:
+        return [o.xid for o in self._storage.outcomes(OUTCOMES_MAX) if o.state == state]
 
     # -- of a coordinator --------------------------------------------------------------------------
 
@@ -176,14 +178,14 @@ class NEOBranch:
         return {p.xid: (p.since, noted(p.text)) for p in listed if p.xid.startswith(PREFIX)}
 
     def commits(self, length: int) -> dict[bytes, bytes]:
-        """Return the tids of the last decisions of this database to commit, by xid, of at most ``length``
-        outcomes."""
+        """Return the tids of the last ``length`` decisions of this database to commit, by xid."""
         prefix = xid_prefix(self.name)
-        return {
-            outcome.xid: outcome.tid
-            for outcome in self._storage.outcomes(length)
+        commits = (
+            (outcome.xid, outcome.tid)
+            for outcome in self._storage.outcomes(OUTCOMES_MAX)
             if outcome.state == COMMITTED and outcome.tid and outcome.xid.startswith(prefix)
-        }
+        )
+        return dict(islice(commits, length))
 
     def participants(self, tids: Iterable[bytes]) -> list[dict[str, str | None] | None]:
         """Return the names of all databases that take part in committed transactions, with their proofs;

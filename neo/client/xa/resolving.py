@@ -41,7 +41,7 @@ OLDER_THAN = 60.0
 REMEMBERED = 30 * 86400.0
 #: Seconds for which the resolver warns of exchanged coordinators after a transaction showed them.
 WARNED = 86400.0
-#: Outcomes of the coordinator that one run examines, to forget them.
+#: Commits of the coordinator that one run examines, to forget their outcomes.
 FORGOTTEN_MAX = 1000
 
 Held = dict[bytes, float | None]
@@ -178,7 +178,7 @@ class Resolver:
 
     def _warn_of_exchanged(self) -> None:
         """Report databases that decide for this coordinator, and it for them."""
-        known = self._coordinator.known(FORGOTTEN_MAX, self._now() - WARNED)
+        known = self._coordinator.known(self._now() - WARNED)
         for name, branch in self._others.items():
             prefix = xid_prefix(name)
             if isinstance(branch, NEOBranch) and any(xid.startswith(prefix) for xid in known):
@@ -298,7 +298,12 @@ class Resolver:
         given = {self._coordinator.name, *held}
         participants = self._coordinator.participants(commits.values())
         for xid, names in zip(commits, participants, strict=True):
-            if names is None or any(xid in its for its in held.values()):
+            if any(xid in its for its in held.values()):
+                continue
+            if names is None:
+                words = "committed; its outcome is kept: its databases are not known, because the history"
+                advice = f"look at all of them, then: neoctl forget {format_xid(xid)}"
+                self._say(xid, f"{words} does not name them any more; {advice}")
                 continue
             if missing := names.keys() - given:
                 words = f"committed; its outcome is kept for {', '.join(sorted(missing))}"
@@ -356,12 +361,12 @@ class Resolver:
 
     def _contradicted(self) -> None:
         """Report what NEO databases committed although the coordinator rolled it back."""
-        rolled_back = self._coordinator.rolled_back(FORGOTTEN_MAX)
+        rolled_back = self._coordinator.rolled_back()
         for name, branch in self._others.items():
             if not rolled_back or not isinstance(branch, NEOBranch):
                 continue
             try:
-                committed = branch.committed(FORGOTTEN_MAX)
+                committed = branch.committed()
             except Exception:  # noqa: BLE001 - it was reported when it was asked first
                 continue
             for xid in committed:

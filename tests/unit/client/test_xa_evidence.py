@@ -14,6 +14,7 @@ from neo.client.xa import command
 from neo.client.xa.branches import new_xid, witness, xid_prefix
 from neo.client.xa.evidence import Fate
 from neo.client.xa.joining import Unit
+from neo.client.xa.resolving import FORGOTTEN_MAX
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID, p64, tid_from_time
@@ -133,6 +134,20 @@ def test_a_commit_against_a_rollback_is_a_contradiction(world: World) -> None:
     resolve(world, world.storage2, acknowledged=(XID.decode(),))
     assert world.states() == [["rolled back"], []], "no slow application can prepare it"
     assert resolve(world, world.storage2) == []
+
+
+def test_many_outcomes_of_others_hide_no_contradiction(world: World) -> None:
+    """The newest ones come first, and rollbacks are remembered for 30 days."""
+    for number in range(FORGOTTEN_MAX + 1):
+        for cluster in (world.first, world.second):
+            cluster.put(xid_prefix("first") + b"%032x" % number, "rolled back")
+    committed_in(world, "second")
+    world.second.put(XID, "rolled back")
+    other = xid_prefix("first") + b"4567"
+    world.first.put(other, "rolled back")
+    world.second.put(other, "committed", tid=TID)
+    failed = [str(line) for line in resolve(world, world.storage2) if line.failed]
+    assert [line.split(":")[0].encode() for line in failed] == [XID, other]
 
 
 def test_the_command_fails_until_a_contradiction_is_acknowledged(
