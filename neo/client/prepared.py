@@ -57,7 +57,7 @@ COMMITTED, ROLLED_BACK = "committed", "rolled back"
 
 class Prepared(NamedTuple):
     """A transaction without an outcome. ``since``: seconds since 1970, by the master's
-    clock. ``text``: its user and description."""
+    clock. ``text``: its user and description, and what coordinations note."""
 
     xid: bytes
     ttid: bytes

@@ -80,6 +80,8 @@ class Coordination(Protocol):
 
     def voted(self, storage: NEOStorage, metadata: Any) -> None: ...
 
+    def note(self, metadata: Any) -> bytes: ...
+
     def finish(
         self,
         storage: NEOStorage,
@@ -545,7 +547,8 @@ class NEOStorage(ConflictResolvingStorage):
         # Texts are accepted as by tpc_vote.
         people = TransactionMetaData(transaction.user, transaction.description)
         words = b": ".join(filter(None, (people.user, people.description)))
-        prepared.prepare(words[:PREPARED_TEXT_BYTES])
+        note = b"" if self._coordination is None else self._coordination.note(transaction)
+        prepared.prepare(words[: PREPARED_TEXT_BYTES - len(note)] + note)
 
     def _finish_prepared(self, transaction: Any, func: Callable[[bytes], object]) -> bytes:
         prepared = self._prepared[id(transaction)]

@@ -1,7 +1,6 @@
 """The databases of a transaction with one outcome, by xid: NEO, DB-API 2.0, and the protocol for others.
 
-An xid of this package is :func:`xid_prefix` and 32 hexadecimal digits. The same xid is used in all
-databases.
+The same xid is used in all databases. :func:`new_xid` says what is in it.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, Protocol
 
 from ZODB.POSException import StorageTransactionError
@@ -25,11 +25,14 @@ from neo.client.xa.evidence import (
     PROOFS_KEY,
     Fate,
     PostgresTransaction,
+    has_transaction,
     in_history,
+    noted,
     postgres_fate,
     postgres_row,
     read_extension,
 )
+from neo.protocol.ids import ZERO_TID
 
 logger = logging.getLogger("neo.client")
 
@@ -39,8 +42,11 @@ PREFIX = b"neo-xa-"
 TAG_DIGITS = 8
 #: Connections of a DBAPIBranch that are kept open between transactions: the threads of a usual server.
 IDLE_CONNECTIONS = 16
+#: Outcomes that a master remembers at most (specification 24.15).
+OUTCOMES_MAX = 100_000
 #: Names of databases, which XA limits to ASCII, and ``neoresolve`` to what is no DSN.
 _NAME = re.compile("[A-Za-z0-9._-]{1,64}")
+_WITNESS = re.compile(b"-[0-9a-f]{16}-([0-9a-f]{16})$")
 #: The format of the xids of DB-API 2.0: the letters NEO.
 XID_FORMAT = 0x4E454F
 
@@ -49,6 +55,20 @@ def xid_prefix(coordinator: str) -> bytes:
     """Return how the xids of transactions begin for which this database decides. Only its outcomes count:
     for another one they are unknown, which means rolled back."""
     return PREFIX + hashlib.sha256(coordinator.encode()).hexdigest()[:TAG_DIGITS].encode() + b"-"
+
+
+def new_xid(coordinator: str, last: bytes, random: bytes) -> bytes:
+    """Return an xid: the prefix, ``random`` and ``last`` in hexadecimal digits. ``last``: the tid of the
+    last transaction of the coordinator's database, by which :func:`witness` recognises that."""
+    return xid_prefix(coordinator) + f"{random.hex()}-{last.hex()}".encode()
+
+
+def witness(xid: bytes) -> bytes | None:
+    """Return the tid of a transaction that the coordinator's database has; None if it was empty, or if
+    an earlier version gave the xid."""
+    found = _WITNESS.search(xid)
+    tid = bytes.fromhex(found[1].decode()) if found else ZERO_TID
+    return None if tid == ZERO_TID else tid
 
 
 class Session(Protocol):
@@ -127,16 +147,24 @@ class NEOBranch:
         """Return whether the history has the xid since a moment."""
         return in_history(self._storage.replicas, xid, since)
 
-    def rolled_back(self, length: int) -> list[bytes]:
+    def has_transaction(self, tid: bytes) -> bool:
+        """Return whether the history has a transaction. Its metadata may have been packed away."""
+        return has_transaction(self._storage.replicas, tid)
+
+    def rolled_back(self) -> set[bytes]:
         """Return the xids for which this database decides, and which it rolled back."""
-        return [x for x in self._ended(length, ROLLED_BACK) if x.startswith(xid_prefix(self.name))]
+        return {x for x in self._ended(ROLLED_BACK) if x.startswith(xid_prefix(self.name))}
 
-    def committed(self, length: int) -> list[bytes]:
+    def known(self, since: float) -> list[bytes]:
+        """Return the xids that this database prepared or ended since a moment."""
+        return [o.xid for o in self._storage.outcomes(OUTCOMES_MAX) if o.since >= since]
+
+    def committed(self) -> list[bytes]:
         """Return the xids that this database remembers as committed."""
-        return self._ended(length, COMMITTED)
+        return self._ended(COMMITTED)
 
-    def _ended(self, length: int, state: str) -> list[bytes]:
-        return [o.xid for o in self._storage.outcomes(length) if o.state == state]
+    def _ended(self, state: str) -> list[bytes]:
+        return [o.xid for o in self._storage.outcomes(OUTCOMES_MAX) if o.state == state]
 
     # -- of a coordinator --------------------------------------------------------------------------
 
@@ -144,15 +172,20 @@ class NEOBranch:
         """Return what was decided; None if the xid is unknown."""
         return self._storage.outcome(xid)
 
+    def undecided(self) -> dict[bytes, tuple[float, dict[str, str]]]:
+        """Return what is prepared: since when, and the proofs of other databases, by name."""
+        listed = self._storage.recover()
+        return {p.xid: (p.since, noted(p.text)) for p in listed if p.xid.startswith(PREFIX)}
+
     def commits(self, length: int) -> dict[bytes, bytes]:
-        """Return the tids of the last decisions of this database to commit, by xid, of at most ``length``
-        outcomes."""
+        """Return the tids of the last ``length`` decisions of this database to commit, by xid."""
         prefix = xid_prefix(self.name)
-        return {
-            outcome.xid: outcome.tid
-            for outcome in self._storage.outcomes(length)
+        commits = (
+            (outcome.xid, outcome.tid)
+            for outcome in self._storage.outcomes(OUTCOMES_MAX)
             if outcome.state == COMMITTED and outcome.tid and outcome.xid.startswith(prefix)
-        }
+        )
+        return dict(islice(commits, length))
 
     def participants(self, tids: Iterable[bytes]) -> list[dict[str, str | None] | None]:
         """Return the names of all databases that take part in committed transactions, with their proofs;

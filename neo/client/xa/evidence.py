@@ -4,11 +4,13 @@ A database that answers under the right name may be another one: a wrong DSN, or
 is prepared here" proves nothing then. PostgreSQL is known by its *proof*, which the coordinator's
 transaction keeps: the identifier of the server, the oid of the database, and the number of the
 transaction, whose state the server remembers. A NEO database is known by the xid itself: no other one
-remembers its outcome, or has it in its history.
+remembers its outcome, or has it in its history. The coordinator may not know the xid: it is known by the
+transaction that was its last one when the xid was given.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from importlib import import_module
@@ -24,6 +26,8 @@ from neo.protocol.ids import MAX_TID, format_xid, tid_from_time
 #: Keys in the extension of transactions: the xid, the names of all databases that take part, and the
 #: proofs of those that have one, by name.
 XID_KEY, BRANCHES_KEY, PROOFS_KEY = "xid", "xid_branches", "xid_databases"
+#: Before the proofs in the text of a prepared transaction, and bytes of such a note at most.
+_NOTE, _NOTE_BYTES = f" {PROOFS_KEY}=", 900
 #: Seconds by which the clocks of two databases may differ when a history is searched.
 CLOCKS = 600.0
 
@@ -58,6 +62,12 @@ def in_history(replicas: Replicas, xid: bytes, since: float) -> bool:
     return any(text == found for found in _xids(replicas, tids))
 
 
+def has_transaction(replicas: Replicas, tid: bytes) -> bool:
+    """Return whether a NEO database has a transaction whose metadata is not packed away."""
+    replicas.barrier()
+    return transaction_information(replicas, [tid]) != [None]
+
+
 def _xids(replicas: Replicas, tids: Iterator[bytes]) -> Iterator[object]:
     while batch := list(islice(tids, BATCH)):
         for answer in transaction_information(replicas, batch):
@@ -71,6 +81,22 @@ def read_extension(extension: bytes) -> dict[str, Any]:
         return dict(TransactionMetaData("", "", extension).extension)
     except Exception:  # noqa: BLE001 - it may hold objects of any class of the application
         return {}
+
+
+def note(proofs: Mapping[str, str]) -> bytes:
+    """Return what the text of a prepared transaction says of proofs, because its extension cannot be read
+    before the decision. Return nothing if it would be too long."""
+    words = f"{_NOTE}{json.dumps(proofs, sort_keys=True)}".encode() if proofs else b""
+    return words if len(words) <= _NOTE_BYTES else b""
+
+
+def noted(text: str) -> dict[str, str]:
+    """Return the proofs in the text of a prepared transaction."""
+    try:
+        found = json.loads(text.rpartition(_NOTE)[2])
+    except ValueError:
+        return {}
+    return {n: p for n, p in found.items() if isinstance(p, str)} if isinstance(found, dict) else {}
 
 
 def postgres_row(connection: Any, question: str) -> list[Any]:

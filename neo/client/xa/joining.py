@@ -47,14 +47,14 @@ from neo.client.errors import ConfigurationError, OutcomeUnknownError, Transacti
 from neo.client.prepared import PreparedTransaction
 from neo.client.storage import NEOStorage
 from neo.client.transaction import ClientTransaction
-from neo.client.xa.branches import Branch, Session, xid_prefix
-from neo.client.xa.evidence import BRANCHES_KEY, PROOFS_KEY, XID_KEY, Fate, Proving
+from neo.client.xa.branches import Branch, Session, new_xid
+from neo.client.xa.evidence import BRANCHES_KEY, PROOFS_KEY, XID_KEY, Fate, Proving, note
 from neo.protocol.ids import format_xid
 
 logger = logging.getLogger("neo.client")
 
-#: Random bytes of an xid: enough that two are never equal.
-RANDOM_BYTES = 16
+#: Random bytes of an xid: enough that two are never equal while a coordinator has one last transaction.
+RANDOM_BYTES = 8
 
 
 class State(Enum):
@@ -351,7 +351,6 @@ class Coordination:
     ) -> None:
         self._manager = manager
         self._coordinator = coordinator
-        self._prefix = xid_prefix(coordinator.getName())
         self._random = random
         # By the storage's transaction, from tpc_begin to the end. Weak: an interrupt can keep the end
         # from coming here, and the transaction's id() may then belong to another one.
@@ -382,7 +381,8 @@ class Coordination:
     def _unit(self, extension: dict[str, Any]) -> Unit:
         unit = self._by_extension.get(id(extension))
         if unit is None:
-            xid = self._prefix + self._random(RANDOM_BYTES).hex().encode()
+            last = self._coordinator.lastTransaction()
+            xid = new_xid(self._coordinator.getName(), last, self._random(RANDOM_BYTES))
             unit = self._by_extension[id(extension)] = Unit(extension, xid, self._coordinator)
         return unit
 
@@ -421,6 +421,11 @@ class Coordination:
                 unit.prepared(storage)
             else:
                 del self._units[metadata]
+
+    def note(self, metadata: Any) -> bytes:
+        """Return what the text of a transaction that is being prepared shall say."""
+        unit = self._units.get(metadata)
+        return b"" if unit is None else note(unit.proofs)
 
     def finish(
         self,

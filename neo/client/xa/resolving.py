@@ -9,6 +9,8 @@ Rules
 * Only transactions for which the given coordinator decides are touched: the xid says so.
 * A transaction is rolled back in the coordinator first. From then on it cannot be committed, and not even
   be prepared there (specification 24.13). If that is refused, it was committed meanwhile.
+* An xid that the coordinator does not know is rolled back only if it is the right database: it has the
+  transaction that was its last one when the xid was given (specification 24.50).
 * What is prepared in the coordinator for less than ``older_than`` is left alone: the application may be
   at work.
 * What to do in the other databases is read from them after the outcome was read. An application that
@@ -28,7 +30,7 @@ from typing import Any, NamedTuple
 
 from neo.client.errors import ConfigurationError, NEOStorageError, RefusedError
 from neo.client.prepared import COMMITTED, PREPARED, ROLLED_BACK, ROLLING_BACK
-from neo.client.xa.branches import Branch, NEOBranch, xid_prefix
+from neo.client.xa.branches import Branch, NEOBranch, witness, xid_prefix
 from neo.client.xa.evidence import Fate, Proving
 from neo.client.xa.joining import neo_storage
 from neo.protocol.ids import format_xid, time_from_tid
@@ -37,7 +39,9 @@ from neo.protocol.ids import format_xid, time_from_tid
 OLDER_THAN = 60.0
 #: Seconds for which the master remembers outcomes (specification 24.15).
 REMEMBERED = 30 * 86400.0
-#: Outcomes of the coordinator that one run examines, to forget them.
+#: Seconds for which the resolver warns of exchanged coordinators after a transaction showed them.
+WARNED = 86400.0
+#: Commits of the coordinator that one run examines, to forget their outcomes.
 FORGOTTEN_MAX = 1000
 
 Held = dict[bytes, float | None]
@@ -107,10 +111,14 @@ class Resolver:
         # Those of them that were not found.
         self._unknown = set(self._acknowledged)
         self._done: list[Settled] = []
+        # What proves that a database had prepared an undecided transaction, by name.
+        self._proofs: dict[bytes, dict[str, str]] = {}
 
     def run(self) -> list[Settled]:
-        decided = self._coordinator.recover()
-        candidates = dict.fromkeys(decided)
+        undecided = self._coordinator.undecided()
+        decided = {xid: since for xid, (since, _) in undecided.items()}
+        self._proofs = {xid: proofs for xid, (_, proofs) in undecided.items()}
+        candidates: dict[bytes, None] = dict.fromkeys(decided)
         for held in self._held(report=True).values():
             candidates |= dict.fromkeys(held)
         ours = xid_prefix(self._coordinator.name)
@@ -122,7 +130,7 @@ class Resolver:
         for xid in candidates:
             if xid not in states:
                 self._say(xid, "left alone: another coordinator decides about it")
-        self._warn_of_exchanged(decided)
+        self._warn_of_exchanged()
         self._forget()
         self._contradicted()
         for text in sorted(self._unknown):
@@ -157,7 +165,7 @@ class Resolver:
                 self._say(xid, f"left alone: prepared {age:.0f} s ago in {self._names(holders)}")
                 return
         if state in (None, PREPARED, ROLLING_BACK):
-            state = self._give_up(xid, state, holders)
+            state = self._give_up(xid, state, since, holders)
         if state == COMMITTED:
             self._tell(xid, holders, "commit", "committed")
         elif state == ROLLED_BACK:
@@ -168,11 +176,12 @@ class Resolver:
     def _names(self, holders: Holders) -> str:
         return ", ".join([self._coordinator.name, *holders])
 
-    def _warn_of_exchanged(self, decided: Iterable[bytes]) -> None:
+    def _warn_of_exchanged(self) -> None:
         """Report databases that decide for this coordinator, and it for them."""
+        known = self._coordinator.known(self._now() - WARNED)
         for name, branch in self._others.items():
             prefix = xid_prefix(name)
-            if isinstance(branch, NEOBranch) and any(xid.startswith(prefix) for xid in decided):
+            if isinstance(branch, NEOBranch) and any(xid.startswith(prefix) for xid in known):
                 self._say(
                     None,
                     f"warning: {name} decides about transactions in {self._coordinator.name}, and is"
@@ -183,18 +192,67 @@ class Resolver:
     def _forgotten(self, xid: bytes, holders: Holders) -> bool:
         """Return whether the coordinator has committed what it does not remember."""
         times = [since for since in holders.values() if since is not None]
-        since = min(times) if len(times) == len(holders) else self._now() - REMEMBERED
+        if (first := witness(xid)) is not None:
+            since = time_from_tid(first)
+        else:
+            since = min(times) if len(times) == len(holders) else self._now() - REMEMBERED
         return self._coordinator.has_committed(xid, since)
 
-    def _give_up(self, xid: bytes, state: str | None, holders: Holders) -> str | None:
-        """Roll back in the coordinator, which makes it certain. Return the outcome."""
-        if state is None and self._forgotten(xid, holders):
+    def _must_keep(self, xid: bytes, holders: Holders) -> bool:
+        """Report what the coordinator does not know, and what is not rolled back nevertheless. Return
+        whether it is kept."""
+        name, first = self._coordinator.name, witness(xid)
+        if first is not None and not self._coordinator.has_transaction(first):
+            words = f"{name} does not have transaction {first.hex()}, which was its last one before"
+            if self._is_acknowledged(xid, words):
+                return False
             self._say(
                 xid,
-                f"not rolled back: {self._coordinator.name} has committed it, and has forgotten that:"
+                f"not rolled back in {', '.join(holders)}: {words}: it is another database than the"
+                " coordinator, or lost transactions, or was packed; correct the address, or to roll"
+                f" back: neoresolve --acknowledge {format_xid(xid)}",
+                failed=True,
+            )
+            return True
+        if self._forgotten(xid, holders):
+            self._say(
+                xid,
+                f"not rolled back: {name} has committed it, and has forgotten that:"
                 f" commit it by hand in {', '.join(holders)}",
                 failed=True,
             )
+            return True
+        return False
+
+    def _committed_by_hand(self, xid: bytes, since: float, holders: Holders) -> bool:
+        """Report a database that has committed what the coordinator has not decided, unless that is
+        acknowledged. Return whether there is one."""
+        name = self._coordinator.name
+        found = False
+        for other, branch in self._others.items():
+            if other in holders or not isinstance(branch, Proving):
+                continue
+            try:
+                fate = branch.fate(xid, self._proofs.get(xid, {}).get(other), since)
+            except Exception:  # noqa: BLE001 - it was reported when it was asked first
+                continue
+            words = f"not decided in {name}, but in {other} it is {fate.value}"
+            if fate is Fate.COMMITTED and not self._is_acknowledged(xid, words):
+                found = True
+                advice = (
+                    f"neoctl commit {format_xid(xid)} in {name}, or to roll back:"
+                    f" neoresolve --acknowledge {format_xid(xid)}"
+                )
+                self._say(xid, f"contradiction: {words}; {advice}", failed=True)
+        return found
+
+    def _give_up(
+        self, xid: bytes, state: str | None, since: float | None, holders: Holders
+    ) -> str | None:
+        """Roll back in the coordinator, which makes it certain. Return the outcome."""
+        if state is None and self._must_keep(xid, holders):
+            return None
+        if state == PREPARED and since is not None and self._committed_by_hand(xid, since, holders):
             return None
         if self._dry_run:
             self._say(xid, f"would be rolled back in {self._names(holders)}")
@@ -240,7 +298,12 @@ class Resolver:
         given = {self._coordinator.name, *held}
         participants = self._coordinator.participants(commits.values())
         for xid, names in zip(commits, participants, strict=True):
-            if names is None or any(xid in its for its in held.values()):
+            if any(xid in its for its in held.values()):
+                continue
+            if names is None:
+                words = "committed; its outcome is kept: its databases are not known, because the history"
+                advice = f"look at all of them, then: neoctl forget {format_xid(xid)}"
+                self._say(xid, f"{words} does not name them any more; {advice}")
                 continue
             if missing := names.keys() - given:
                 words = f"committed; its outcome is kept for {', '.join(sorted(missing))}"
@@ -280,24 +343,30 @@ class Resolver:
 
     def _contradicts(self, xid: bytes, decided: Fate, name: str, fate: Fate) -> bool:
         """Report a contradiction, unless it is acknowledged. Return whether it is."""
-        text = format_xid(xid)
         words = f"{decided.value} in {self._coordinator.name}, but in {name} it is {fate.value}"
-        if text in self._acknowledged:
-            self._unknown.discard(text)
-            self._say(xid, f"{'would be ' * self._dry_run}acknowledged: {words}")
+        if self._is_acknowledged(xid, words):
             return True
-        advice = f"; correct the data or the address, or: neoresolve --acknowledge {text}"
-        self._say(xid, f"contradiction: {words}{advice}", failed=True)
+        advice = f"correct the data or the address, or: neoresolve --acknowledge {format_xid(xid)}"
+        self._say(xid, f"contradiction: {words}; {advice}", failed=True)
         return False
+
+    def _is_acknowledged(self, xid: bytes, words: str) -> bool:
+        """Return whether the operator has acknowledged what these words say."""
+        text = format_xid(xid)
+        if text not in self._acknowledged:
+            return False
+        self._unknown.discard(text)
+        self._say(xid, f"{'would be ' * self._dry_run}acknowledged: {words}")
+        return True
 
     def _contradicted(self) -> None:
         """Report what NEO databases committed although the coordinator rolled it back."""
-        rolled_back = self._coordinator.rolled_back(FORGOTTEN_MAX)
+        rolled_back = self._coordinator.rolled_back()
         for name, branch in self._others.items():
             if not rolled_back or not isinstance(branch, NEOBranch):
                 continue
             try:
-                committed = branch.committed(FORGOTTEN_MAX)
+                committed = branch.committed()
             except Exception:  # noqa: BLE001 - it was reported when it was asked first
                 continue
             for xid in committed:

@@ -11,10 +11,13 @@ from ZODB.Connection import TransactionMetaData
 
 from neo.client import xa
 from neo.client.xa import command
-from neo.client.xa.branches import xid_prefix
+from neo.client.xa.branches import new_xid, witness, xid_prefix
 from neo.client.xa.evidence import Fate
 from neo.client.xa.joining import Unit
-from neo.protocol.ids import p64, tid_from_time
+from neo.client.xa.resolving import FORGOTTEN_MAX
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import ZERO_TID, p64, tid_from_time
 from neo.protocol.packets import AnswerTransactionInformation, AskTransactionInformation
 from tests.support.patience import wait_until
 from tests.unit.client.joined import Acts, Bank, Fails, Work, World
@@ -133,6 +136,20 @@ def test_a_commit_against_a_rollback_is_a_contradiction(world: World) -> None:
     assert resolve(world, world.storage2) == []
 
 
+def test_many_outcomes_of_others_hide_no_contradiction(world: World) -> None:
+    """The newest ones come first, and rollbacks are remembered for 30 days."""
+    for number in range(FORGOTTEN_MAX + 1):
+        for cluster in (world.first, world.second):
+            cluster.put(xid_prefix("first") + b"%032x" % number, "rolled back")
+    committed_in(world, "second")
+    world.second.put(XID, "rolled back")
+    other = xid_prefix("first") + b"4567"
+    world.first.put(other, "rolled back")
+    world.second.put(other, "committed", tid=TID)
+    failed = [str(line) for line in resolve(world, world.storage2) if line.failed]
+    assert [line.split(":")[0].encode() for line in failed] == [XID, other]
+
+
 def test_the_command_fails_until_a_contradiction_is_acknowledged(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,10 +197,15 @@ def test_nothing_is_rolled_back_that_the_history_of_the_coordinator_has(
     assert world.bank.prepared == [XID] and world.first.decisions == []
 
 
-def test_coordinators_that_are_each_others_participants_are_named(world: World) -> None:
-    world.first.put(xid_prefix("second") + b"0123", "prepared")
-    lines = [str(line) for line in resolve(world, world.storage2)]
-    assert any("warning: second decides about transactions in first" in line for line in lines)
+@pytest.mark.parametrize("state", ["prepared", "committed", "rolled back"])
+def test_coordinators_that_are_each_others_participants_are_named(world: World, state: str) -> None:
+    """Also for a day after the transactions that showed it have ended."""
+    world.first.put(xid_prefix("second") + b"0123", state, tid=TID)
+    for days in (0.9, 1.1):
+        now = world.first.now + days * 86400
+        lines = xa.resolve(world.storage1, [world.storage2], now=lambda now=now: now)
+        words = "warning: second decides about transactions in first"
+        assert any(words in str(line) for line in lines) is (days < 1)
 
 
 @pytest.mark.parametrize("tells", [Fate.COMMITTED, Fate.ROLLED_BACK])
@@ -259,3 +281,48 @@ def test_a_session_without_savepoints_says_what_to_do(world: World) -> None:
     with pytest.raises(Exception, match="abort the whole transaction, or give the session"):
         savepoint.rollback()
     world.manager.abort()
+
+
+@pytest.fixture
+def orphan(world: World) -> bytes:
+    """Return an xid of the application that only the bank holds."""
+    world.change_all()
+    xid: bytes = world.joined._unit(world.manager.get().extension).xid
+    world.manager.abort()
+    world.bank.prepared.append(xid)
+    return xid
+
+
+def test_a_coordinator_without_its_last_transaction_is_another_database(
+    world: World, orphan: bytes
+) -> None:
+    """Another cluster of its name, given by mistake, knows no xid: others may have committed it."""
+    lacks = ErrorAnswer(ErrorCode.TID_NOT_FOUND, "no")
+
+    def answer(m: AskTransactionInformation) -> AnswerTransactionInformation:
+        raise lacks
+
+    world.first.scripted.storages[1].answers[AskTransactionInformation] = answer
+    for dry_run in (True, False):
+        (line,) = xa.resolve(world.storage1, [world.bank], dry_run=dry_run)
+        assert line.failed and "it is another database than the coordinator" in str(line)
+    assert world.bank.prepared == [orphan] and world.first.decisions == []
+    lines = resolve(world, world.bank, acknowledged=(orphan.decode(),))
+    assert not any(line.failed for line in lines) and world.bank.prepared == []
+
+
+def test_a_coordinator_with_its_last_transaction_rolls_back_what_it_does_not_know(
+    world: World, orphan: bytes
+) -> None:
+    extended(world.first)
+    assert not any(line.failed for line in resolve(world, world.bank))
+    assert world.bank.prepared == [] and world.first.decisions == [(orphan, False)]
+
+
+def test_an_xid_without_a_witness_is_settled_as_before(world: World) -> None:
+    """An earlier version gave it, or the coordinator was empty."""
+    prefix = xid_prefix("first")
+    assert witness(prefix + b"0" * 32) is None
+    assert witness(new_xid("first", ZERO_TID, b"8 bytes.")) is None
+    assert witness(new_xid("first", TID, b"8 bytes.")) == TID
+    assert len(new_xid("first", TID, b"8 bytes.")) <= 64, "XA's limit of gtrid"
