@@ -21,6 +21,9 @@ BIN := $(VENV)/bin
 PACKAGING := setup.cfg pyproject.toml tools/install-debian.sh
 # The versions with which the suite passes, so that a new release of a library or a linter refuses no change.
 PINS := tools/constraints.txt
+# A suite starts a thousand processes. Where the environment forbids to write bytecode, each of them would compile
+# the whole project again, which takes longer than all else of its start.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test soak lint bench bench-spark plone docs pins clean
 .DELETE_ON_ERROR:
@@ -29,7 +32,7 @@ help:
 	@sed -n 's/^#   \{0,1\}//p' Makefile
 
 demo: $(VENV)/.installed-demo
-	$(BIN)/python -m neo.demo $(if $(DATA),--data '$(DATA)') $(DEMO_OPTIONS)
+	$(BIN)/python -m examples.demo $(if $(DATA),--data '$(DATA)') $(DEMO_OPTIONS)
 
 test: lint
 	PYTHONHASHSEED=0 $(BIN)/python -m pytest $(TEST_OPTIONS)
@@ -38,7 +41,7 @@ soak: $(VENV)/.installed-test
 	$(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES) $(SOAK_OPTIONS)
 
 lint: $(VENV)/.installed-test
-	$(BIN)/ruff check neo neoctl pyspark_neo schema tests tools
+	$(BIN)/ruff check neo neoctl pyspark_neo examples schema tests tools
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed-bench
@@ -59,7 +62,7 @@ docs: $(VENV)/.installed-docs
 
 clean:
 	rm -rf $(VENV) $(VENV)-plone build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .tox
-	find neo neoctl schema tests tools -name __pycache__ -prune -exec rm -rf {} +
+	find neo neoctl examples schema tests tools -name __pycache__ -prune -exec rm -rf {} +
 
 # Wheels alone serve the demo: no compiler, no MariaDB.
 $(VENV)/.installed-demo: $(VENV)/bin/python $(PACKAGING)

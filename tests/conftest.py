@@ -7,6 +7,7 @@ from collections.abc import Generator
 
 import hypothesis
 import pytest
+from xdist.remote import Producer
 
 from tests import plan
 
@@ -46,3 +47,8 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # After pytest-randomly, whose order stays within a file or class.
     items[:] = plan.longest_first(items, lambda item: item.nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist, which some runs leave out
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> plan.Scopes | None:
+    return plan.Scopes(config, log) if config.getoption("dist") == "loadscope" else None

@@ -35,7 +35,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "neo.spark": {"neo.protocol", "neo.client", "neo.codec"},
     "pyspark_neo": {"neo.spark"},
     "neo.export": {"neo.protocol", "neo.client", "neo.codec", "neo.migrate", "neo.spark"},
-    "neo.demo": {"neo.protocol", "neo.client", "neo.simple", "neo.migrate", "neoctl"},
+    "examples": {
+        *("neo.protocol", "neo.client", "neo.simple", "neo.migrate", "neo.spark", "neo.codec", "neoctl"),
+    },
 }
 
 #: Modules that touch the world: none of them in a core, which is given what it needs.
@@ -46,11 +48,11 @@ WORLD = {
 }
 #: Implementations of hosts, and command lines, which may.
 HOSTS = (
+    "examples",
     "neo.admin.smtp",
     *("neo.archive.disk", "neo.archive.folder", "neo.archive.reader"),
     *("neo.archive.verify", "neo.archive.writer"),
     "neo.client",
-    "neo.demo",
     "neo.export",
     "neo.master.election.folder",
     "neo.migrate",
@@ -59,7 +61,6 @@ HOSTS = (
     "neo.node.log",
     "neo.node.process",
     "neo.simple",
-    "neo.spark.report",
     "neo.storage.backend",
     "neo.storage.blobs.folder",
     "neo.storage.operations.worker",

@@ -1,8 +1,8 @@
 """Plan which tests begin first, from the seconds that they took in a run before.
 
-A process of the suite takes a *scope* after the other: a file's functions, or a class (``--dist
-loadscope``). The longest begin first, so that all processes end at nearly the same time. The order of the
-tests in a scope is random, from a fixed seed.
+A process of the suite takes a *scope* after the other: a file's functions, a class (``--dist
+loadscope``), or a folder whose tests share what is dear. The longest begin first, so that all processes
+end at nearly the same time. The order of the tests in a scope is random, from a fixed seed.
 
     pytest --junitxml build/tests.xml && python -m tests.plan build/tests.xml
 
@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import TypeVar
 from xml.etree import ElementTree
 
+from xdist.scheduler import LoadScopeScheduling
+
 Item = TypeVar("Item")
 
 SECONDS = Path(__file__).with_name("seconds.json")
@@ -28,9 +30,21 @@ UNKNOWN = 30.0
 LEAST = 1.0
 
 
+#: Folders whose tests run in one process: they share one JVM.
+TOGETHER = ("tests/pipelines/spark",)
+
+
 def scope_of(nodeid: str) -> str:
-    """Return the file or class of a test, as ``--dist loadscope`` does."""
-    return nodeid.rsplit("::", 1)[0]
+    """Return the folder, file or class of a test that one process takes as a whole."""
+    folders = (folder for folder in TOGETHER if nodeid.startswith(f"{folder}/"))
+    return next(folders, nodeid.rsplit("::", 1)[0])
+
+
+class Scopes(LoadScopeScheduling):
+    """Give each process the scopes of this module, one after the other."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope_of(nodeid)
 
 
 def known_seconds() -> dict[str, float]:
@@ -63,7 +77,8 @@ def measured(report: Path) -> dict[str, tuple[int, float]]:
         length = max(
             n for n in range(1, len(names) + 1) if Path(*names[:n]).with_suffix(".py").exists()
         )
-        scope = "::".join([str(Path(*names[:length]).with_suffix(".py")), *names[length:]])
+        file = str(Path(*names[:length]).with_suffix(".py"))
+        scope = scope_of("::".join([file, *names[length:], case.attrib["name"]]))
         tests[scope] += 1
         seconds[scope] += float(case.attrib["time"])
     return {scope: (tests[scope], seconds[scope]) for scope in tests}

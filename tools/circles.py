@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PRODUCT = ("neo", "neoctl", "pyspark_neo")
+PRODUCT = ("neo", "neoctl", "pyspark_neo", "examples")
 
 
 def module_name(path: Path, root: Path = ROOT) -> str:

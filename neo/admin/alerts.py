@@ -1,8 +1,9 @@
 """Send mail when the health of the cluster, or of a backup, changes.
 
 A change is reported when it has lasted for two checks, because a backup may lag for a moment after a
-commit. A health that keeps changing is reported after some checks. A mail that could not be sent is
-sent again at the next check.
+commit. What storage nodes say is part of the health: one more condition is a change, although the
+cluster had a problem before. A health that keeps changing is reported after some checks. A mail that
+could not be sent is sent again at the next check.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ LOOK_SECONDS = 30.0
 CHANGING_LOOKS = 4
 
 Severities = tuple[tuple[str, ...], tuple[str, ...]]
+#: With node, kind and severity of what storage nodes say.
+State = tuple[Severities, frozenset[tuple[int, str, str]]]
 
 
 class Mailer(Protocol):
@@ -39,8 +42,8 @@ class Alerts:
         self._cluster = cluster
         self._mailer = mailer
         #: As reported by the last mail; empty at the beginning.
-        self._known: Severities = ((), ())
-        self._seen: Severities = ((), ())
+        self._known: State = (((), ()), frozenset())
+        self._seen: State = self._known
         self._untold = 0  # consecutive checks that differ from the last mail
         self._sending = False
 
@@ -60,14 +63,15 @@ class Alerts:
             tuple(own if name is None else name for name in found.warning_list),
             tuple(own if name is None else name for name in found.problem_list),
         )
-        self._untold = 0 if severities == self._known else self._untold + 1
-        lasting = severities == self._seen or self._untold >= CHANGING_LOOKS
-        self._seen = severities
+        state = severities, self._examiner.conditions
+        self._untold = 0 if state == self._known else self._untold + 1
+        lasting = state == self._seen or self._untold >= CHANGING_LOOKS
+        self._seen = state
         if lasting and self._untold and not self._sending:
-            self._tell(severities, found.summary)
+            self._tell(state, found.summary)
 
-    def _tell(self, severities: Severities, summary: str) -> None:
-        warnings, problems = severities
+    def _tell(self, state: State, summary: str) -> None:
+        warnings, problems = state[0]
         parts = []
         if problems:
             parts.append(f"PROBLEM: {', '.join(problems)}")
@@ -78,7 +82,7 @@ class Alerts:
         def sent(failure: str | None) -> None:
             self._sending = False
             if failure is None:
-                self._known = severities
+                self._known = state
             else:
                 logger.error("the mail %r could not be sent: %s", subject, failure)
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from neo.admin.monitor import SERVING, Health, examine, examine_prepared, examine_sync
+from neo.admin.monitor import (
+    SERVING,
+    Health,
+    examine,
+    examine_conditions,
+    examine_prepared,
+    examine_sync,
+)
 from neo.admin.primary import Primary, PrimaryLink
 from neo.admin.watching import Watching
 from neo.node.core import Core
@@ -13,6 +20,7 @@ from neo.node.task import Future, first
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
+    FEATURE_CONDITIONS,
     FEATURE_PREPARED,
     FEATURE_STATUS,
     FEATURE_SYNC,
@@ -20,6 +28,7 @@ from neo.protocol.packets import (
     AnswerSync,
     AnswerUpstream,
     AskLastTransaction,
+    AskNodeConditions,
     AskPrepared,
     AskRecovery,
     AskSync,
@@ -44,11 +53,14 @@ class Examiner:
         self._link = link
         self._watching = watching
         self._max_lag = max_lag
+        #: Node, kind and severity of what storage nodes said in the last examination.
+        self.conditions: frozenset[tuple[int, str, str]] = frozenset()
 
     def examine(self, done: Done) -> None:
         """Examine all clusters, then call ``done``."""
         primary = self._link.primary
         if primary is None:
+            self.conditions = frozenset()
             done(None)
         else:
             self._node.spawn(self._examine(primary, done))
@@ -63,6 +75,8 @@ class Examiner:
         prepared = primary.state in SERVING and FEATURE_PREPARED in primary.features
         ask_prepared = primary.peer.ask(AskPrepared(0, None)) if prepared else None
         ask_sync = primary.peer.ask(AskSync()) if synchronous else None
+        told = FEATURE_CONDITIONS in primary.features
+        ask_conditions = primary.peer.ask(AskNodeConditions()) if told else None
         refreshed = self._watching.refresh(self._node)
         # A backup that does not answer must not block the answer about this cluster.
         limit = self._node.sleep(REFRESH_SECONDS)
@@ -72,14 +86,18 @@ class Examiner:
             unheard = None if ask_upstream is None else await _unheard(ask_upstream)
             sync = AnswerSync([], None) if ask_sync is None else await ask_sync
             rows = [] if ask_prepared is None else (await ask_prepared).row_list
+            conditions = [] if ask_conditions is None else (await ask_conditions).row_list
         except (ConnectionLost, ErrorAnswer) as e:
             logger.info("the primary master does not tell its last transaction: %s", e)
+            self.conditions = frozenset()
             done(None)
             return
         for future in refreshed:
             await first(future, limit)
         now = self._node.host.time()
         more = examine_prepared(rows, now).plus(examine_sync(sync, now))
+        more = more.plus(examine_conditions(conditions))
+        self.conditions = frozenset((nid, kind, level) for nid, (kind, level, _, _) in conditions)
         done(self._answer(primary, last_tid, backup_tid, unheard, more))
 
     def _answer(
@@ -94,7 +112,13 @@ class Examiner:
         clusters."""
         partitions, nodes = primary.mirror.partitions, primary.mirror.nodes
         own = examine(
-            *(primary.state, partitions, nodes, last_tid, backup_tid, self._max_lag, unheard)
+            state=primary.state,
+            partitions=partitions,
+            nodes=nodes,
+            last_tid=last_tid,
+            backup_tid=backup_tid,
+            max_lag=self._max_lag,
+            unheard=unheard,
         ).plus(more)
         healths: dict[str | None, Health] = {None: own}
         for name, watched in self._watching.backups.items():

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
-from neo.protocol.ids import ZERO_TID, time_from_tid, u64
-from neo.protocol.packets import AnswerSync, PreparedRow
+from neo.protocol.ids import ZERO_TID, format_nid, time_from_tid, u64
+from neo.protocol.packets import AnswerSync, Condition, PreparedRow
 from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
 
@@ -112,6 +112,15 @@ def examine_prepared(rows: Iterable[PreparedRow], now: float) -> Health:
     ages = {row[0]: max(0.0, now - row[3]) for row in waiting}
     old = any(row[6] == "prepared" and ages[row[0]] >= OLD_PREPARED_SECONDS for row in waiting)
     return Health(False, old, f"prepared={len(waiting)}; oldest prepared {max(ages.values()):.0f} s ago")
+
+
+def examine_conditions(rows: Iterable[tuple[int, Condition]]) -> Health:
+    """Return what storage nodes say makes requests fail, or soon will. The nodes judge how severe it is:
+    ``neoctl status`` shows the same (specification 17.32)."""
+    found = list(rows)
+    severities = {severity for _, (_, severity, _, _) in found}
+    summary = "; ".join(f"{format_nid(nid)} says: {text}" for nid, (_, _, text, _) in found)
+    return Health("problem" in severities, "warning" in severities, summary)
 
 
 def examine(

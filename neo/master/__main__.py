@@ -184,7 +184,13 @@ def make_core(host: ProcessHost) -> Core:
         path, name = options.election_log, format_address(bind)
         folder = LogFolder(path, name, genesis, host.from_thread, logger.warning)
         return MasterNode(
-            *(host, settings.cluster, settings.masters, bind, folder, make_primary, remembered)
+            host=host,
+            cluster=settings.cluster,
+            masters=settings.masters,
+            bind=bind,
+            disk=folder,
+            make_primary=make_primary,
+            remembered=remembered,
         )
     except LogFailure as e:
         raise StartFailure(str(e)) from None

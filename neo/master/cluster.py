@@ -1,7 +1,8 @@
 """The state that all parts of a primary master share: tables, ids, connected peers, broadcasts.
 
-Parts read and change the cluster through this object; it knows none of them. Changes that others must
-react to are reported to ``events``, which the primary master implements.
+Parts read and change the cluster through this object; it knows none of them. What others must react to
+is reported to ``events``, which the primary master implements: by this object and by parts, none of which
+knows who reacts.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Container, Iterable
+from functools import partial
 from typing import Protocol
 
 from neo.master.ids import OidGenerator, TidGenerator
@@ -37,16 +39,36 @@ logger = logging.getLogger("neo.master")
 
 
 class Events(Protocol):
-    """The receiver of changes of the cluster."""
+    """The receiver of what happens in the cluster. It tells the parts before it returns, in an order that
+    it decides."""
 
     def storage_lost(self, node: Node, was_running: bool) -> None:
         """The connection with a storage node ended; the node table shows it."""
+
+    def storage_dropped(self, nid: int) -> None:
+        """A storage node left for good; the node table shows it."""
 
     def cells_changed(self, ptid: int, changes: list[CellChange]) -> None:
         """The partition table has a new version, which was sent to all nodes."""
 
     def table_confirmed(self) -> None:
         """A storage node, or the log, made a published partition table durable."""
+
+    def commits_advanced(self) -> None:
+        """A storage node has done what a transaction waits for, or a transaction does not wait for a
+        synchronous backup any more."""
+
+    def transactions_ended(self) -> None:
+        """Transactions may have ended."""
+
+    def preset_tid_free(self) -> None:
+        """All storage nodes know how a transaction with an imposed tid ended."""
+
+    def upstream_lost(self) -> None:
+        """The upstream cluster is lost, or cannot be followed."""
+
+    def operation_succeeded(self, kind: str) -> None:
+        """An operation of this kind has succeeded."""
 
 
 class TableLog(Protocol):
@@ -94,7 +116,7 @@ class Cluster:
         self.served_nodes: set[int] = set()
         self.published = PublishedTables()
         self._time = time
-        self._events = events
+        self.events = events
         self._log = log
         self._timestamp = 0.0
 
@@ -158,7 +180,7 @@ class Cluster:
             self.set_node_states([node], NodeState.DOWN)
         else:
             self.remove_node(node)
-        self._events.storage_lost(node, was_running)
+        self.events.storage_lost(node, was_running)
 
     def start_storage(self, peer: Peer, backup: bool) -> None:
         """Tell a storage node to operate. ``backup``: the cluster follows another one. Transactions wait
@@ -248,7 +270,7 @@ class Cluster:
             NodeType.CLIENT,
             NodeType.STORAGE,
         )
-        self._events.cells_changed(ptid, changes)
+        self.events.cells_changed(ptid, changes)
         self.ask_confirmations()
 
     def publish_table(self) -> None:
@@ -269,12 +291,12 @@ class Cluster:
                 self._ask_confirmation(peer, nid, self.published.ptid)
 
     def _ask_confirmation(self, peer: Peer, nid: int, ptid: int) -> None:
-        def answered(durable: bool) -> None:
-            if durable:
-                self.published.confirmed(nid, ptid)
-                self._events.table_confirmed()
+        self.when_durable(peer, partial(self._table_durable, nid, ptid))
 
-        self.when_durable(peer, answered)
+    def _table_durable(self, nid: int, ptid: int, durable: bool) -> None:
+        if durable:
+            self.published.confirmed(nid, ptid)
+            self.events.table_confirmed()
 
     def when_durable(self, peer: Peer, callback: Callable[[bool], None]) -> None:
         """Call back with True when a storage node has on its disk all that it was sent until now; with
@@ -284,20 +306,22 @@ class Cluster:
         here; for them the callback is called at once.
         """
 
-        def answered(future: Future[AnswerRecovery]) -> None:
-            try:
-                future.result()
-            except ConnectionLost:
-                callback(False)
-            except ErrorAnswer as e:
-                logger.error("%r does not confirm what it was told: %s", peer, e)
-                self.disconnect(peer)
-                callback(False)
-            else:
-                callback(True)
-
         if peer.node is not None and peer.node.features:
-            peer.ask(AskRecovery()).then(answered)
+            peer.ask(AskRecovery()).then(partial(self._durable, peer, callback))
+        else:
+            callback(True)
+
+    def _durable(
+        self, peer: Peer, callback: Callable[[bool], None], answer: Future[AnswerRecovery]
+    ) -> None:
+        try:
+            answer.result()
+        except ConnectionLost:
+            callback(False)
+        except ErrorAnswer as e:
+            logger.error("%r does not confirm what it was told: %s", peer, e)
+            self.disconnect(peer)
+            callback(False)
         else:
             callback(True)
 

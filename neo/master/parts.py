@@ -26,6 +26,9 @@ class Part(Protocol):
 class Operation(Protocol):
     """The primary master, as its parts use it."""
 
-    def back_to_recovery(self, reason: str, asked: bool = False) -> None:
+    def back_to_recovery(
+        self, reason: str, asked: bool = False, partitions: int | None = None
+    ) -> None:
         """Stop the operation and start it again from RECOVERING, unless that is under way. ``asked``: the
-        operator gave a command that needs it."""
+        operator gave a command that needs it. ``partitions``: their number from now on; None: as it
+        is."""

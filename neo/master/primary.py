@@ -7,12 +7,13 @@ the partition table stops being operational. Only the process and tests import t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 
 from neo.master.backup.mode import BackupMode
 from neo.master.clock import watch_clock
 from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
+from neo.master.commit.prepared import Survivor
 from neo.master.commit.transactions import Transactions
 from neo.master.election.commands import MasterCommands
 from neo.master.election.leadership import OperationsInLog, Tenure
@@ -34,9 +35,9 @@ from neo.master.operations.upgrade import Upgrade, Waits
 from neo.master.parts import Part
 from neo.master.phases.comparison import Comparison
 from neo.master.phases.recovery import Recovery
-from neo.master.phases.survivors import settle
+from neo.master.phases.survivors import Settled, settle
 from neo.master.phases.verification import verify
-from neo.master.serving.admin import ServeAdmin
+from neo.master.serving.admin import Maintenance, ServeAdmin
 from neo.master.serving.backup_client import ServeReader
 from neo.master.serving.client import ServeClient
 from neo.master.serving.identification import Identification
@@ -76,39 +77,83 @@ class PrimaryMaster(Core):
         super().__init__(host)
         self.settings = settings
         self.tenure = tenure
-        self.cluster = cluster = self._make_cluster(bind)
         #: This master has verified the database: its storage nodes are connected, or away.
         self._was_operational = False
-        #: The number of partitions that the next recovery makes; None: as it is.
-        self._next_partitions: int | None = None
         #: Output that waits until the log has the partition table.
         self._held: list[tuple[Link, bytes, bool]] = []
         self._phase: Task[None] | None = None
+
+        # What all parts share.
+        self.cluster = cluster = self._make_cluster(bind)
         transactions: Transactions[Peer] = Transactions()
-        self.packs = Packs(cluster, self, lambda: self.operations.check("history"))
-        self._membership = Membership(
-            cluster, lambda: self.backup.active, lambda nid: self.operations.dropped(nid)
-        )
-        self.replication = Replication(cluster, transactions)
+
+        # Maintenance of the copies, below the parts that need it.
+        self.packs = Packs(cluster=cluster, core=self)
+        self.replication = Replication(cluster=cluster, transactions=transactions)
+        membership = Membership(cluster=cluster)
+
+        # Commits.
         self.coordinator = Coordinator(
-            cluster, self, transactions, self.replication, settings, self.check_stopped
+            cluster=cluster,
+            core=self,
+            transactions=transactions,
+            replication=self.replication,
+            settings=settings,
         )
-        self.operations = self._make_operations(transactions.ttids)
+
+        # Operations in steps.
+        nodes = StorageNodes(cluster=cluster)
+        moves = Moves(cluster=cluster, nodes=nodes)
+        moves_cells = MovesCells(
+            cluster=cluster, membership=membership, transactions=transactions
+        )
+        switches = SwitchesPartitions(
+            cluster=cluster, core=self, commits=self.coordinator, phases=self
+        )
+        kinds: dict[str, Kind] = {
+            "backup": Backup(cluster=cluster, packs=self.packs),
+            "restore": Restore(cluster=cluster),
+            "replace": TableKind(plan=moves.replace, own=moves_cells),
+            "add": TableKind(plan=moves.add, own=moves_cells),
+            "remove": TableKind(plan=moves.remove, own=moves_cells),
+            "partitions": Partitions(
+                cluster=cluster,
+                nodes=nodes,
+                packs=self.packs,
+                own=switches,
+                backups=self.coordinator.backups,
+            ),
+            "upgrade": TableKind(
+                plan=Upgrade(cluster=cluster, nodes=nodes).plan, own=Waits(cluster=cluster)
+            ),
+        }
+        log: OperationLog = MemoryLog(int(host.time()))
+        if tenure is not None:
+            log = OperationsInLog(tenure)
+        self.operations = Operations(cluster=cluster, core=self, log=log, kinds=kinds)
+
+        # Another cluster that this one follows.
         self.backup = BackupMode(
-            cluster,
-            self,
-            settings,
-            self.coordinator,
-            self.replication,
-            self.packs,
-            self,
-            self._upstream_lost,
+            cluster=cluster,
+            core=self,
+            settings=settings,
+            coordinator=self.coordinator,
+            replication=self.replication,
+            packs=self.packs,
+            operation=self,
         )
-        self.checks = Checks(cluster, self.packs, self.backup.source)
-        self.comparison = Comparison(cluster, self.checks, self)
+
+        # Comparison of the copies.
+        self.checks = Checks(cluster=cluster, packs=self.packs, upstream=self.backup)
+        self.comparison = Comparison(cluster=cluster, checks=self.checks, operation=self)
         self.scrub = Scrub(
-            cluster, self.checks, self.packs, host, settings.scrub_days * DAY_SECONDS
+            cluster=cluster,
+            checks=self.checks,
+            packs=self.packs,
+            host=host,
+            period=settings.scrub_days * DAY_SECONDS,
         )
+
         #: Parts in the order in which they are told of events. The coordinator is before replication,
         #: which may change the table when it was confirmed: transactions would wait for that change.
         self.parts: Sequence[Part] = (
@@ -118,12 +163,52 @@ class PrimaryMaster(Core):
             self.checks,
         )
         #: The current stay in RECOVERING, or the last one.
-        self.recovery = self._new_recovery()
+        self.recovery = self._new_recovery(partitions=None)
+
+        # What takes the messages of each kind of peer.
         self._identification = Identification(
-            *(cluster, settings, self.packs, self.backup, self.operations, self)
+            cluster=cluster,
+            settings=settings,
+            packs=self.packs,
+            backup=self.backup,
+            operations=self.operations,
+            reception=self,
         )
-        self._reader_handler = ServeReader(cluster)
-        self._handlers = self._make_handlers()
+        self._reader_handler = ServeReader(cluster=cluster)
+        self._handlers: dict[NodeType, Handler] = {
+            NodeType.STORAGE: ServeStorage(
+                cluster=cluster,
+                core=self,
+                coordinator=self.coordinator,
+                replication=self.replication,
+                backup=self.backup,
+                packs=self.packs,
+                checks=self.checks,
+                operations=self.operations,
+            ),
+            NodeType.CLIENT: ServeClient(
+                cluster=cluster,
+                coordinator=self.coordinator,
+                packs=self.packs,
+                operations=self.operations,
+            ),
+            NodeType.ADMIN: ServeAdmin(
+                cluster=cluster,
+                core=self,
+                phases=self,
+                coordinator=self.coordinator,
+                backup=self.backup,
+                maintenance=Maintenance(
+                    membership=membership,
+                    packs=self.packs,
+                    checks=self.checks,
+                    scrub=self.scrub,
+                    reports=Reports(cluster=cluster, core=self),
+                ),
+                operations=self.operations,
+                masters=MasterCommands(cluster=cluster, core=self, tenure=tenure),
+            ),
+        }
 
     def _make_cluster(self, bind: Address) -> Cluster:
         settings, tenure = self.settings, self.tenure
@@ -132,7 +217,13 @@ class PrimaryMaster(Core):
             nid = tenure.nid
         node = self.nodes.add(Node(NodeType.MASTER, nid, bind, NodeState.RUNNING, identified=True))
         cluster = self.cluster_type(
-            settings.cluster, node, self.nodes, self.partitions, self.host.time, self, tenure
+            name=settings.cluster,
+            node=node,
+            nodes=self.nodes,
+            partitions=self.partitions,
+            time=self.host.time,
+            events=self,
+            log=tenure,
         )
         if tenure is not None:
             # What earlier primaries published.
@@ -141,61 +232,16 @@ class PrimaryMaster(Core):
             cluster.served_nodes = set(tenure.nodes)
         return cluster
 
-    def _make_operations(self, ttids: Callable[[], Collection[bytes]]) -> Operations:
-        log: OperationLog = MemoryLog(int(self.host.time()))
-        if self.tenure is not None:
-            log = OperationsInLog(self.tenure)
-        nodes = StorageNodes(self.cluster)
-        switches = SwitchesPartitions(
-            self.cluster, self.coordinator, self.host.monotonic, self._switch_partitions
+    def _new_recovery(self, partitions: int | None) -> Recovery:
+        """Return another stay in RECOVERING. ``partitions``: the number that it makes; None: as it is."""
+        return Recovery(
+            cluster=self.cluster,
+            core=self,
+            settings=self.settings,
+            comparison=self.comparison,
+            was_operational=self._was_operational,
+            partitions=partitions,
         )
-        backups = self.coordinator.backups
-        moves, moving = Moves(self.cluster, nodes), MovesCells(self.cluster, self._membership, ttids)
-        kinds: dict[str, Kind] = {
-            "backup": Backup(self.cluster, self.packs),
-            "restore": Restore(self.cluster),
-            "replace": TableKind(moves.replace, moving),
-            "add": TableKind(moves.add, moving),
-            "remove": TableKind(moves.remove, moving),
-            "partitions": Partitions(
-                self.cluster, nodes, self.packs, switches, lambda: backups.configured
-            ),
-            "upgrade": TableKind(Upgrade(self.cluster, nodes).plan, Waits(self.cluster)),
-        }
-        return Operations(self.cluster, self, log, kinds, self._operation_succeeded)
-
-    def _switch_partitions(self, partitions: int) -> None:
-        """Begin a recovery that makes the table for another number of partitions."""
-        self._next_partitions = partitions
-        self.back_to_recovery(f"there will be {partitions} partitions", asked=True)
-
-    def _operation_succeeded(self, kind: str) -> None:
-        """Read the last ids anew when the database was loaded."""
-        if kind == "restore":
-            self.back_to_recovery("the database was restored", asked=True)
-
-    def _make_handlers(self) -> dict[NodeType, Handler]:
-        cluster, core, coordinator = self.cluster, self, self.coordinator
-        backup, packs, checks = self.backup, self.packs, self.checks
-        masters = MasterCommands(cluster, core, self.tenure)
-        reports = Reports(cluster, core)
-        return {
-            NodeType.STORAGE: ServeStorage(
-                *(cluster, core, coordinator, self.replication),
-                *(backup, packs, checks, self.operations),
-            ),
-            NodeType.CLIENT: ServeClient(cluster, coordinator, packs),
-            NodeType.ADMIN: ServeAdmin(
-                *(cluster, self._membership, core, self, coordinator, backup),
-                *(packs, checks, self.scrub, reports, masters),
-                self.operations,
-            ),
-        }
-
-    def _new_recovery(self) -> Recovery:
-        partitions, self._next_partitions = self._next_partitions, None
-        before = self._was_operational, partitions
-        return Recovery(self.cluster, self, self.settings, self.comparison, *before)
 
     # -- phases ------------------------------------------------------------------------------------
 
@@ -232,20 +278,32 @@ class PrimaryMaster(Core):
         self._was_operational = True
         if memory is None:
             self.coordinator.backups.begin()
-            self.coordinator.prepared.restore(*settled)
+            self._restore(settled, settled.survivors)
             cluster.change_state(Event.VERIFIED)
             for peer in cluster.running():
                 cluster.start_storage(peer, backup=False)
             self.replication.discard_fed()
         else:
             cluster.change_state(Event.VERIFIED_BACKUP)
-            self.coordinator.prepared.restore(*settled._replace(survivors=[]))
+            self._restore(settled, survivors=[])  # a synchronous backup keeps them otherwise
             self.backup.begin(memory, settled)
         await watch_clock(cluster, self)
 
-    def back_to_recovery(self, reason: str, asked: bool = False) -> None:
+    def _restore(self, settled: Settled, survivors: list[Survivor]) -> None:
+        """Continue with what was prepared before this start."""
+        self.coordinator.prepared.restore(
+            survivors=survivors,
+            outcomes=settled.outcomes,
+            partial=settled.partial,
+            nids=settled.nids,
+        )
+
+    def back_to_recovery(
+        self, reason: str, asked: bool = False, partitions: int | None = None
+    ) -> None:
         """Stop the operation and start it again from RECOVERING, unless that is under way. ``asked``: the
-        operator gave a command that needs it."""
+        operator gave a command that needs it. ``partitions``: their number from now on; None: as it
+        is."""
         cluster = self.cluster
         if (cluster.state, Event.NOT_OPERATIONAL) not in TRANSITIONS:
             return
@@ -258,7 +316,7 @@ class PrimaryMaster(Core):
             part.operation_stopped()
         cluster.stop_operation()
         cluster.change_state(Event.NOT_OPERATIONAL)
-        self.recovery = self._new_recovery()
+        self.recovery = self._new_recovery(partitions)
         self._phase = self.spawn(self.live())
 
     def _stop_phase(self) -> None:
@@ -328,8 +386,29 @@ class PrimaryMaster(Core):
         for part in self.parts:
             part.table_confirmed()
 
-    def _upstream_lost(self) -> None:
+    def storage_dropped(self, nid: int) -> None:
+        self.operations.dropped(nid)
+
+    def commits_advanced(self) -> None:
+        self.coordinator.finish()
+
+    def transactions_ended(self) -> None:
+        # A vote may wait for the end of another transaction.
+        if self.coordinator.failed_votes.waiting:
+            self.coordinator.failed_votes.evaluate()
+        if self.cluster.state is ClusterState.STOPPING:
+            self.check_stopped()
+
+    def preset_tid_free(self) -> None:
+        self.coordinator.begin_waiting()
+
+    def upstream_lost(self) -> None:
         self.checks.upstream_lost()
+
+    def operation_succeeded(self, kind: str) -> None:
+        if kind == "restore":
+            # Read the last ids anew: the database was loaded.
+            self.back_to_recovery("the database was restored", asked=True)
 
     def storage_joined(self, peer: Peer) -> None:
         """Ask an identified storage node what it remembers, or start it if it is RUNNING."""

@@ -2,15 +2,18 @@
 
 The content of a blob's revision is a file, which a storage gives with ``loadBlob`` and takes with
 ``restoreBlob``. A storage gives the path of a file that stays its own: of a file of its folder, or of its
-cache. ``restoreBlob`` takes a file away. So each copy hands over a file of its own.
+cache. ``restoreBlob`` takes a file away. So each copy hands over a file of its own. It is no second name
+of the source's file: that would change the metadata of the source, and its damage would reach the copy.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Iterator
 from enum import Enum
+from io import RawIOBase
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -20,6 +23,7 @@ from ZODB.interfaces import IBlobStorage, IBlobStorageRestoreable
 from ZODB.POSException import POSKeyError
 
 from neo.client import NEOStorage
+from neo.client.errors import CorruptedError
 from neo.migrate.errors import MigrateError
 from neo.migrate.listing import storage_name
 from neo.protocol.blobs import Content, content_hash
@@ -31,6 +35,19 @@ _CHUNK = 1 << 20
 _PREFIX = "neomigrate-"
 #: What the folder of a FileStorage has before its first blob.
 _EMPTY = {LAYOUT_MARKER, "tmp"}
+
+
+#: Errors that say that a file is lost or damaged; after any other one, a later attempt may read it.
+_UNREADABLE = frozenset(
+    (
+        *(errno.EACCES, errno.EPERM, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ELOOP),
+        *(errno.EIO, errno.ENXIO, errno.ENODEV, errno.EBADMSG, errno.EUCLEAN, errno.ESTALE),
+    )
+)
+
+
+class Unreadable(Exception):
+    """The source does not give the content of a blob; the message says why, nothing if it has none."""
 
 
 class Policy(Enum):
@@ -62,8 +79,13 @@ class Folder:
     def load(self, oid: bytes, tid: bytes) -> str:
         """Return the path of the file of a revision. Raise POSKeyError."""
         path = os.path.join(self._path, self._layout.getBlobFilePath(oid, tid))
-        if not os.path.exists(path):
-            raise POSKeyError(oid)
+        # A file that exists and cannot be looked at is another case.
+        try:
+            os.stat(path)
+        except FileNotFoundError:
+            raise POSKeyError(oid) from None
+        except OSError:
+            pass
         return path
 
 
@@ -82,8 +104,8 @@ class Blobs:
     """The contents that a copy takes with it.
 
     ``count``, ``size``: the contents that were copied, or would be. ``lost``: the number of blobs whose
-    records were copied without content; ``listed``: the first of them. ``report``: called after each
-    content.
+    records were copied without content; ``listed``: the first of them, and why. ``report``: called after
+    each content.
     """
 
     def __init__(self, policy: Policy = Policy.REFUSE) -> None:
@@ -99,32 +121,42 @@ class Blobs:
         if not is_blob_record(record.data):
             return None
         blob = Blob(record.oid, record.tid, None)
-        if self.policy is not Policy.OMIT:
-            check_opened(source, blob)
-            blob = blob._replace(path=_path(source, blob))
-        if blob.path is None:
-            self._lose(source, blob)
-        return blob
+        if self.policy is Policy.OMIT:
+            self._lose(source, blob, "")
+            return blob
+        check_opened(source, blob)
+        try:
+            return blob._replace(path=_path(source, blob))
+        except Unreadable as e:
+            self._lose(source, blob, str(e))
+            return blob
 
-    def _lose(self, source: Any, blob: Blob) -> None:
+    def _lose(self, source: Any, blob: Blob, why: str) -> None:
         if self.policy is Policy.REFUSE:
+            text = f"{blob} is a blob, and {storage_name(source)} has no content of it: restore the file"
+            if why:
+                text = f"{blob} is a blob, and its content cannot be read ({why}): restore the file"
             raise MigrateError(
-                f"{blob} is a blob, and {storage_name(source)} has no content of it: restore the file "
-                "from a backup; --salvage copies what there is and lists such blobs"
+                f"{text} from a backup, then the same command goes on; --salvage copies what there is "
+                "and lists such blobs"
             )
         self.lost += 1
         if len(self.listed) < LISTED:
-            self.listed.append(str(blob))
+            self.listed.append(f"{blob}: {why}" if why else str(blob))
 
-    def restore(self, blob: Blob, record: Any, source: Any, destination: Any, written: Any) -> None:
-        """Write a record with the content ``blob.path``. Raise MigrateError, OSError, ZODB's errors."""
-        assert blob.path is not None
+    def restore(self, blob: Blob, record: Any, source: Any, destination: Any, written: Any) -> bool:
+        """Write a record with its content. Return False, and write nothing, if the content is lost and
+        the policy allows that. Raise MigrateError, OSError, ZODB's errors.
+        """
+        if blob.path is None:
+            return False
         if not takes_blobs(destination):
             raise _refused(blob, storage_name(destination))
-        # A file of a cache can be shared; a file of the source's folder must not be, because damage to it
-        # would reach the copy.
-        shared = isinstance(source, NEOStorage) or isinstance(destination, NEOStorage)
-        path = _file_for(destination, blob.path, shared)
+        try:
+            path = _file_for(destination, blob.path)
+        except Unreadable as e:
+            self._lose(source, blob, str(e))
+            return False
         try:
             size = os.path.getsize(path)
             destination.restoreBlob(
@@ -134,16 +166,22 @@ class Blobs:
             Path(path).unlink(missing_ok=True)
             raise
         self.counted(size)
+        return True
 
-    def foresee(self, blob: Blob, refused_by: str | None) -> None:
-        """Count the content of a blob as if it was copied. Raise MigrateError as the copy would.
+    def foresee(self, blob: Blob, source: Any, refused_by: str | None) -> None:
+        """Read the content of a blob, and count it as if it was copied. Raise MigrateError as the copy
+        would.
 
         ``refused_by``: the name of the destination if it takes no blobs.
         """
-        if blob.path is not None:
-            if refused_by is not None:
-                raise _refused(blob, refused_by)
-            self.counted(os.path.getsize(blob.path))
+        if blob.path is None:
+            return
+        if refused_by is not None:
+            raise _refused(blob, refused_by)
+        try:
+            self.counted(sum(map(len, _chunks(blob.path))))
+        except Unreadable as e:
+            self._lose(source, blob, str(e))
 
     def counted(self, size: int) -> None:
         self.count += 1
@@ -154,7 +192,9 @@ class Blobs:
         """Return what was lost, for people; nothing if all contents were copied."""
         if not self.lost:
             return []
-        left = "left out" if self.policy is Policy.OMIT else "missing in the source"
+        left = "left out"
+        if self.policy is not Policy.OMIT:
+            left = "missing in the source, or could not be read"
         found = [f"the contents of {self.lost:,} blobs were {left}, the copy is not complete:"]
         found += [f"  {blob}" for blob in self.listed]
         if self.lost > len(self.listed):
@@ -192,47 +232,71 @@ def _refused(blob: Blob, name: str) -> MigrateError:
     )
 
 
-def _path(storage: Any, blob: Blob) -> str | None:
+def _path(storage: Any, blob: Blob) -> str:
+    """Return the path of the file of a content. Raise Unreadable."""
     try:
         path: str = storage.loadBlob(blob.oid, blob.tid)
     except POSKeyError:
-        return None
+        raise Unreadable from None
+    except CorruptedError as e:
+        raise Unreadable(str(e)) from None
+    except OSError as e:
+        raise _unreadable(str(e.filename or storage_name(storage)), e) from None
     return path
 
 
-def _file_for(destination: Any, path: str, shared: bool) -> str:
-    """Return a new file with the content of ``path``, which the destination may take away."""
+def _unreadable(path: str, error: OSError) -> Exception:
+    """Return Unreadable, or the error itself if a later attempt may read the file."""
+    return Unreadable(f"{path!r}: {error.strerror}") if error.errno in _UNREADABLE else error
+
+
+def _chunks(path: str) -> Iterator[bytes]:
+    """Yield the bytes of a file. Raise Unreadable, OSError."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # to open a pipe would wait
+            raise Unreadable(f"{path!r} is no file")
+        with open(path, "rb", buffering=0) as file:
+            while chunk := file.read(_CHUNK):
+                yield chunk
+    except OSError as e:
+        raise _unreadable(path, e) from None
+
+
+def _file_for(destination: Any, path: str) -> str:
+    """Return a new file with the content of ``path``, which the destination may take away. Raise
+    Unreadable, OSError."""
     name = os.path.join(destination.temporaryDirectory(), f"{_PREFIX}{uuid4().hex}.tmp")
     try:
-        if shared:
-            os.link(path, name)
-        else:
-            shutil.copyfile(path, name)
-    except OSError:
+        with open(name, "xb", buffering=0) as file:
+            for chunk in _chunks(path):
+                _write(file, chunk)
+            if not isinstance(destination, NEOStorage):
+                # A FileStorage syncs its data file, and not the files of blobs that belong to it.
+                os.fsync(file.fileno())
+    except BaseException:
         Path(name).unlink(missing_ok=True)
-        if not shared:
-            raise
-        # Another file system, or a file of another user.
-        return _file_for(destination, path, False)
-    if not isinstance(destination, NEOStorage):
-        # A FileStorage syncs its data file, and not the files of blobs that belong to it.
-        with open(name, "rb") as file:
-            os.fsync(file.fileno())
+        raise
     return name
 
 
-def content(storage: Any, blob: Blob) -> Content | None:
-    """Read the content of a blob; return its size and checksum, None if the storage has none."""
+def _write(file: RawIOBase, data: bytes) -> None:
+    """Write all of the data. A disk that gets full takes a part, and refuses the rest."""
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
+
+
+def content(storage: Any, blob: Blob) -> tuple[Content | None, str]:
+    """Read the content of a blob. Return its size and checksum; None, and why, if it cannot be read."""
     check_opened(storage, blob)
-    path = _path(storage, blob)
-    if path is None:
-        return None
     size, checksum = 0, content_hash()
-    with open(path, "rb") as file:
-        while chunk := file.read(_CHUNK):
+    try:
+        for chunk in _chunks(_path(storage, blob)):
             size += len(chunk)
             checksum.update(chunk)
-    return Content(size, checksum.digest())
+    except Unreadable as e:
+        return None, str(e)
+    return Content(size, checksum.digest()), ""
 
 
 def check_folders(source: Path | None, destination: Path | None) -> None:

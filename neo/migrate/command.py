@@ -122,9 +122,11 @@ def _copy_and_compare(
     options: argparse.Namespace, source: Any, destination: Any | None, console: Console
 ) -> int:
     blobs = Blobs(_policy(options))
-    # A dry run opens no folder for blobs that is not there yet.
+    # A dry run opens no folder for blobs that is not there yet, whether an option names it or a section.
     refused_by = None if options.blobs_to else f"storage {options.destination!r}"
     if destination is None:
+        if Path(options.destination).suffix != ".fs":
+            refused_by = None
         return _foresee(source, refused_by, starting_point(source, None), blobs, console)
     with closing(destination):
         if options.dry_run and options.verify:

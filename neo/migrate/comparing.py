@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
 from hashlib import sha1
 from pickle import PickleError
 from typing import Any, NamedTuple
@@ -20,8 +21,9 @@ from neo.migrate.listing import metadata, records, whole
 from neo.protocol.blobs import Content
 
 
-class _Digest(NamedTuple):
-    """Length and SHA-1 of data, and for a blob its content.
+@dataclass(frozen=True)
+class _Digest:
+    """Length and SHA-1 of data, and for a blob its content. ``why``: it cannot be read.
 
     Digests are compared, so that big transactions need not fit into memory.
     """
@@ -30,13 +32,14 @@ class _Digest(NamedTuple):
     checksum: bytes
     is_blob: bool
     content: Content | None
+    why: str = field(compare=False)
 
     def __str__(self) -> str:
         text = f"{self.size} bytes with SHA-1 {self.checksum.hex()[:12]}"
         if not self.is_blob:
             return text
         if self.content is None:
-            return f"{text} without content"
+            return f"{text} without content" + (f" ({self.why})" if self.why else "")
         size, checksum = self.content
         return f"{text} and a content of {size} bytes with BLAKE3 {checksum.hex()[:12]}"
 
@@ -142,10 +145,10 @@ def _digests(transaction: Any, sides: Sides, storage: Any) -> dict[bytes, _Diges
             found[record.oid] = None
             continue
         is_blob = sides.blobs.policy is not Policy.OMIT and is_blob_record(data)
-        file = content(storage, Blob(record.oid, record.tid, None)) if is_blob else None
+        file, why = content(storage, Blob(record.oid, record.tid, None)) if is_blob else (None, "")
         if file is not None and storage is sides.source:
             sides.blobs.counted(file.size)
-        found[record.oid] = _Digest(len(data), sha1(data).digest(), is_blob, file)
+        found[record.oid] = _Digest(len(data), sha1(data).digest(), is_blob, file, why)
     return found
 
 

@@ -133,9 +133,7 @@ def _restore(
     count = size = 0
     for record in records(transaction):
         blob = blobs.find(source, record)
-        if blob is not None and blob.path is not None:
-            blobs.restore(blob, record, source, destination, written)
-        else:
+        if blob is None or not blobs.restore(blob, record, source, destination, written):
             # With a backpointer the destination shares the data, if it has the revision.
             destination.restore(record.oid, record.tid, record.data, "", record.data_txn, written)
         count += 1
@@ -152,7 +150,7 @@ def foresee(transaction: Any, source: Any, refused_by: str | None, blobs: Blobs)
     for record in records(transaction):
         blob = blobs.find(source, record)
         if blob is not None:
-            blobs.foresee(blob, refused_by)
+            blobs.foresee(blob, source, refused_by)
         count += 1
         size += len(record.data or b"")
     return Copied(transaction.tid, count, size)

@@ -23,6 +23,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ZODB.FileStorage import TransactionRecord, packed_version
+from ZODB.FileStorage.FileStorage import TransactionRecordIterator
 from ZODB.fsIndex import fsIndex
 from ZODB.interfaces import IBlobStorage, IStorageIteration
 from zope.interface import alsoProvides, implementer
@@ -69,6 +70,30 @@ class Gap(NamedTuple):
         return f"bytes {self.start} to {self.end}, between transaction {after} and {before}: {self.why}"
 
 
+class _Rows(TransactionRecordIterator):
+    """The records of a transaction. Raise Damage, with the object, if the disk does not give one."""
+
+    _oid: bytes | None = None
+
+    def _read_data_header(self, pos: int, *more: Any, **options: Any) -> Any:
+        header = super()._read_data_header(pos, *more, **options)
+        self._oid = header.oid
+        return header
+
+    def __next__(self) -> Any:
+        self._oid = None
+        try:
+            return super().__next__()
+        except OSError as e:
+            name = "a record" if self._oid is None else f"object 0x{self._oid.hex()}"
+            raise Damage(f"{name}, in {self._file.name!r}: {e.strerror}") from None
+
+
+class _Transaction(TransactionRecord):
+    def __iter__(self) -> _Rows:
+        return _Rows(self)
+
+
 @implementer(IStorageIteration)
 class DataFile:
     """The readable transactions of a FileStorage's file when it was opened.
@@ -83,9 +108,11 @@ class DataFile:
         path: str,
         report: Callable[[int, int], None] | None = None,
         blobs: str | None = None,
+        thorough: bool = False,
     ) -> None:
         """Read all headers. ``report``: called from time to time with position and size in bytes.
-        ``blobs``: the folder of its blobs.
+        ``blobs``: the folder of its blobs. ``thorough``: read all data too, so that what the disk does
+        not give is a gap.
 
         Raise MigrateError if this is not a FileStorage, or no folder, and OSError.
         """
@@ -99,7 +126,7 @@ class DataFile:
         self._extents: list[Extent] = []
         #: (position, reason) of damage, in the order of the file.
         self._wrong: list[tuple[int, str]] = []
-        self._records = Records(self._file.fileno(), self._is_damaged)
+        self._records = Records(self._file.fileno(), self._is_damaged, thorough)
         try:
             self._check_magic()
             self._survey(report or (lambda position, size: None))
@@ -150,7 +177,7 @@ class DataFile:
                 for size in lengths:
                     texts.append(self._records.read(place, size))
                     place += size
-                yield TransactionRecord(
+                yield _Transaction(
                     tid, status.decode(), *texts, place, end, self._file, position
                 )
             position = end + _NUMBER
@@ -158,17 +185,20 @@ class DataFile:
     # -- what is damaged -----------------------------------------------------------------------------
 
     def _check_magic(self) -> None:
-        magic = self._records.read(0, _MAGIC_SIZE)
-        if not magic:
-            raise MigrateError(f"{self._path!r} is empty: not even the header of a FileStorage")
-        if magic == packed_version:
-            return
+        try:
+            magic = self._records.read(0, _MAGIC_SIZE)
+        except Damage as damage:
+            why = f"its {damage}"
+        else:
+            if not magic:
+                raise MigrateError(f"{self._path!r} is empty: not even the header of a FileStorage")
+            if magic == packed_version:
+                return
+            why = f"it begins with {magic!r}, not {packed_version!r}"
         found = self._records.resume(_MAGIC_SIZE - 1, ZERO_TID)
         if found is None or not found[1].records:
-            raise MigrateError(
-                f"{self._path!r} is not a FileStorage: it begins with {magic!r}, not {packed_version!r}"
-            )
-        self._wrong.append((0, f"the file begins with {magic!r}, not {packed_version!r}"))
+            raise MigrateError(f"{self._path!r} is not a FileStorage: {why}")
+        self._wrong.append((0, why))
 
     def _survey(self, report: Callable[[int, int], None]) -> None:
         records, position, after, looks = self._records, _MAGIC_SIZE, ZERO_TID, 0
@@ -257,7 +287,10 @@ class DataFile:
         end = self._extents[-1].end if self._extents else _MAGIC_SIZE
         if not self._wrong or self._wrong[-1][0] != end or (index or 0) > end:
             return
-        if self._records.read(end + STATUS_AT, 1) != UNFINISHED:
+        try:
+            if self._records.read(end + STATUS_AT, 1) != UNFINISHED:
+                return
+        except Damage:
             return
         del self._wrong[-1]
         self._records.size = end

@@ -13,10 +13,11 @@ from ZODB.FileStorage.format import CorruptedError
 from neo.client import NEOStorage
 from neo.client.history import tids_ascending
 from neo.migrate.errors import MigrateError
+from neo.migrate.records import Damage
 from neo.protocol.ids import ZERO_TID
 
 #: Errors that iterators of FileStorage raise for damaged data; a length may be petabytes.
-DAMAGED = (CorruptedError, ValueError, OverflowError, MemoryError, struct.error)
+DAMAGED = (Damage, CorruptedError, ValueError, OverflowError, MemoryError, struct.error)
 
 
 def transactions(
@@ -68,6 +69,11 @@ def records(transaction: Any) -> Generator[Any, None, None]:
         yield from transaction
     except DAMAGED as e:
         name = f"transaction 0x{transaction.tid.hex()}"
+        if isinstance(e, Damage):
+            raise MigrateError(
+                f"{name} cannot be read: {e}; restore the file from a backup, or copy what can be read "
+                "with neomigrate --salvage"
+            ) from None
         raise MigrateError(f"{name} cannot be read: {_words(e)}") from None
 
 

@@ -18,6 +18,7 @@ from ZODB.FileStorage.FileStorage import FileStorageFormatError
 from neo.migrate.blobs import check_new_folder, remove_leftovers
 from neo.migrate.datafs import DataFile, listed
 from neo.migrate.errors import MigrateError
+from neo.migrate.untouched import untouched
 
 #: Options of a URI that zodburi applies to the database, not to the storage; copies ignore them.
 DATABASE_OPTIONS = frozenset(
@@ -47,7 +48,8 @@ def open_source(
     report: Callable[[int, int], None] | None = None,
     blobs: Path | None = None,
 ) -> Any:
-    """Open the storage to read. Raise MigrateError, also for a damaged FileStorage unless ``salvage``.
+    """Open the storage to read, and write nothing beside it. Raise MigrateError, also for a damaged
+    FileStorage unless ``salvage``.
 
     A FileStorage becomes a DataFile, whose headers are read here. ``report`` is called with the
     position and the size in bytes. ``blobs``: the folder of blobs of a FileStorage given by its path.
@@ -59,7 +61,8 @@ def open_source(
             raise MigrateError(_unknown(text, config, why))
         return _read_file(text, text, salvage, report, str(blobs) if blobs else None)
     _check_by_path(text, "--blobs", blobs)
-    storage = _open(text, opener)
+    with untouched():
+        storage = _open(text, opener)
     plain, folder = _without_folder(storage)
     if isinstance(plain, FileStorage):
         path = plain._file_name
@@ -99,7 +102,8 @@ def _read_file(
     blobs: str | None = None,
 ) -> DataFile:
     """Open a DataFile. Raise MigrateError if it is damaged, unless ``salvage``."""
-    found: DataFile = _open(text, lambda: DataFile(path, report, blobs))
+    # Data that cannot be read is found here if it is to be left out, otherwise by the copy.
+    found: DataFile = _open(text, lambda: DataFile(path, report, blobs, thorough=salvage))
     if found.gaps and not salvage:
         found.close()
         raise MigrateError(
@@ -130,7 +134,10 @@ def open_destination(
     opener = _from_config(text, config) or _from_uri(text)
     if opener is not None:
         _check_by_path(text, "--blobs-to", blobs)
-        return _open(text, opener)
+        if not dry_run:
+            return _open(text, opener)
+        with untouched():
+            return _open(text, lambda: _existing(opener))
     path = Path(text)
     if not path.exists():
         if path.suffix != ".fs":
@@ -147,11 +154,20 @@ def open_destination(
         _open(text, lambda: FileStorage(text)).close()
     if dry_run:
         folder = str(blobs) if blobs is not None and blobs.is_dir() else None
-        return _open(text, lambda: FileStorage(text, read_only=True, blob_dir=folder))
+        with untouched():
+            return _open(text, lambda: FileStorage(text, read_only=True, blob_dir=folder))
     storage = _open(text, lambda: FileStorage(text, blob_dir=str(blobs) if blobs else None))
     if blobs is not None:
         remove_leftovers(storage.temporaryDirectory())
     return storage
+
+
+def _existing(opener: Callable[[], Any]) -> Any | None:
+    """Open a storage; return None if its file does not exist yet."""
+    try:
+        return opener()
+    except FileNotFoundError:
+        return None
 
 
 def _unknown(text: str, config: Path | None, reason: str) -> str:
@@ -177,7 +193,8 @@ def _reason(error: Exception) -> str:
     if isinstance(error, FileStorageFormatError):
         return f"{error} is not a FileStorage"
     if isinstance(error, OSError):
-        return error.strerror or str(error)
+        where = "" if error.filename is None else f" ({error.filename!r})"
+        return f"{error.strerror}{where}" if error.strerror else str(error)
     return str(error) or type(error).__name__
 
 

@@ -23,8 +23,10 @@ _NUMBER = 8
 UNFINISHED = b"c"
 #: Offset of the status in the header of a transaction.
 STATUS_AT = 16
-#: Bytes that are searched together for a header.
+#: Bytes that are read together.
 _CHUNK = 1 << 20
+#: Bytes that a disk reads or fails to read together.
+_BLOCK = 4096
 # The length of a transaction below 1 TiB begins with three zeros; the status follows five bytes later.
 _HEADER = re.compile(rb"\x00\x00\x00.{5}[ p]", re.DOTALL)
 
@@ -44,19 +46,47 @@ class Found(NamedTuple):
 class Records:
     """Transaction records of an open file. ``size``: the end of the file, perhaps as of its opening."""
 
-    def __init__(self, fd: int, is_damaged: Callable[[int], bool]) -> None:
-        """``is_damaged``: returns whether a position lies in a range that was given up."""
+    def __init__(self, fd: int, is_damaged: Callable[[int], bool], thorough: bool = False) -> None:
+        """``is_damaged``: returns whether a position lies in a range that was given up. ``thorough``:
+        read the data of all records too, because the disk may fail to give it."""
         self._fd = fd
+        self._thorough = thorough
         self._is_damaged = is_damaged
         self.size = os.fstat(fd).st_size
         #: Positions of transactions with a record that a later one contradicts. Either may be damaged.
         self.suspects: set[int] = set()
 
     def read(self, position: int, size: int) -> bytes:
-        """Return the bytes at a position: fewer at the end of the file, none beyond it."""
+        """Return the bytes at a position: fewer at the end of the file, none beyond it. Raise Damage if
+        the disk does not give them."""
         if position >= self.size:  # a damaged pointer can be greater than any offset
             return b""
-        return os.pread(self._fd, size, position)
+        found = b""
+        try:
+            # A read that reaches a bad block gives what is before it.
+            while more := os.pread(self._fd, size - len(found), position + len(found)):
+                found += more
+                if len(found) >= min(size, self.size - position):
+                    break
+        except OSError as e:
+            at = position + len(found)
+            raise Damage(f"bytes at {at} cannot be read: {e.strerror}") from None
+        return found
+
+    def _readable(self, position: int, size: int) -> bytes:
+        """Return the bytes at a position, with zeros for those that the disk does not give."""
+        try:
+            return self.read(position, size)
+        except Damage:
+            pass
+        found = b""
+        for place in range(position, min(position + size, self.size), _BLOCK):
+            length = min(_BLOCK, position + size - place, self.size - place)
+            try:
+                found += self.read(place, length)
+            except Damage:
+                found += bytes(length)
+        return found
 
     def number(self, position: int) -> int:
         found: int = u64(self.read(position, _NUMBER))
@@ -113,6 +143,8 @@ class Records:
         following: int = position + _RECORD.size + (size or _NUMBER)
         if following > end:
             raise Damage(f"its data record at {position} is longer than the transaction")
+        if self._thorough and size:
+            self._check_readable(oid, tid, position + _RECORD.size, size)
         if previous and not (previous < position and self._is_damaged(previous)):
             self._check_pointer(previous, position, oid)
         back = 0 if size else self.number(position + _RECORD.size)
@@ -123,6 +155,15 @@ class Records:
         if size == _NUMBER and self._is_pointer(position, oid):
             raise Damage(f"its data record at {position} has a pointer in the place of data")
         return following
+
+    def _check_readable(self, oid: bytes, tid: bytes, start: int, size: int) -> None:
+        """Raise Damage unless the disk gives the data of a record."""
+        try:
+            for place in range(start, start + size, _CHUNK):
+                self.read(place, min(_CHUNK, start + size - place))
+        except Damage as damage:
+            name = f"object 0x{oid.hex()} of transaction 0x{tid.hex()}"
+            raise Damage(f"the data of {name}: {damage}") from None
 
     def _is_pointer(self, position: int, oid: bytes) -> bool:
         """Return whether the eight bytes of data point to an earlier record of the same object.
@@ -166,15 +207,15 @@ class Records:
         return None
 
     def _candidates(self, position: int) -> Iterator[int]:
-        header = self.read(position, TRANSACTION.size)
+        header = self._readable(position, TRANSACTION.size)
         if len(header) == TRANSACTION.size:
             length = TRANSACTION.unpack(header)[1]
             end = position + length
             if length >= TRANSACTION.size and end + _NUMBER <= self.size:
-                if self.number(end) == length:
+                if u64(self._readable(end, _NUMBER)) == length:
                     yield end + _NUMBER
         for start in range(position + 1, self.size, _CHUNK):
-            chunk = self.read(start + _NUMBER, _CHUNK + STATUS_AT)
+            chunk = self._readable(start + _NUMBER, _CHUNK + STATUS_AT)
             match = _HEADER.search(chunk)
             while match is not None and match.start() < _CHUNK:
                 yield start + match.start()

@@ -34,7 +34,8 @@ class Warned(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
-        self.add(message, record.msg not in _HARMLESS and _OLD_LAYOUT not in message)
+        if _OLD_LAYOUT not in message:
+            self.add(message, record.msg not in _HARMLESS)
 
     def add(self, line: str, counts: bool = True) -> None:
         self.total += 1

@@ -93,9 +93,18 @@ class Pending:
     def snapshot(self) -> object:
         """Return the state as plain values, for comparisons."""
         return (
-            *(self.id, self.initiator, self.locks, self.state.value, self.operation, self.done),
-            *(self.failed, sorted(self.settled), sorted(self.heard), sorted(self.forgotten)),
-            *(self.context, self.why),
+            self.id,
+            self.initiator,
+            self.locks,
+            self.state.value,
+            self.operation,
+            self.done,
+            self.failed,
+            sorted(self.settled),
+            sorted(self.heard),
+            sorted(self.forgotten),
+            self.context,
+            self.why,
         )
 
 

@@ -46,8 +46,7 @@ class Conditions:
         at = contents.refused_at
         if at is not None and self._database.monotonic() - at < RECENT_SECONDS:
             text = "uploads of blobs failed for want of room in the last minutes"
-            advice = "free space on the disk of its contents of blobs, or give it a larger one"
-            found.append(("upload", "problem", text, advice))
+            found.append(("upload", "problem", text, "free space on the disk of its contents of blobs"))
         return found
 
     def _lost(self) -> list[Condition]:
@@ -60,10 +59,14 @@ class Conditions:
             f"{len(nowhere)} contents of blobs are on no node that can be asked, the first is"
             f" {content.checksum.hex()} of object {oid.hex()}: who reads these blobs gets an error"
         )
-        advice = (
-            "restore the files of these contents from a backup into its blob_dir; then: neoctl check"
-        )
-        return [("content", "problem", text, advice)]
+        return [
+            (
+                "content",
+                "problem",
+                text,
+                "restore the files of these contents from a backup into its blob_dir; then: neoctl check",
+            )
+        ]
 
     def _copies(self) -> list[Condition]:
         reasons = Counter[str]()
@@ -74,7 +77,7 @@ class Conditions:
                 "copy",
                 "problem",
                 f"{count} partitions cannot be copied to it: {why}",
-                "mend what the reason names: it is tried again all the time",
+                "mend what it names: the copy is tried again all the time",
             )
             for why, count in reasons.most_common(REASONS_MAX)
         ]
@@ -87,8 +90,14 @@ class Conditions:
             f"its database refused a statement, and {refusals.count} requests failed since:"
             f" {refusals.last}"
         )
-        advice = "report this, with the log of the node; then start it again"
-        return [("statement", "problem", text, advice)]
+        return [
+            (
+                "statement",
+                "problem",
+                text,
+                "report this, with the log of the node; then start it again",
+            )
+        ]
 
 
 def _bytes(number: int) -> str:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
+from transaction.interfaces import TransientError
 from ZODB.serialize import referencesf
 from ZODB.utils import z64
 
@@ -42,6 +43,7 @@ RECORD = 1024  # bytes of an object that is copied
 BATCH = 1_000  # objects in a transaction while the database is filled
 PAUSE_SECONDS = 0.005  # pause of a client between two operations
 SECONDS_MAX = 900.0  # for one step
+ATTEMPTS = 3  # at a commit, as a transaction manager makes them
 _MB = 1_000_000
 
 _fork = multiprocessing.get_context("fork")
@@ -133,11 +135,21 @@ class Clients:
     def _commit(self, view: Any) -> Callable[[], object]:
         rng = random.Random(1)
         oids = [view.new_oid() for _ in range(64)]
-        serials = dict.fromkeys(oids, z64)
+        serials = dict.fromkeys(oids, commit(view, [(oid, z64, record(rng)) for oid in oids]))
+
+        def attempt(oid: bytes) -> bool:
+            try:
+                serials[oid] = commit(view, [(oid, serials[oid], record(rng))])
+            except TransientError as e:
+                print(f"a commit is tried again: {type(e).__name__}: {e}", file=sys.stderr)
+                return False
+            return True
 
         def once() -> None:
+            """Commit as an application does, whose transaction manager tries again."""
             oid = rng.choice(oids)
-            serials[oid] = commit(view, [(oid, serials[oid], record(rng))])
+            if not any(attempt(oid) for _ in range(ATTEMPTS)):
+                raise ClientFailed(f"no commit in {ATTEMPTS} attempts")
             with self._committed.get_lock():
                 self._committed.value += 1
 

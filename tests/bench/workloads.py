@@ -54,10 +54,14 @@ def commit(view: Any, records: list[tuple[bytes, bytes, bytes]]) -> bytes:
     """Commit (oid, serial, data) records through `view`. Return the tid."""
     meta = TransactionMetaData("bench", "commit")
     view.tpc_begin(meta)
-    for oid, serial, data in records:
-        view.store(oid, serial, data, "", meta)
-    view.tpc_vote(meta)
-    tid: bytes = view.tpc_finish(meta)
+    try:
+        for oid, serial, data in records:
+            view.store(oid, serial, data, "", meta)
+        view.tpc_vote(meta)
+        tid: bytes = view.tpc_finish(meta)
+    except BaseException:
+        view.tpc_abort(meta)
+        raise
     return tid
 
 

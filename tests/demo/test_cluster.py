@@ -10,7 +10,7 @@ from pathlib import Path
 from ZODB import DB
 from ZODB.FileStorage import FileStorage
 
-from neo.demo import __main__ as demo
+from examples.demo import __main__ as demo
 from tests.support.cluster import simple_cluster
 
 # The cluster starts, works and stops within a few seconds; the limit is for a busy machine.
@@ -20,7 +20,7 @@ SECONDS = 300
 def run(folder: Path, *options: str | Path) -> str:
     simple_cluster(folder, name=demo.NAME, storages=demo.STORAGES, partitions=demo.PARTITIONS)
     options = "--folder", folder, *options
-    command = [sys.executable, "-m", "neo.demo", *map(str, options)]
+    command = [sys.executable, "-m", "examples.demo", *map(str, options)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not done.stderr

@@ -17,8 +17,8 @@ from ZODB.blob import Blob
 from ZODB.FileStorage import FileStorage
 from ZODB.MappingStorage import MappingStorage
 
-from neo.demo import datafs, scenes
-from neo.demo.show import Show
+from examples.demo import datafs, scenes
+from examples.demo.show import Show
 
 APPLICATION = "an_application_that_is_not_installed"
 

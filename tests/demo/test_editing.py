@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import transaction
 
-from neo.demo import editing, scenes
-from neo.demo.model import Note
-from neo.demo.show import Show
+from examples.demo import editing, scenes
+from examples.demo.model import Note
+from examples.demo.show import Show
 
 TOPICS = ["alpha", "beta", "gamma"]
 # More notes than one bucket of the BTree holds: it splits while several write to it.

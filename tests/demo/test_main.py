@@ -10,9 +10,9 @@ import pytest
 from ZODB import DB
 from ZODB.FileStorage import FileStorage
 
-from neo.demo import __main__ as demo
-from neo.demo.opening import UnknownAddress, open_database
-from neo.demo.show import Show
+from examples.demo import __main__ as demo
+from examples.demo.opening import UnknownAddress, open_database
+from examples.demo.show import Show
 
 
 def test_an_unknown_address_is_one_line_that_says_what_to_install(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from neo.demo import queries, stdlib
-from neo.demo.model import Library
+from examples.demo import queries, stdlib
+from examples.demo.model import Library
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from neo.demo.show import Show, readable
+from examples.demo.show import Show, readable
 
 
 def test_plain_text_has_no_escape_sequence_and_no_trailing_space() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from neo.demo import stdlib
+from examples.demo import stdlib
 
 
 def test_modules_of_others_and_tests_are_left_out(folder: Path) -> None:

@@ -15,6 +15,8 @@ import sys
 import time
 from array import array
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tests.faults.network import IP, Machine, NetworkError, run
 
@@ -54,6 +56,7 @@ class Link:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
+        self._seconds = seconds
         self.set(seconds, seconds)
 
     @staticmethod
@@ -79,6 +82,15 @@ class Link:
         process.stdin.flush()
         if not process.stdout.readline():
             raise NetworkError(f"the link ended with exit code {process.wait()}")
+
+    @contextmanager
+    def cut(self) -> Iterator[None]:
+        """Lose all frames meanwhile."""
+        self.set(None, None)
+        try:
+            yield
+        finally:
+            self.set(self._seconds, self._seconds)
 
     def close(self) -> None:
         self._forwarder.kill()

@@ -21,16 +21,20 @@ class Load:
     a writer runs."""
 
     def __init__(
-        self, cluster: Cluster, folder: Path, module: str = "tests.faults.writer"
+        self,
+        cluster: Cluster,
+        folder: Path,
+        module: str = "tests.faults.writer",
+        writers: int = WRITERS,
     ) -> None:
         self.cluster = cluster
         self._module = module
         self.folder = folder
-        self.ledgers = [Ledger(folder, writer) for writer in range(WRITERS)]
+        self.ledgers = [Ledger(folder, writer) for writer in range(writers)]
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        for writer in range(WRITERS):
+        for writer in range(len(self.ledgers)):
             self._processes.append(self._launch(writer))
 
     def _launch(self, writer: int) -> subprocess.Popen[bytes]:
@@ -84,6 +88,12 @@ class Load:
             ),
             f"no {count} commits of each writer",
         )
+
+    def wait_vote(self, writer: int) -> None:
+        """Wait until a writer begins to vote."""
+        ledger = self.ledgers[writer]
+        last = ledger.voting
+        self.wait(lambda: ledger.voting > last, f"writer {writer} does not vote")
 
 
 def check(cluster: Cluster, load: Load) -> None:

@@ -30,6 +30,7 @@ from ZODB.POSException import POSError, POSKeyError
 
 from neo.client import Storage
 from neo.client.errors import CorruptedError
+from tests.faults.pace import PAUSE_SECONDS
 
 KINDS = ("transfer", "count", "insert", "whole", "undo", "big")
 ACCOUNTS, BALANCE = 24, 100
@@ -182,7 +183,7 @@ class Client:
 
     def run(self) -> None:
         """Write until SIGTERM."""
-        while not self.stopping.is_set():
+        while not self.stopping.wait(PAUSE_SECONDS):
             kind = self._random.choice(KINDS)
             if kind == "big":
                 if time.monotonic() < self._big_after:

@@ -1,8 +1,9 @@
 """Threads that commit, and remember each transaction that was acknowledged.
 
-Each thread owns objects in all partitions and changes some or all of them in one transaction. Now and
-then it changes an object of all threads, too, so that there are conflicts. The description of a
-transaction has its number of objects: one that is there in part is seen even if it was not acknowledged.
+Each thread owns objects in all partitions, changes some or all of them in one transaction, and counts the
+changes in one more object. Now and then it changes an object of all threads, too, so that there are
+conflicts. The description of a transaction has its number of objects: one that is there in part is seen
+even if it was not acknowledged.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import transaction
 from persistent.mapping import PersistentMapping
@@ -19,7 +20,7 @@ from ZODB.DB import DB
 from ZODB.POSException import POSError
 
 THREADS, OBJECTS = 5, 6
-_SHARED = "shared"
+_SHARED, _TOTAL = "shared", "total"
 #: Data of an object, so that a transaction is more than one packet now and then.
 _DATA_BYTES = 400
 
@@ -38,8 +39,22 @@ def prepare(db: DB) -> None:
         root = connection.root()
         root[_SHARED] = PersistentMapping()
         for number in range(THREADS):
-            for index in range(OBJECTS):
-                root[number, index] = PersistentMapping()
+            for index in [*range(OBJECTS), _TOTAL]:
+                root[number, index] = PersistentMapping(value=0)
+
+
+def newest(root: Any) -> bytes:
+    """Read all objects. Return the greatest tid. Raise AssertionError if a transaction is there in
+    part."""
+    tids = [root._p_serial]
+    for number in range(THREADS):
+        items = [root[number, index] for index in range(OBJECTS)]
+        total = root[number, _TOTAL]
+        found = sum(item["value"] for item in items)
+        assert found == total["value"], f"half a transaction: {found} changes, not {total['value']}"
+        tids += [item._p_serial for item in (*items, total)]
+    tid: bytes = max(tids)
+    return tid
 
 
 class Load:
@@ -90,10 +105,12 @@ class Load:
             root = connection.root()
             count = choices.choice([1, 2, OBJECTS, OBJECTS])
             changed = [root[number, i] for i in choices.sample(range(OBJECTS), count)]
+            changed.append(root[number, _TOTAL])
             if choices.random() < 0.2:
                 changed.append(root[_SHARED])
             for item in changed:
-                item.update(value=item.get("value", 0) + 1, data=choices.randbytes(_DATA_BYTES))
+                more = count if item is root[number, _TOTAL] else 1
+                item.update(value=item.get("value", 0) + more, data=choices.randbytes(_DATA_BYTES))
             manager.get().note(str(len(changed)))
             manager.commit()
             # Until it is used again, an object has the tid of its last commit.
@@ -107,9 +124,12 @@ class Load:
             connection.close()
 
 
-def check(db: DB, expected: Sequence[Acknowledged], since: bytes) -> int:
-    """Check that all ``expected`` transactions are there with all of their objects, and that none after
-    ``since`` is there in part. Return the number of transactions there."""
+def check(
+    db: DB, expected: Sequence[Acknowledged], since: bytes, seen: Iterable[bytes] = ()
+) -> int:
+    """Check that all ``expected`` transactions are there with all of their objects, that none after
+    ``since`` is there in part, and that those that were ``seen`` are there. Return the number of
+    transactions there."""
     found = {}
     for there in db.storage.iterator(since):
         found[there.tid] = frozenset(record.oid for record in there)
@@ -120,4 +140,6 @@ def check(db: DB, expected: Sequence[Acknowledged], since: bytes) -> int:
         f"{len(lost)} of {len(expected)} acknowledged transactions are lost:"
         f" {[(item.tid.hex(), sorted(item.oids), found.get(item.tid)) for item in lost[:3]]}"
     )
+    gone = sorted({tid for tid in seen if tid > since} - found.keys())
+    assert not gone, f"{len(gone)} transactions were read, and are gone: {[t.hex() for t in gone[:3]]}"
     return len(found)

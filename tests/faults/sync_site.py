@@ -80,13 +80,13 @@ class Site(MachineCluster):
         """``folder``: new; its name is that of the site."""
         folder.mkdir()
         name = folder.name
-        self._machine: Machine = network.machines[name]
+        self.machine: Machine = network.machines[name]
         super().__init__(
             folder, network, _configuration(folder, network, name, other, masters, policy)
         )
 
     def command(self, node: NodeConf) -> list[str]:
-        return [*self._machine.prefix, *super().command(node)]
+        return [*self.machine.prefix, *super().command(node)]
 
     def ask(self, message: Request[A]) -> A:
         with self.admin() as admin:
@@ -104,11 +104,15 @@ class Site(MachineCluster):
     def destroy(self) -> float:
         """Kill all processes at once. Return the time."""
         when = time.monotonic()
-        for process in self.processes.values():
-            os.kill(process.pid, signal.SIGKILL)
+        self.signal_all(signal.SIGKILL)
         for name in list(self.processes):
             self.kill(name)
         return when
+
+    def signal_all(self, number: signal.Signals) -> None:
+        """Send a signal to all processes at once."""
+        for process in self.processes.values():
+            os.kill(process.pid, number)
 
     def set_state(self, wanted: ClusterState) -> None:
         """Repeat the command as long as it is refused."""

@@ -6,9 +6,11 @@ two (:mod:`tests.faults.link`). Threads commit in the site that serves (:mod:`te
 A *fault* strikes the link or the backup: commits stand still for a bounded time, or with the policy to
 stop until the operator lets them go on; both sites say so; and the backup comes into sync again.
 
-In a *round* all processes of the serving site are killed at a random moment. The backup takes over: all
-transactions that were acknowledged while it was in sync are there, whole. The killed site then becomes
-the backup, as docs/operating.md says, and the next round begins.
+In a *round* the serving site is lost at a random moment (:mod:`tests.faults.sync_losses`), and the backup
+takes over, in its lease or after it. All transactions that were acknowledged while it was in sync are
+there, whole, and so is what readers saw (:mod:`tests.faults.sync_readers`). With the policy to stop all
+that were acknowledged are there, also when the lost site lives on. The lost site then becomes the backup,
+as docs/operating.md says, and the next round begins.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +38,8 @@ from tests.faults.operator import neoctl
 from tests.faults.rows import Cells, cells
 from tests.faults.storm import longest_gap
 from tests.faults.sync_load import Acknowledged, Load, check, prepare
+from tests.faults.sync_losses import LEASE_SECONDS, LOSSES, Evidence, Loss, evidence
+from tests.faults.sync_readers import Reader
 from tests.faults.sync_site import PARTITIONS, REPLICAS, SYNC_TIMEOUT, WAIT_SECONDS, Site
 from tests.support import seeds
 
@@ -53,8 +57,11 @@ STALL_SECONDS = 3 + SYNC_TIMEOUT + 2.1 + 30
 SILENT_SECONDS = SYNC_TIMEOUT + 2.1 + 2
 #: A strike hits any moment of a commit.
 SPREAD_SECONDS = 0.3
+#: A take-over comes within the lease, of 2 seconds, or after it.
+TAKE_OVER_SECONDS = 4.0
 #: Commits of each thread in a round.
 COMMITS = 3
+STOP = "stop"
 
 
 # -- both sites --------------------------------------------------------------------------------------
@@ -63,14 +70,16 @@ COMMITS = 3
 class Sites:
     """``up`` serves, ``bak`` is its backup."""
 
-    def __init__(self, up: Site, bak: Site, link: Link, seed: int) -> None:
+    def __init__(self, up: Site, bak: Site, link: Link, seed: int, policy: str) -> None:
         self.up, self.bak, self.link = up, bak, link
+        self.policy = policy
         self.choices = random.Random(seed)
         #: What was acknowledged since ``since``, the last transaction that was checked.
         self.acknowledged: list[Acknowledged] = []
         self.since = bytes(8)
         self.commits = 0
-        self.whole = 0
+        self.whole = self.snapshots = 0
+        self._losses: list[Loss] = []
         self.serve_seconds: list[float] = []
 
     def wait_in_sync(self) -> None:
@@ -103,34 +112,68 @@ class Sites:
     # -- rounds --------------------------------------------------------------------------------------
 
     def lose(self) -> None:
-        """Kill the serving site at a random moment, and let the backup take over."""
+        """Lose the serving site at a random moment, and let the backup take over."""
         up, bak = self.up, self.bak
-        with self.load() as load:
+        loss = self._next_loss()
+        print(f"{up.name}: {loss.what}", flush=True)
+        with Reader(bak) as there, Reader(up) as here, self.load() as load:
             self.wait_commits(load)
             self.wait_in_sync()
-            # A fixed time: the kill shall hit any moment of a commit.
+            # A fixed time: the loss shall hit any moment of a commit.
             time.sleep(self.choices.random() * SPREAD_SECONDS)
-            killed = up.destroy()
-        until, _ = bak.claim()
+            begin = time.monotonic()
+            with loss.strike(up, self.link):
+                lost = time.monotonic()
+                # Another one: the take-over shall hit any moment of the lease, or come after it.
+                time.sleep(self.choices.random() * TAKE_OVER_SECONDS)
+                said = evidence(bak)
+                self._take_over(bak)
+            if loss.lives:
+                self._live_on(up)
+                up.destroy()
+        assert said.until <= lost + LEASE_SECONDS, "it says that it was in sync after the loss"
+        self.up, self.bak = bak, up
+        self._check(said, begin, [there, here])
+        self.snapshots += len(there.seen) + len(here.seen)
+
+    def _next_loss(self) -> Loss:
+        """Return the kind of the next loss: each of them comes once before any comes again."""
+        if not self._losses:
+            self._losses = self.choices.sample(LOSSES, len(LOSSES))
+        return self._losses.pop()
+
+    def _take_over(self, bak: Site) -> None:
         begin = time.monotonic()
         bak.set_state(ClusterState.STOPPING_BACKUP)
         bak.wait(lambda: bak.is_state(ClusterState.RUNNING), "it does not take over")
-        self.up, self.bak = bak, up
-        with closing(self.open()) as db:
+        if self.policy == STOP:
+            neoctl(bak.admin_address, "set", "sync", self.up.name, "off")
+        with closing(DB(Storage(bak.masters, bak.name, wait_timeout=WAIT_SECONDS))) as db:
             with db.transaction(note="1") as connection:
                 connection.root()["served"] = bak.name
-            self.serve_seconds.append(time.monotonic() - begin)
-            self._check(db, killed, until)
-            self.since = db.lastTransaction()
+        self.serve_seconds.append(time.monotonic() - begin)
 
-    def _check(self, db: DB, killed: float, until: float) -> None:
-        """Check what was acknowledged in the site that was killed while the backup was in sync."""
-        expected = self.acknowledged
-        if until < killed:
-            expected = [item for item in expected if item.when <= until]
-        else:
-            self.whole += 1
-        check(db, expected, self.since)
+    def _live_on(self, up: Site) -> None:
+        """Let a site that was lost, and lives, do what it can. With the policy to stop, it can commit
+        nothing more."""
+        if self.policy == STOP:
+            up.wait(lambda: up.backup_away() > SILENT_SECONDS, "it does not miss its backup")
+
+    def _check(self, said: Evidence, begin: float, readers: Sequence[Reader]) -> None:
+        """Check what was acknowledged, and read, in the site that was lost, in the one that took over:
+        all with the policy to stop, else what came while the backup was in sync."""
+        until = float("inf") if self.policy == STOP else said.until
+        expected = [item for item in self.acknowledged if item.when <= until]
+        self.whole += until >= begin
+        seen = {
+            it.tid for r in readers for it in r.seen if it.when <= until or r.name == self.up.name
+        }
+        with closing(self.open()) as db:
+            check(db, expected, self.since, seen)
+            self.since = db.lastTransaction()
+        late = [item for item in self.acknowledged if item.when <= said.until and item.tid > said.tid]
+        assert not late, f"it says that it is complete up to {said.tid.hex()}, and lacks {len(late)}"
+        assert self.up.cut_tid() >= said.tid, "it cut what it had"
         self.acknowledged = []
 
     def return_(self) -> None:
@@ -144,6 +187,8 @@ class Sites:
                 "it is not truncated",
             )
         bak.set_state(ClusterState.STARTING_BACKUP)
+        if self.policy == STOP:
+            neoctl(self.up.admin_address, "set", "sync", bak.name, "on")
         self.wait_in_sync()
 
     # -- faults --------------------------------------------------------------------------------------
@@ -293,7 +338,7 @@ def sites(folder: Path, seed: int, masters: int, policy: str) -> Iterator[Sites]
             stack.enter_context(Site(folder / name, network, peer, masters, policy))
             for name, peer in zip(NAMES, reversed(NAMES), strict=True)
         )
-        both = Sites(up, bak, link, seed)
+        both = Sites(up, bak, link, seed, policy)
         bak.set_state(ClusterState.STARTING_BACKUP)
         both.wait_in_sync()
         with closing(both.open()) as db:
@@ -305,7 +350,7 @@ def sites(folder: Path, seed: int, masters: int, policy: str) -> Iterator[Sites]
 def run(folder: Path, seed: int, rounds: int, faults: int, masters: int, policy: str) -> str:
     """Return the report. Raise AssertionError."""
     with sites(folder, seed, masters, policy) as both:
-        if policy == "stop":
+        if policy == STOP and not rounds:
             both.wait_for_operator()
         for fault in both.choices.sample(FAULTS, faults):
             both.suffer(fault)
@@ -323,7 +368,7 @@ def run(folder: Path, seed: int, rounds: int, faults: int, masters: int, policy:
     seconds = both.serve_seconds or [0.0]
     return (
         f"faults: {faults}; rounds: {rounds}, in {both.whole} of them in sync until the end\n"
-        f"acknowledged: {both.commits}, lost: 0\n"
+        f"acknowledged: {both.commits}, lost: 0; snapshots: {both.snapshots}\n"
         f"seconds to serve: median {statistics.median(seconds):.2f}, longest {max(seconds):.2f}"
     )
 
@@ -339,12 +384,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--faults", type=int, default=0, help=f"0 to {len(FAULTS)}, with continue")
     parser.add_argument("--masters", type=int, default=1, help="of each site")
-    parser.add_argument("--policy", choices=("continue", "stop"), default="continue")
+    parser.add_argument("--policy", choices=("continue", STOP), default="continue")
     parser.add_argument("--seed", type=int, default=seeds.FIXED)
     parser.add_argument("--inside", type=Path, metavar="FOLDER", help=argparse.SUPPRESS)
     a = parser.parse_args()
-    if a.policy == "stop" and a.rounds + a.faults:
-        parser.error("with the policy to stop, commits wait for the site that was killed")
+    if a.policy == STOP and a.faults:
+        parser.error("with the policy to stop, commits do not go on without the backup")
     if a.inside is not None:
         print(run(a.inside, a.seed, a.rounds, a.faults, a.masters, a.policy))
         return 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ZODB.POSException import POSError
 
 from neo.client import Storage
 from neo.client.errors import UnavailableError
+from tests.faults.pace import PAUSE_SECONDS
 
 OBJECTS = 4
 
@@ -30,6 +32,8 @@ class Ledger:
     def __init__(self, folder: Path, writer: int) -> None:
         self._attempted = folder / f"writer{writer}.attempted"
         self._acknowledged = folder / f"writer{writer}.acknowledged"
+        self._refused = folder / f"writer{writer}.refused"
+        self._voting = folder / f"writer{writer}.voting"
 
     @staticmethod
     def _write(path: Path, number: int) -> None:
@@ -57,6 +61,14 @@ class Ledger:
     def acknowledge(self, number: int) -> None:
         self._write(self._acknowledged, number)
 
+    def refuse(self, number: int) -> None:
+        """Note a number of which the writer was told that it is not committed."""
+        self._write(self._refused, number)
+
+    def vote(self, number: int) -> None:
+        """Note a number that begins to vote."""
+        self._write(self._voting, number)
+
     @property
     def attempted(self) -> int:
         return self._read(self._attempted)
@@ -64,6 +76,13 @@ class Ledger:
     @property
     def acknowledged(self) -> int:
         return self._read(self._acknowledged)
+
+    @property
+    def voting(self) -> int:
+        return self._read(self._voting)
+
+    def all_refused(self) -> list[int]:
+        return self._all(self._refused)
 
     def all_attempted(self) -> list[int]:
         return self._all(self._attempted)
@@ -95,6 +114,7 @@ def write_for_ever(db: DB, writer: int, ledger: Ledger) -> None:
     """Write until a signal ends the process; try again while the cluster is away."""
     number = ledger.attempted
     while True:
+        time.sleep(PAUSE_SECONDS)
         number += 1
         try:
             with db.transaction(transaction.TransactionManager()) as connection:

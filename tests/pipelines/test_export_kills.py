@@ -16,11 +16,12 @@ from ZODB.FileStorage import FileStorage
 
 from neo.export import folder, plan, spill
 from neo.spark.tables import TABLES
-from tests.pipelines.conftest import ROOT
 from tests.pipelines.exporting import Capture, change, export, exported, killed_at, refused
 from tests.pipelines.sample import Document
 from tests.support.patience import wait_until
 from tests.support.whole import few
+
+ROOT = Path(__file__).parents[2]
 
 # -- what readers see ----------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import Error
 from neo.storage.node import StorageNode
 from neoctl.problems import BLOCKING_SECONDS, PREPARED_SECONDS
-from tests.sim import operation_scenes
+from tests.sim import condition_scenes, operation_scenes
 from tests.sim.advice import CHOICE, Stage, steps, write
 from tests.sim.backup_scenes import (
     behind,
@@ -38,6 +38,7 @@ from tests.sim.backup_scenes import (
     upstream_silent,
 )
 from tests.sim.content_scenes import lost_content, restore_files, set_blob_dir, without_folder
+from tests.sim.master_scenes import learning, masters, nameless, pending_master
 from tests.simulator.clients import ClientProcess
 from tests.simulator.cluster import CLUSTER_NAME
 from tests.simulator.network import End
@@ -335,49 +336,6 @@ def undecided(*, wanted: bool) -> Stage:
     return stage
 
 
-# -- several masters ---------------------------------------------------------------------------------
-
-
-def masters(count: int, lost: int) -> Stage:
-    stage = served(1, 4, 0, count)
-    primary = stage.cluster.master
-    others = [process for process in stage.cluster.masters.processes if process is not primary]
-    stage.lose(*others[:lost])
-    stage.world.run(10.0)
-    return stage
-
-
-def pending_master(lost: int) -> Stage:
-    stage = masters(3, lost)
-    spare = stage.cluster.masters.spare
-    assert spare is not None
-    spare.start()
-    stage.world.run(5.0)
-    return stage
-
-
-def nameless() -> Stage:
-    """Masters of other implementations may have no id."""
-    stage = masters(3, 1)
-    stage.admin.nameless = True
-    return stage
-
-
-def learning() -> Stage:
-    """A master lost its log, and takes a while to learn it."""
-    stage = served(1, 4, 0, 3)
-    primary = stage.cluster.master
-    one, *others = [p for p in stage.cluster.masters.processes if p is not primary]
-    stage.lose(one)
-    stage.cluster.masters.platters[one.name].wipe()
-    for other in (primary, *others):
-        stage.cluster.network.slow(other.host, one.host, 0.3)
-    one.start()
-    while "not vote yet" not in str(stage.neoctl("print masters").text):
-        stage.world.run(0.05)
-    return stage
-
-
 WAITED_FOR = "start neostorage there; if it is lost for ever: neoctl abort …"
 LOST_STORAGE = "start neostorage there; if it is lost for ever: neoctl drop …"
 LOST_MASTER = "start neomaster there; if it is lost for ever: neoctl drop …"
@@ -491,6 +449,7 @@ SCENES = [
     Scene(LOST_CONTENTS, lambda: lost_content(2)),
     Scene(LOST_CONTENTS, lambda: lost_content(1), otherwise=True),
     Scene("set its blob_dir and start it again", without_folder),
+    *(Scene(advice, make) for advice, make in condition_scenes.SCENES),
     Scene("nothing, unless it stays so", learning),
     Scene(WAIT_VOTES, learning),
 ]
@@ -604,6 +563,7 @@ WORDS: dict[str, Callable[[Stage], None]] = {
     "start that backup": revive,
     "its neoctl status says what else is wrong": nothing,
     "wait until it is in sync": wait_in_sync,
+    **condition_scenes.WORDS,
     "mend what it says": operation_scenes.mend_step,
     "mend what the reason names": switch_on,
     "wait until it has caught up": catch_up,
@@ -650,7 +610,9 @@ def templates(expression: ast.expr) -> Iterator[str]:
         yield "".join(map(str, parts))
     elif isinstance(expression, ast.Name) and expression.id == "text":
         yield from findings()
-    elif ast.unparse(expression) != "row['advice']":  # a storage node's: its own tests follow it
+    elif ast.unparse(expression) == "row['advice']":
+        yield from condition_scenes.advised()
+    else:
         raise AssertionError(f"write the advice where it is given: {ast.unparse(expression)}")
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from random import Random
+from uuid import uuid4
 
 from neo.protocol import blobs
 from tests.simulator.knobs import Knob
@@ -42,7 +43,9 @@ class BlobDirs:
         if self._root is None:
             memory = Path("/dev/shm")
             place = memory if memory.is_dir() else None
-            self._root = Path(tempfile.mkdtemp(prefix="neo-sim-blobs-", dir=place))
+            # No other run, of this process or another one, ever has the same place.
+            prefix = f"neo-sim-blobs-{uuid4().hex}-"
+            self._root = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
         return self._root
 
     def choose(self, place: int) -> str:

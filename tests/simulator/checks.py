@@ -345,6 +345,7 @@ class Drills:
         with plant([(pack, "STEP_LENGTH", 1)]):
             self._wait(lambda: not self._master.packs.running, "no pack is running")
             peer = cast(Peer, _Nobody())
+            self._master.operations.check("history")
             self._master.packs.ask(peer, 0, p64(self._random.choice(tids)))
             self._master.flush()
             self._kill_some()

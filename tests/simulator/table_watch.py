@@ -179,8 +179,8 @@ def watched_tables(
         change(self, ptid, replicas, changes)
 
     def watched_publish(self: MasterCluster) -> None:
-        assert isinstance(self._events, PrimaryMaster)
-        watch.tells(self._events)
+        assert isinstance(self.events, PrimaryMaster)
+        watch.tells(self.events)
         publish(self)
 
     def watched_cells(self: Cells) -> None:

@@ -78,6 +78,7 @@ class Processes:
     def start(self, begun: Round, command: Command) -> None:
         log = self._output / f"{begun.name}-{self._seed}.log"
         folder = Path(tempfile.mkdtemp(prefix=f"soak-{begun.name}-"))
+        folder.chmod(0o711)  # servers of databases that run as another user have folders in it
         mark = f"{os.getpid()}-{begun.name}"
         environment = {
             **os.environ,

@@ -16,6 +16,8 @@ SYNC_SLICES, MODULES = 40, 12
 WHOLE_SLICES = {"zodb": 24, "faults": 24, "pipelines": 8, "xa": 4}
 #: Workloads that may run beside prepared transactions.
 BESIDE = ("bank", "counters", "deadlocks", "increments", "pack", "phases", "skew", "undo")
+#: Writers of tests of faults never pause.
+FULL_SPEED = {"NEO_PAUSE_SECONDS": "0"}
 MINUTE = 60.0
 #: A soak that has room for everything.
 LONG = 40 * MINUTE
@@ -60,11 +62,13 @@ def _repeat_bugs(command: Command, output: str) -> list[str]:
 
 def _storm(backend: str) -> Callable[[Draw], Command]:
     options = ("--seconds", "60", "--backend", backend)
-    return lambda draw: python("tests.faults.storm", *options, "--seed", draw.seed())
+    return lambda draw: python(
+        "tests.faults.storm", *options, "--seed", draw.seed(), **FULL_SPEED
+    )
 
 
 def _cuts(draw: Draw) -> Command:
-    return python("tests.faults.cuts", "--count", "6", "--seed", draw.seed())
+    return python("tests.faults.cuts", "--count", "6", "--seed", draw.seed(), **FULL_SPEED)
 
 
 def _tests(draw: Draw, *arguments: str, **environment: str) -> Command:
@@ -80,6 +84,7 @@ def _seeded(name: str, *paths: str, **settings: str) -> Callable[[Draw], Command
 
     def command(draw: Draw) -> Command:
         environment = {f"NEO_{name}_{setting}": value for setting, value in settings.items()}
+        environment |= FULL_SPEED if all(path.startswith("tests/faults") for path in paths) else {}
         return _tests(draw, *paths, **{f"NEO_{name}_SEED": draw.seed()}, **environment)
 
     return command
@@ -89,10 +94,18 @@ def _wire(draw: Draw) -> Command:
     return _tests(draw, "tests/fuzz/test_fuzz_wire.py")
 
 
-def _sites(draw: Draw) -> Command:
-    masters = draw.random.choice(("1", "3"))
-    settings = {"ROUNDS": "4", "FAULTS": "4", "MASTERS": masters}
-    return _seeded("SYNC", "tests/faults/test_sync_sites.py", **settings)(draw)
+def _sites(*options: str) -> Callable[[Draw], Command]:
+    def command(draw: Draw) -> Command:
+        masters = draw.random.choice(("1", "3"))
+        shape = ("--masters", masters, "--seed", draw.seed())
+        return python("tests.faults.sync_sites", *options, *shape)
+
+    return command
+
+
+def _take_overs(draw: Draw) -> Command:
+    policy = draw.random.choice(("continue", "stop"))
+    return _sites("--rounds", "4", "--policy", policy)(draw)
 
 
 def _whole(folder: str) -> Callable[[Draw], Command]:
@@ -173,15 +186,12 @@ def _killed() -> list[Search]:
     def rounds(name: str, module: str, number: int) -> Callable[[Draw], Command]:
         return _seeded(name, f"tests/faults/test_{module}.py", ROUNDS=str(number))
 
+    prepared = "applications, resolvers and several databases under `kill -9`"
+    blobs = "uploads, some of them aborted, under `kill -9` of nodes and clients"
     rows: list[_Row] = [
         ("kill", "a cluster on each database under `kill -9`", 5, rounds("KILL", "kill", 20)),
-        (
-            "kill-prepared",
-            "two clusters with common transactions under `kill -9`",
-            2,
-            rounds("PREPARED", "prepared", 10),
-        ),
-        ("kill-blobs", "uploads under `kill -9`", 2, rounds("BLOB", "blobs_kill", 10)),
+        ("kill-prepared", prepared, 3, rounds("PREPARED", "prepared", 15)),
+        ("kill-blobs", blobs, 3, rounds("BLOB", "blobs_kill", 10)),
         ("kill-moves", "nodes are replaced under `kill -9`", 2, rounds("OPERATION", "moves", 4)),
         (
             "kill-operations",
@@ -198,7 +208,8 @@ def _killed() -> list[Search]:
         ("kill-masters", "masters are lost and come back", 2, rounds("MASTER", "masters", 8)),
         ("kill-replicas", "storage nodes come and go", 2, rounds("REPLICA", "replicas", 15)),
         ("kill-transactors", "transactors under `kill -9`", 1, rounds("KILL", "transactor", 10)),
-        ("sites", "two sites with a synchronous backup: one of them is lost", 4, _sites),
+        ("sites", "faults between a cluster and its synchronous backup", 2, _sites("--faults", "4")),
+        ("take-overs", "a synchronous backup takes over, and back, under load", 4, _take_overs),
     ]
     return [Search(*row, 1.5 * MINUTE, 15 * MINUTE) for row in rows]
 

@@ -34,6 +34,8 @@ def make(folder: Path, layout: str | None = None) -> Source:
     """Make a database whose blobs were created, changed, shared, emptied and undone."""
     source = Source(folder / "source.fs", folder / "source-blobs")
     if layout is not None:
+        # With a new file, a FileStorage removes the folder.
+        FileStorage(str(source.path)).close()
         source.folder.mkdir()
         (source.folder / ".layout").write_text(layout)
     with source.open() as storage, closing(DB(storage)) as db:

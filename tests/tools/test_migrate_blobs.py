@@ -200,7 +200,7 @@ def test_missing_file_is_named_and_salvaged_by_order(
         assert "has no content of it" in err
     assert migrate(source, copy, "--salvage", "--verify") == 1
     out, err = capsys.readouterr()
-    assert "the contents of 1 blobs were missing in the source, the copy is not complete" in err
+    assert "the contents of 1 blobs were missing in the source, or could not be read" in err
     assert f"of transaction {lost.stem}\n" in err
     assert f"; {CONTENTS - 1 - 4} blobs, " in out, "four were there from the first run"
     copied = contents(copy)
@@ -216,6 +216,12 @@ def test_dry_run_counts_and_creates_nothing(source: Source, copy: Source, capsys
     assert migrate(source, copy, "--dry-run") == 0
     assert f"; {CONTENTS} blobs, " in capsys.readouterr().out
     assert not copy.path.exists()
+    assert not copy.folder.exists()
+
+
+def test_dry_run_believes_that_the_folder_will_be_made(source: Source, copy: Source) -> None:
+    FileStorage(str(copy.path)).close()
+    assert migrate(source, copy, "--dry-run") == 0
     assert not copy.folder.exists()
 
 
@@ -285,7 +291,7 @@ def test_full_disk_ends_the_copy_between_transactions(
     def full(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("shutil.copyfile", full)
+    monkeypatch.setattr("neo.migrate.blobs._write", full)
     assert migrate(source, copy) == 1
     assert "No space left on device" in capsys.readouterr().err
     assert contents(copy) == {}

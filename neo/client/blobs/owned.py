@@ -56,10 +56,11 @@ class OwnedFolder:
         return cls(path, fd, kept=True)
 
     def remove(self) -> None:
-        """Remove the folder, and give up the lock. In a child of a fork: only forget it. Idempotent."""
+        """Remove the folder, and give up the lock. In a child of a fork: only forget it. Somebody who
+        removed the folder may have made another one there since: that one stays. Idempotent."""
         fd, self._fd = self._fd, None
         if fd is not None:
-            if os.getpid() == self._pid:
+            if os.getpid() == self._pid and os.fstat(fd).st_nlink:
                 shutil.rmtree(self.temporary if self._kept else self.path, ignore_errors=True)
             os.close(fd)
 

@@ -96,16 +96,13 @@ class Backup:
         settings: MasterSettings,
         replication: Replication,
         packs: Packs,
-        upstream_lost: Callable[[], None],
         committed: Committed,
         known: Known,
         memory: SyncMemory,
     ) -> None:
-        """``upstream_lost``: called when the upstream cluster is lost or cannot be followed."""
         self._cluster = cluster
         self._core = core
         self._replication = replication
-        self._upstream_lost = upstream_lost
         self.upstream_name = settings.upstream_cluster
         self.cells = BackupCells(known.rows, known.last)
         self.packer = Packer(core, packs)
@@ -192,12 +189,16 @@ class Backup:
         reported, peer = "", None
         try:
             while True:
-                own_name, nid = self._cluster.name, self._cluster_nid
                 sync = self.synchronous
                 upstream = Upstream(self) if sync is None else SyncUpstream(self, sync)
                 peer = await join(
-                    *(self._core, upstream, self.masters, own_name, cluster, nid),
-                    self.contact.failed,
+                    core=self._core,
+                    handler=upstream,
+                    masters=self.masters,
+                    own_name=self._cluster.name,
+                    cluster=cluster,
+                    nid=self._cluster_nid,
+                    failed=self.contact.failed,
                 )
                 self._cluster_nid = upstream.nid
                 pause = RETRY_SECONDS
@@ -227,7 +228,7 @@ class Backup:
                 self._following, self._heard = None, ZERO_TID
                 if sync is not None:
                     sync.lost(self.contact.reason)
-                self._upstream_lost()
+                self._cluster.events.upstream_lost()
                 peer.close()
                 await self._core.sleep(pause)
         finally:

@@ -10,7 +10,8 @@ unlock and Replicate, they have it and do not know that, and a take-over would d
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from neo.master.backup.pipeline import BackupTransaction, Pipeline, Rows
@@ -104,12 +105,21 @@ class Locking:
     def _ask_rows(self, transaction: BackupTransaction) -> None:
         """Ask nodes with readable cells for the rows, unless they were asked."""
         self._requests.ask(
-            *(transaction.ttid, transaction.oids, None, transaction.rows),
-            self._cluster.partitions.readable,
-            lambda nid, partitions, error: self._voted(transaction, error),
+            ttid=transaction.ttid,
+            oids=transaction.oids,
+            mark=None,
+            rows=transaction.rows,
+            cells=self._cluster.partitions.readable,
+            answered=partial(self._voted, transaction),
         )
 
-    def _voted(self, transaction: BackupTransaction, error: ErrorAnswer | None) -> None:
+    def _voted(
+        self,
+        transaction: BackupTransaction,
+        nid: int,
+        partitions: Collection[int],
+        error: ErrorAnswer | None,
+    ) -> None:
         if self.pipeline.get(transaction.ttid) is not transaction:
             return  # it was dropped
         if error is not None:
@@ -133,28 +143,29 @@ class Locking:
         for nid in self.pipeline.lock(transaction):
             if (storage := self._cluster.connected.get(nid)) is not None:
                 request = AskLockInformation(transaction.ttid, transaction.tid)
-                storage.ask(request).then(self._locked(transaction, storage, nid))
+                storage.ask(request).then(partial(self._locked, transaction, storage, nid))
 
     def _locked(
-        self, transaction: BackupTransaction, storage: Peer, nid: int
-    ) -> Callable[[Future[AnswerInformationLocked]], None]:
-        def locked(future: Future[AnswerInformationLocked]) -> None:
-            if self.pipeline.get(transaction.ttid) is not transaction:
-                return  # the operation stopped
-            try:
-                future.result()
-            except ConnectionLost:
-                return
-            except ErrorAnswer as e:
-                # The node lacks what it could not lock: recovery or replication must copy it.
-                ttid = transaction.ttid.hex()
-                logger.error("%r failed to lock transaction %s: %s", storage, ttid, e)
-                self._cluster.disconnect(storage)
-                return
-            self.pipeline.locked(transaction, nid)
-            self.evaluate()
-
-        return locked
+        self,
+        transaction: BackupTransaction,
+        storage: Peer,
+        nid: int,
+        answer: Future[AnswerInformationLocked],
+    ) -> None:
+        if self.pipeline.get(transaction.ttid) is not transaction:
+            return  # the operation stopped
+        try:
+            answer.result()
+        except ConnectionLost:
+            return
+        except ErrorAnswer as e:
+            # The node lacks what it could not lock: recovery or replication must copy it.
+            ttid = transaction.ttid.hex()
+            logger.error("%r failed to lock transaction %s: %s", storage, ttid, e)
+            self._cluster.disconnect(storage)
+            return
+        self.pipeline.locked(transaction, nid)
+        self.evaluate()
 
     def _unlock(self, transaction: BackupTransaction) -> None:
         for nid in sorted(transaction.nodes):

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from neo.master.backup.pipeline import BackupTransaction, Cells, Rows
@@ -229,8 +230,12 @@ class Marks:
         # One after the other: a cell that is about to become readable makes no other one fail.
         for cells in (self._readable, self._joining):
             self._requests.ask(
-                *(ttid, oids, kept.mark, kept.rows, cells),
-                lambda nid, partitions, error: self._answered(kept, nid, partitions, error),
+                ttid=ttid,
+                oids=oids,
+                mark=kept.mark,
+                rows=kept.rows,
+                cells=cells,
+                answered=partial(self._answered, kept),
             )
 
     def _answered(

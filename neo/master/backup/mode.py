@@ -42,8 +42,6 @@ class BackupMode:
     replication: Replication
     packs: Packs
     operation: Operation
-    #: Called when the upstream cluster is lost or cannot be followed.
-    upstream_lost: Callable[[], None]
     #: None unless the cluster is STARTING_BACKUP, BACKINGUP, or STOPPING after these.
     current: Backup | None = field(default=None, init=False)
 
@@ -126,8 +124,14 @@ class BackupMode:
                 if (storage := self.cluster.connected.get(nid)) is not None:
                     storage.send(kept)
         self.current = Backup(
-            *(self.cluster, self.core, self.settings, self.replication, self.packs),
-            *(self.upstream_lost, self.coordinator.prepared.committed, known, self.memory),
+            cluster=self.cluster,
+            core=self.core,
+            settings=self.settings,
+            replication=self.replication,
+            packs=self.packs,
+            committed=self.coordinator.prepared.committed,
+            known=known,
+            memory=self.memory,
         )
         for peer in self.cluster.running():
             self.cluster.start_storage(peer, backup=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 
 from neo.master.backup.pipeline import Cells, Rows
 from neo.master.cluster import Cluster
@@ -50,7 +51,8 @@ class RowRequests:
                 answered(nid, partitions, ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, text))
                 return
             rows.ask(nid, partitions)
-            storage.ask(request).then(_callback(storage, nid, partitions, rows, answered, ttid))
+            asked = _Asked(storage, nid, ttid, partitions, rows, answered)
+            storage.ask(request).then(asked.answer)
 
     def _request(
         self,
@@ -74,25 +76,25 @@ class RowRequests:
                 storage.send(AbortTransaction(ttid, []))
 
 
-def _callback(
-    storage: Peer,
-    nid: int,
-    partitions: Collection[int],
-    rows: Rows,
-    answered: Answered,
-    ttid: bytes,
-) -> Callable[[Future[AnswerVoted]], None]:
-    def callback(future: Future[AnswerVoted]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A pending AskVoted."""
+
+    storage: Peer
+    nid: int
+    ttid: bytes
+    partitions: Collection[int]
+    rows: Rows
+    answered: Answered
+
+    def answer(self, future: Future[AnswerVoted]) -> None:
+        error: ErrorAnswer | None = None
         try:
             future.result()
         except ConnectionLost:
             return
         except ErrorAnswer as e:
-            rows.answered(nid)
-            text = f"{storage!r} did not get transaction {ttid.hex()}: {e.message}"
-            answered(nid, partitions, ErrorAnswer(e.code, text))
-            return
-        rows.answered(nid)
-        answered(nid, partitions, None)
-
-    return callback
+            text = f"{self.storage!r} did not get transaction {self.ttid.hex()}: {e.message}"
+            error = ErrorAnswer(e.code, text)
+        self.rows.answered(self.nid)
+        self.answered(self.nid, self.partitions, error)

@@ -232,8 +232,15 @@ async def check_history(
     peer = core.dial(core.host.random.choice(sources), Handler())
     timer = core.call_later(ANSWER_SECONDS, lambda: peer.lost("it does not answer"))
     try:
-        identity = upstream.nid, None, cluster, own.id_timestamp
-        await peer.ask(RequestIdentification(NodeType.CLIENT, *identity, {}))
+        request = RequestIdentification(
+            node_type=NodeType.CLIENT,
+            nid=upstream.nid,
+            address=None,
+            name=cluster,
+            id_timestamp=own.id_timestamp,
+            extra={},
+        )
+        await peer.ask(request)
         await peer.ask(AskTransactionInformation(tid))
     except ErrorAnswer as e:
         if e.code is ErrorCode.TID_NOT_FOUND:

@@ -83,7 +83,8 @@ class Tenure:
     def _make(self) -> Table | None:
         if self._table is None or self.node.tenure is not self:
             return None
-        return Table(self.epoch, self.node.incarnation, *self._table)
+        ptid, nodes = self._table
+        return Table(self.epoch, self.node.incarnation, ptid, nodes)
 
     def _logged(self) -> None:
         self._posted = False

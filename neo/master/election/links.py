@@ -234,8 +234,14 @@ class MasterLink:
         member = self._member
         self._dialed = now
         peer = self._peer = self._core.dial(self.address, _Dialed(self))
-        identity = (NodeType.MASTER, member.nid, member.bind, member.cluster, None)
-        request = RequestIdentification(*identity, {FEATURES: [FEATURE_LOG]})
+        request = RequestIdentification(
+            node_type=NodeType.MASTER,
+            nid=member.nid,
+            address=member.bind,
+            name=member.cluster,
+            id_timestamp=None,
+            extra={FEATURES: [FEATURE_LOG]},
+        )
         peer.ask(request).then(lambda answer: self._identified(peer, answer))
 
     def _identified(self, peer: Peer, answer: Future[AcceptIdentification]) -> None:

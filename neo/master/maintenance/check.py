@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Protocol
 
 from neo.master.cluster import Cluster
 from neo.master.denial import denied
@@ -84,17 +85,21 @@ class Row:
         return self.finding in (Finding.CORRUPTED, Finding.UNDECIDED)
 
 
-#: Returns the upstream cluster and a node of it where a partition can be read now; None if there is none.
-Source = Callable[[int], tuple[str, Address] | None]
+class Upstream(Protocol):
+    """The cluster that this one follows, if it does."""
+
+    def source(self, partition: int) -> tuple[str, Address] | None:
+        """Return the upstream cluster and a node of it where the partition can be read now; None if there
+        is none."""
 
 
 class Checks:
     """The last check, and findings of the scrub. Bound: one row per partition, and one more."""
 
-    def __init__(self, cluster: Cluster, packs: Packs, source: Source) -> None:
+    def __init__(self, cluster: Cluster, packs: Packs, upstream: Upstream) -> None:
         self._cluster = cluster
         self._packs = packs
-        self._source = source
+        self._upstream = upstream
         self._rows: dict[int, Row] = {}
         self._min_tid = self._max_tid = ZERO_TID
         #: The partition that the scrub compares, and the callback for its end.
@@ -207,7 +212,7 @@ class Checks:
         max_tid: bytes,
     ) -> Row:
         self._verify_contents(partition, cells)
-        upstream = self._source(partition) if reference is None and cells else None
+        upstream = self._upstream.source(partition) if reference is None and cells else None
         if len(cells) < 2 and upstream is None:
             return Row(None, Finding.ALONE, "one readable copy")
         address = None if reference is None else self._node(reference).address
@@ -242,7 +247,7 @@ class Checks:
         mended: dict[int, tuple[int, tuple[str, Address]]] = {}
         for partition, nid in cells:
             if self._differs(partition, nid):
-                if (source := self._source(partition)) is None:
+                if (source := self._upstream.source(partition)) is None:
                     raise denied(f"partition {partition} cannot be read in the upstream cluster now")
                 mended[partition] = nid, source
             else:
@@ -331,7 +336,10 @@ class Checks:
             logger.error(
                 "partition %s: %s differ from the upstream cluster: check that one, too; if it is"
                 " right: neoctl repair %s:%s",
-                *(partition, names, partition, format_nid(wrong[0])),
+                partition,
+                names,
+                partition,
+                format_nid(wrong[0]),
             )
             return
         if others:
@@ -344,7 +352,9 @@ class Checks:
             logger.error(
                 "partition %s: %s differ, and it is not known which is right: name the one to"
                 " believe: neoctl check %s:NODE",
-                *(partition, names, partition),
+                partition,
+                names,
+                partition,
             )
             row.finding = Finding.UNDECIDED
             text = f"{names} differ: name the one to believe: neoctl check {partition}:NODE"

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from neo.master.cluster import Cluster
-from neo.protocol.enums import NodeState
+from neo.protocol.enums import ClusterState, NodeState
 from neo.protocol.packets import NotifyNodeInformation
 from neo.topology.nodes import Node
 from neo.topology.tweak import without
 
 
 class Membership:
-    def __init__(
-        self, cluster: Cluster, is_backup: Callable[[], bool], removed: Callable[[int], None]
-    ) -> None:
-        """``is_backup``: whether the cluster follows another one now. ``removed`` is called with the id
-        of each node that left for good."""
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._is_backup = is_backup
-        self._removed = removed
 
     def admit(self, nodes: Iterable[Node]) -> None:
-        """Let storage nodes operate that are connected and PENDING."""
-        nodes = list(nodes)
+        """Let storage nodes operate that are connected and PENDING. The cluster operates, as a backup or
+        not."""
+        nodes, cluster = list(nodes), self._cluster
         for node in nodes:
             assert node.nid is not None
-            self._cluster.start_storage(self._cluster.connected[node.nid], self._is_backup())
-        self._cluster.set_node_states(nodes, NodeState.RUNNING)
+            backup = cluster.state is not ClusterState.RUNNING
+            cluster.start_storage(cluster.connected[node.nid], backup)
+        cluster.set_node_states(nodes, NodeState.RUNNING)
 
     def take_cells(self, node: Node) -> None:
         """Take all cells of a storage node, without which each partition is readable (specification
@@ -48,4 +44,4 @@ class Membership:
             cluster.disconnect(storage)
         if cluster.nodes.get(node.nid) is node:
             cluster.remove_node(node)
-        self._removed(node.nid)
+        cluster.events.storage_dropped(node.nid)

@@ -8,7 +8,6 @@ to which tid it was asked to pack. A node that was asked for less than others is
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import NamedTuple
 
 from neo.master.cluster import Cluster
@@ -32,9 +31,7 @@ class Outcome(NamedTuple):
 
 
 class Packs:
-    def __init__(self, cluster: Cluster, core: Core, check: Callable[[], None]) -> None:
-        """``check`` raises ErrorAnswer if an operation forbids to pack."""
-        self._check = check
+    def __init__(self, cluster: Cluster, core: Core) -> None:
         self._cluster = cluster
         self._core = core
         #: The greatest pack that storage nodes with cells were asked for, as far as is known.
@@ -45,9 +42,7 @@ class Packs:
         self.running = False
 
     def ask(self, peer: Peer, message_id: int, tid: bytes) -> None:
-        """Answer AskPack of a client when all storage nodes have packed. Raise ErrorAnswer if an
-        operation forbids it."""
-        self._check()
+        """Answer AskPack of a client when all storage nodes have packed."""
         if self.running:
             peer.answer(message_id, AnswerPack(False))
             return

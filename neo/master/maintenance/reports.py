@@ -3,7 +3,6 @@ wrong with them (specification 17.32)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeVar
 
 from neo.master.cluster import Cluster
@@ -15,12 +14,12 @@ from neo.protocol.packets import (
     FEATURE_CONDITIONS,
     FEATURE_LOST_CONTENTS,
     Answer,
+    AnswerContents,
+    AnswerLostContents,
+    AnswerNodeConditions,
     AskConditions,
     AskContentState,
     AskLostContents,
-    Condition,
-    ContentRow,
-    LostContentRow,
     Request,
 )
 
@@ -35,32 +34,22 @@ class Reports:
         self._cluster = cluster
         self._core = core
 
-    def contents(self, answer: Callable[[list[ContentRow]], None]) -> None:
-        """Call back with a row for each storage node that keeps contents, and answers."""
+    async def contents(self) -> AnswerContents:
+        """Return a row for each storage node that keeps contents, and answers."""
+        answers = await self._ask(AskContentState(), FEATURE_BLOBS)
+        return AnswerContents(
+            [(nid, a.count, a.size, a.free, a.lost, a.left) for nid, a in answers]
+        )
 
-        async def describe() -> None:
-            answers = await self._ask(AskContentState(), FEATURE_BLOBS)
-            answer([(nid, a.count, a.size, a.free, a.lost, a.left) for nid, a in answers])
+    async def conditions(self) -> AnswerNodeConditions:
+        """Return what is wrong with each storage node that answers."""
+        answers = await self._ask(AskConditions(), FEATURE_CONDITIONS)
+        return AnswerNodeConditions([(nid, each) for nid, a in answers for each in a.condition_list])
 
-        self._core.spawn(describe())
-
-    def conditions(self, answer: Callable[[list[tuple[int, Condition]]], None]) -> None:
-        """Call back with what is wrong with each storage node that answers."""
-
-        async def describe() -> None:
-            answers = await self._ask(AskConditions(), FEATURE_CONDITIONS)
-            answer([(nid, each) for nid, a in answers for each in a.condition_list])
-
-        self._core.spawn(describe())
-
-    def lost(self, length: int, answer: Callable[[list[LostContentRow]], None]) -> None:
-        """Call back with at most ``length`` revisions of each node that lost their contents."""
-
-        async def describe() -> None:
-            answers = await self._ask(AskLostContents(length), FEATURE_BLOBS, FEATURE_LOST_CONTENTS)
-            answer([row for _, a in answers for row in a.row_list])
-
-        self._core.spawn(describe())
+    async def lost(self, length: int) -> AnswerLostContents:
+        """Return at most ``length`` revisions of each node that lost their contents."""
+        answers = await self._ask(AskLostContents(length), FEATURE_BLOBS, FEATURE_LOST_CONTENTS)
+        return AnswerLostContents([row for _, a in answers for row in a.row_list])
 
     async def _ask(self, question: Request[A], *features: str) -> list[tuple[int, A]]:
         """Return the answers of the storage nodes that announced these features."""

@@ -15,8 +15,8 @@ FEEDING cell is not needed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -92,16 +92,22 @@ def _nids(text: str) -> list[int]:
     return [parse_nid(name) for name in text.split(", ") if name]
 
 
+class OpenTransactions(Protocol):
+    """The transactions of the cluster."""
+
+    def ttids(self) -> Collection[bytes]:
+        """Return those that are open."""
+
+
 class MovesCells:
-    """Implements OwnSteps. ``ttids``: returns the open transactions. Methods raise ValueError if the
-    arguments cannot be read."""
+    """Implements OwnSteps. Methods raise ValueError if the arguments cannot be read."""
 
     def __init__(
-        self, cluster: Cluster, membership: Membership, ttids: Callable[[], Collection[bytes]]
+        self, cluster: Cluster, membership: Membership, transactions: OpenTransactions
     ) -> None:
         self._cluster = cluster
         self._membership = membership
-        self._ttids = ttids
+        self._transactions = transactions
         #: The transactions that were open when the cells of a node that leaves were gone, by operation.
         self._open: dict[int, set[bytes]] = {}
 
@@ -179,7 +185,8 @@ class MovesCells:
         if not nodes:
             self._open.pop(id, None)
             return True
-        if self._open.setdefault(id, set(self._ttids())).intersection(self._ttids()):
+        ttids = set(self._transactions.ttids())
+        if not self._open.setdefault(id, ttids).isdisjoint(ttids):
             return False
         for node in nodes:
             self._membership.dismiss(node)

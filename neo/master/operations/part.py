@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -89,17 +90,21 @@ class Operations:
         core: Core,
         log: OperationLog,
         kinds: Mapping[str, Kind],
-        succeeded: Callable[[str], None],
     ) -> None:
-        """``succeeded`` is called with the kind of an operation that has."""
-        self._succeeded = succeeded
         self._cluster = cluster
         self._core = core
         self._log = log
         self._kinds = dict(kinds)
         #: Operations whose arguments this release cannot read.
         self._unreadable: set[int] = set()
-        self._initiator = Initiator(log.number, log.namespace, self, self, log.persistent, self)
+        self._initiator = Initiator(
+            number=log.number,
+            namespace=log.namespace,
+            log=self,
+            peers=self,
+            persistent=log.persistent,
+            own=self,
+        )
 
     def register(self, name: str, kind: Kind) -> None:
         """Let operators begin operations of another kind."""
@@ -193,9 +198,18 @@ class Operations:
 
         def make(id: int) -> Operation:
             made.append(steps := self._planned(kind, m.arguments))
-            now, number = self._core.host.time(), self._log.number
-            fields = (steps.steps, kind.locks, now, now + steps.seconds, kind.resumable)
-            return Operation(id, m.kind, steps.arguments, number, *fields)
+            now = self._core.host.time()
+            return Operation(
+                id=id,
+                kind=m.kind,
+                arguments=steps.arguments,
+                initiator=self._log.number,
+                steps=steps.steps,
+                locks=kind.locks,
+                begun=now,
+                deadline=now + steps.seconds,
+                resumable=kind.resumable,
+            )
 
         def answer(id: int, why: str) -> None:
             if why:
@@ -265,19 +279,26 @@ class Operations:
         ]
         shown = {key: value for key, value in operation.arguments.items() if _is_short(value)}
         return (
-            *(operation.id, operation.kind, shown, state.value, operation.begun),
-            *([*pending.locks], pending.why, _step_rows(operation.steps), progress),
+            operation.id,
+            operation.kind,
+            shown,
+            state.value,
+            operation.begun,
+            [*pending.locks],
+            pending.why,
+            _step_rows(operation.steps),
+            progress,
         )
 
     # -- Log, Peers and OwnSteps of the initiator --------------------------------------------------
 
     def post(self, entry: Entry) -> None:
-        def applied(changed: bool) -> None:
-            self._initiator.applied(self._core.host.time(), entry, changed)
-            if changed and isinstance(entry, End | Clean):
-                self._report(entry)
+        self._log.post(entry, partial(self._applied, entry))
 
-        self._log.post(entry, applied)
+    def _applied(self, entry: Entry, changed: bool) -> None:
+        self._initiator.applied(self._core.host.time(), entry, changed)
+        if changed and isinstance(entry, End | Clean):
+            self._report(entry)
 
     def _report(self, entry: End | Clean) -> None:
         """Log a success, when nothing is left to do for this master."""
@@ -287,7 +308,7 @@ class Operations:
             return
         if isinstance(entry, Clean) == (INITIATOR in ended.done):
             logger.warning("operation %s (%s) succeeded", ended.id, ended.operation.kind)
-            self._succeeded(ended.operation.kind)
+            self._cluster.events.operation_succeeded(ended.operation.kind)
 
     def absent(self, peers: Sequence[int]) -> str:
         connected = self._cluster.connected

@@ -11,15 +11,18 @@ that belong to it. The way back is another switch, so the operation can fail at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
 
 from neo.master.cluster import Cluster
+from neo.master.commit.sync_backups import SyncBackups
 from neo.master.maintenance.pack import Packs
 from neo.master.operations.kinds import MONTH_SECONDS, Steps
 from neo.master.operations.storage_nodes import StorageNodes
+from neo.master.parts import Operation as Phases
+from neo.node.core import Core
 from neo.operations.initiator import Refused
 from neo.operations.model import INITIATOR, Operation, Step
 from neo.protocol.enums import ClusterState
@@ -56,20 +59,13 @@ class _Order(msgspec.Struct, frozen=True):
 
 
 class SwitchesPartitions:
-    """Implements OwnSteps. ``switch``: begins a recovery that makes the table for another number of
-    partitions. Methods raise ValueError if the arguments cannot be read."""
+    """Implements OwnSteps. Methods raise ValueError if the arguments cannot be read."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        commits: Commits,
-        monotonic: Callable[[], float],
-        switch: Callable[[int], None],
-    ) -> None:
+    def __init__(self, cluster: Cluster, core: Core, commits: Commits, phases: Phases) -> None:
         self._cluster = cluster
+        self._core = core
         self._commits = commits
-        self._monotonic = monotonic
-        self._switch = switch
+        self._phases = phases
         #: Since when transactions are held up; when they may be again.
         self._since: float | None = None
         self._again = 0.0
@@ -85,7 +81,7 @@ class SwitchesPartitions:
 
     def _has(self, partitions: int) -> bool:
         """Return whether the table has this number of partitions; if not, switch as soon as possible."""
-        cluster, now = self._cluster, self._monotonic()
+        cluster, now = self._cluster, self._core.host.monotonic()
         if cluster.state is not ClusterState.RUNNING:
             self._since = None
             return False
@@ -109,7 +105,8 @@ class SwitchesPartitions:
             self._since = now
         if self._commits.hold():
             self._since = None
-            self._switch(partitions)
+            reason = f"there will be {partitions} partitions"
+            self._phases.back_to_recovery(reason, asked=True, partitions=partitions)
         elif now - self._since > HOLD_SECONDS:
             self._release()
             self._again = now + PAUSE_SECONDS
@@ -136,14 +133,14 @@ class Partitions:
         nodes: StorageNodes,
         packs: Packs,
         own: SwitchesPartitions,
-        has_backups: Callable[[], bool],
+        backups: SyncBackups,
     ) -> None:
-        """``has_backups``: returns whether commits wait for backup clusters."""
+        """``backups``: the synchronous backups of this cluster."""
         self._cluster = cluster
         self._nodes = nodes
         self._packs = packs
         self.own = own
-        self._has_backups = has_backups
+        self._backups = backups
 
     def plan(self, arguments: Mapping[str, Any]) -> Steps:
         after, table = arguments.get("partitions"), self._cluster.partitions
@@ -174,7 +171,7 @@ class Partitions:
         self._nodes.check_complete([])
         if self._packs.running:
             raise Refused("the database is being packed: try again when that is over")
-        if self._has_backups():
+        if self._backups.configured:
             raise Refused(
                 "synchronous backups copy partition by partition, and need the same number: take them out"
                 " of sync_backups, and make them anew afterwards"

@@ -269,11 +269,14 @@ def _log_behind(behind: Mapping[int, Verdict]) -> None:
                 "%s went back in time: in partitions %s it lacks transactions from %s on that its"
                 " replicas have. An old copy of its database was started, or the end of its log is lost:"
                 " check its disk. The missing transactions are copied from the replicas",
-                *(format_nid(nid), partitions, min(tids).hex()),
+                format_nid(nid),
+                partitions,
+                min(tids).hex(),
             )
         else:
             logger.error(
                 "%s never had all of partitions %s, as its own database says: they are copied from"
                 " replicas",
-                *(format_nid(nid), partitions),
+                format_nid(nid),
+                partitions,
             )

@@ -78,5 +78,7 @@ def _warn(where: str, nid: int | None) -> None:
     logger.warning(
         "the database of the storage node at %s is empty, so that it is not %s, which has data: it gets"
         " another id. If it should be %s: stop it, check that its disk is mounted, and start it again",
-        *(where, name, name),
+        where,
+        name,
+        name,
     )

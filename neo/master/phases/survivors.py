@@ -166,8 +166,11 @@ def _marked(answers: dict[int, AnswerPreparedTransactions]) -> Iterator[Survivor
     for ttid, mark in rows.items():
         objects = len(stored[ttid] | checked[ttid])
         yield Survivor(
-            *(ttid, mark._replace(objects=objects), frozenset(nodes[ttid])),
-            *(sorted(stored[ttid]), sorted(checked[ttid])),
+            ttid=ttid,
+            mark=mark._replace(objects=objects),
+            nodes=frozenset(nodes[ttid]),
+            stored=sorted(stored[ttid]),
+            checked=sorted(checked[ttid]),
         )
 
 

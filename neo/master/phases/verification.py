@@ -165,7 +165,8 @@ async def _last_ids(cluster: Cluster, core: Core) -> None:
             logger.error(
                 "%s reports the last transaction %s, after which no tid is left: it is disconnected;"
                 " check its database",
-                *(format_nid(nid), (answer.ltid or ZERO_TID).hex()),
+                format_nid(nid),
+                (answer.ltid or ZERO_TID).hex(),
             )
             if (peer := cluster.connected.get(nid)) is not None:
                 cluster.disconnect(peer)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from neo.master.backup.mode import BackupMode
 from neo.master.cluster import Cluster
@@ -31,15 +32,11 @@ from neo.protocol.packets import (
     AbortOperation,
     AddPendingNodes,
     AnswerClusterState,
-    AnswerContents,
     AnswerLastIDs,
     AnswerLastTransaction,
-    AnswerLostContents,
-    AnswerNodeConditions,
     AnswerPrepared,
     AnswerRecovery,
     AnswerSync,
-    AnswerTransactions,
     AnswerTweakPartitionTable,
     AnswerUpstream,
     AskBeginOperation,
@@ -109,37 +106,47 @@ class Phases(Operation, Protocol):
         """Stop the cluster when no transaction is left."""
 
 
+@dataclass(frozen=True)
+class Maintenance:
+    """What is done with the copies of the database beside commits: nodes that have them come and go, they
+    are packed, compared and scrubbed, and storage nodes report on them."""
+
+    membership: Membership
+    packs: Packs
+    checks: Checks
+    scrub: Scrub
+    reports: Reports
+
+
 class ServeAdmin(Handler):
     def __init__(
         self,
         cluster: Cluster,
-        membership: Membership,
         core: Core,
         phases: Phases,
         coordinator: Coordinator,
         backup: BackupMode,
-        packs: Packs,
-        checks: Checks,
-        scrub: Scrub,
-        reports: Reports,
-        masters: MasterCommands,
+        maintenance: Maintenance,
         operations: Operations,
+        masters: MasterCommands,
     ) -> None:
         self._cluster = cluster
-        self._membership = membership
         self._core = core
         self._phases = phases
         self._coordinator = coordinator
         self._backup = backup
-        self._packs = packs
-        self._checks = checks
-        self._scrub = scrub
-        self._reports = reports
-        self._masters = masters
+        self._maintenance = maintenance
         self._operations = operations
+        self._masters = masters
 
     def lost(self, peer: Peer, reason: str) -> None:
         self._cluster.forget(peer)
+
+    def _answer_later(
+        self, peer: Peer, message_id: int, answer: Coroutine[Any, Any, Message]
+    ) -> None:
+        """Answer a request with what a workflow returns."""
+        self._core.spawn(_answer(peer, message_id, answer))
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -170,10 +177,10 @@ class ServeAdmin(Handler):
         backup = self._backup.current
         if backup is None:
             raise denied("this cluster is no backup")
-        silence = backup.contact.silence()
+        name, silence = backup.upstream_name or "", backup.contact.silence()
         if silence is None:
-            return AnswerUpstream(backup.upstream_name or "", None, True, "")
-        return AnswerUpstream(backup.upstream_name or "", *silence)
+            return AnswerUpstream(name, None, True, "")
+        return AnswerUpstream(name, silence.seconds, silence.ever, silence.reason)
 
     @on(AskObstacle)
     def obstacle(self, peer: Peer, message_id: int, m: AskObstacle) -> Message:
@@ -229,7 +236,7 @@ class ServeAdmin(Handler):
         added = [node for node in nodes if node.state is NodeState.PENDING]
         if not added:
             return done("No node added")
-        self._membership.admit(added)
+        self._maintenance.membership.admit(added)
         text = f"Nodes added: {_names(added)}"
         if others := [node for node in nodes if node not in added]:
             text += f"; in service already: {_names(others)}"
@@ -296,9 +303,9 @@ class ServeAdmin(Handler):
                 raise denied(
                     f"{format_nid(node.nid)} has the only readable copy of partition {partition}"
                 )
-        self._membership.take_cells(node)
+        self._maintenance.membership.take_cells(node)
         peer.answer(message_id, done("node permanently removed"))
-        self._membership.dismiss(node)
+        self._maintenance.membership.dismiss(node)
 
     def _operating(self, what: str) -> None:
         """Raise ErrorAnswer unless the cluster operates, as a backup or not."""
@@ -361,40 +368,38 @@ class ServeAdmin(Handler):
         for nid in m.partition_dict.values():
             if nid is not None:
                 self._storage(nid)
-        self._checks.start(m.partition_dict, m.min_tid, m.max_tid)
+        self._maintenance.checks.start(m.partition_dict, m.min_tid, m.max_tid)
         return done()
 
     @on(AskCheckReport)
     def check_report(self, peer: Peer, message_id: int, m: AskCheckReport) -> Message:
-        return self._checks.report()
+        return self._maintenance.checks.report()
 
     @on(AskScrub)
     def scrub_report(self, peer: Peer, message_id: int, m: AskScrub) -> Message:
-        return self._scrub.report()
+        return self._maintenance.scrub.report()
 
     @on(AskContents)
     def contents_report(self, peer: Peer, message_id: int, m: AskContents) -> None:
         """Answer when the storage nodes have told how their contents are."""
-        self._reports.contents(lambda rows: peer.answer(message_id, AnswerContents(rows)))
+        self._answer_later(peer, message_id, self._maintenance.reports.contents())
 
     @on(AskNodeConditions)
     def node_conditions(self, peer: Peer, message_id: int, m: AskNodeConditions) -> None:
         """Answer when the storage nodes have told what is wrong with them."""
-        self._reports.conditions(lambda rows: peer.answer(message_id, AnswerNodeConditions(rows)))
+        self._answer_later(peer, message_id, self._maintenance.reports.conditions())
 
     @on(AskLostContents)
     def lost_contents(self, peer: Peer, message_id: int, m: AskLostContents) -> None:
         """Answer when the storage nodes have told which contents they lost."""
-        self._reports.lost(
-            m.length, lambda rows: peer.answer(message_id, AnswerLostContents(rows))
-        )
+        self._answer_later(peer, message_id, self._maintenance.reports.lost(m.length))
 
     @on(RepairCells)
     def repair_cells(self, peer: Peer, message_id: int, m: RepairCells) -> Message:
         self._operating("repair cells")
         for _, nid in m.cell_list:
             self._storage(nid)
-        count = self._checks.repair(m.cell_list)
+        count = self._maintenance.checks.repair(m.cell_list)
         return done(f"{count} cells are copied anew" if count else "No cell to repair")
 
     # -- transactions ----------------------------------------------------------------------------
@@ -402,9 +407,7 @@ class ServeAdmin(Handler):
     @on(AskTransactions)
     def transactions(self, peer: Peer, message_id: int, m: AskTransactions) -> None:
         """Answer when the storage nodes have sent their locks."""
-        self._coordinator.open.describe(
-            lambda rows: peer.answer(message_id, AnswerTransactions(rows))
-        )
+        self._answer_later(peer, message_id, self._coordinator.open.describe())
 
     @on(EndTransaction)
     def end(self, peer: Peer, message_id: int, m: EndTransaction) -> Message:
@@ -503,7 +506,7 @@ class ServeAdmin(Handler):
         self._serving("truncate")
         self._operations.check("history")
         cluster = self._cluster
-        check_tid(cluster, self._packs, m.tid)
+        check_tid(cluster, self._maintenance.packs, m.tid)
         check_all_there(cluster)
         if (obstacle := self._coordinator.prepared.obstacle()) is not None:
             raise denied(obstacle)
@@ -519,6 +522,10 @@ class ServeAdmin(Handler):
         for other in list(self._cluster.connected.values()):
             if other is not peer:
                 other.send(FlushLog())
+
+
+async def _answer(peer: Peer, message_id: int, answer: Coroutine[Any, Any, Message]) -> None:
+    peer.answer(message_id, await answer)
 
 
 def _answer_change(peer: Peer, message_id: int, error: ErrorAnswer | None) -> None:

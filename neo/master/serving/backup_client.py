@@ -52,8 +52,14 @@ class ServeReader(Handler):
         return AnswerPrepared([])
 
     @on(
-        *(AskBeginTransaction, AskNewOIDs, FailedVote, AskFinishTransaction, AskPack),
-        *(AskPrepareTransaction, AskFinishPrepared, ForgetPrepared),
+        AskBeginTransaction,
+        AskNewOIDs,
+        FailedVote,
+        AskFinishTransaction,
+        AskPack,
+        AskPrepareTransaction,
+        AskFinishPrepared,
+        ForgetPrepared,
     )
     def refuse(self, peer: Peer, message_id: int, m: Message) -> Message:
         raise ErrorAnswer(ErrorCode.READ_ONLY_ACCESS, READ_ONLY)

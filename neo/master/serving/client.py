@@ -11,6 +11,7 @@ from neo.master.commit.coordinator import Coordinator
 from neo.master.commit.transactions import State, Transaction
 from neo.master.denial import denied
 from neo.master.maintenance.pack import Packs
+from neo.master.operations.part import Operations
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
@@ -59,10 +60,13 @@ class _Chosen(NamedTuple):
 
 
 class ServeClient(Handler):
-    def __init__(self, cluster: Cluster, coordinator: Coordinator, packs: Packs) -> None:
+    def __init__(
+        self, cluster: Cluster, coordinator: Coordinator, packs: Packs, operations: Operations
+    ) -> None:
         self._cluster = cluster
         self._coordinator = coordinator
         self._packs = packs
+        self._operations = operations
 
     def lost(self, peer: Peer, reason: str) -> None:
         # Storage nodes drop its transactions when they are told that it is lost.
@@ -111,7 +115,7 @@ class ServeClient(Handler):
             if transaction is None and self._coordinator.open.aborted(m.ttid, peer, m.nid_list):
                 return
         elif transaction.state is State.BEGUN:
-            self._coordinator.abort(transaction, m.nid_list)
+            self._coordinator.requests.abort(transaction, m.nid_list)
             return
         elif transaction.state is State.PREPARING:
             self._coordinator.prepared.abort(transaction, m.nid_list, "its client aborts it")
@@ -125,7 +129,7 @@ class ServeClient(Handler):
     def finish(self, peer: Peer, message_id: int, m: AskFinishTransaction) -> None:
         transaction = self._transaction(peer, m.ttid)
         if transaction.tid is not None and self._coordinator.late(transaction.tid):
-            self._coordinator.abort(transaction, self._cluster.ready)
+            self._coordinator.requests.abort(transaction, self._cluster.ready)
             raise ErrorAnswer(
                 ErrorCode.INCOMPLETE_TRANSACTION,
                 f"tid {transaction.tid.hex()} was overtaken by other transactions",
@@ -133,11 +137,11 @@ class ServeClient(Handler):
         transaction.message_id = message_id
         chosen = self._choose(transaction, m)
         self._admit(transaction, m, chosen)
-        tid = self._coordinator.lock(transaction, m.stored_list, chosen.nodes)
+        tid = self._coordinator.requests.lock(transaction, m.stored_list, chosen.nodes)
         if chosen.lost:
             self._drop(chosen.lost)
-        self._coordinator.abort_elsewhere(transaction, chosen.involved)
-        self._coordinator.ask_locks(transaction, tid)
+        self._coordinator.requests.abort_elsewhere(transaction, chosen.involved)
+        self._coordinator.requests.ask_locks(transaction, tid)
 
     def _choose(
         self, transaction: Transaction[Peer], m: AskFinishTransaction | AskPrepareTransaction
@@ -163,7 +167,7 @@ class ServeClient(Handler):
         cluster = self._cluster
         if m.stored_list and max(m.stored_list) > OID_MAX:
             # Oids continue after the greatest one: this one would use up all of them.
-            self._coordinator.abort(transaction, cluster.ready)
+            self._coordinator.requests.abort(transaction, cluster.ready)
             raise ErrorAnswer(
                 ErrorCode.PROTOCOL_ERROR, f"oid {max(m.stored_list).hex()} is too great"
             )
@@ -171,7 +175,7 @@ class ServeClient(Handler):
         if any(chosen.nodes.isdisjoint(readable(p)) for p in chosen.partitions) or (
             chosen.lost and not cluster.operational_without(transaction.failed)
         ):
-            self._coordinator.abort(transaction, cluster.ready)
+            self._coordinator.requests.abort(transaction, cluster.ready)
             raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION)
 
     def _drop(self, lost: Iterable[int]) -> None:
@@ -200,7 +204,7 @@ class ServeClient(Handler):
             )
         # AskFinishTransaction may still arrive by the old connection of the client. It must be refused
         # then, because the client is told here that nothing was committed.
-        self._coordinator.abort(transaction, cluster.ready)
+        self._coordinator.requests.abort(transaction, cluster.ready)
         return AnswerFinalTID(None)
 
     # -- prepared transactions -------------------------------------------------------------------
@@ -218,7 +222,7 @@ class ServeClient(Handler):
             self._drop(chosen.lost)
             if self._coordinator.transactions.get(m.ttid) is not transaction:
                 return  # the operation stopped with the loss of these nodes
-        self._coordinator.abort_elsewhere(transaction, chosen.involved)
+        self._coordinator.requests.abort_elsewhere(transaction, chosen.involved)
         prepared.ask(transaction)
 
     @on(AskFinishPrepared)
@@ -252,4 +256,5 @@ class ServeClient(Handler):
 
     @on(AskPack)
     def pack(self, peer: Peer, message_id: int, m: AskPack) -> None:
+        self._operations.check("history")
         self._packs.ask(peer, message_id, m.tid)

@@ -53,10 +53,18 @@ logger = logging.getLogger("neo.master")
 ASKING = (FEATURE_MAINTENANCE, FEATURE_PREPARED, FEATURE_SYNC)
 #: Features that a master announces.
 ANNOUNCED = [
-    *(FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS),
-    *(FEATURE_TAILS, FEATURE_LOCKS, FEATURE_SCRUB),
-    *(FEATURE_PREPARED, FEATURE_SYNC, FEATURE_BLOBS),
-    *(FEATURE_OPERATIONS, FEATURE_CONDITIONS, FEATURE_LOST_CONTENTS),
+    FEATURE_MAINTENANCE,
+    FEATURE_LOG,
+    FEATURE_STATUS,
+    FEATURE_TAILS,
+    FEATURE_LOCKS,
+    FEATURE_SCRUB,
+    FEATURE_PREPARED,
+    FEATURE_SYNC,
+    FEATURE_BLOBS,
+    FEATURE_OPERATIONS,
+    FEATURE_CONDITIONS,
+    FEATURE_LOST_CONTENTS,
 ]
 
 
@@ -155,12 +163,22 @@ class Identification(Handler):
             return None
         if by_nid is None and by_address is not None and request.nid is not None:
             # The same address with another database is another node.
-            nodes.remove(by_address)
+            self._displace(by_address)
             return None
         node = by_nid or by_address
         if node is not None and by_address is not None and by_address is not node:
-            nodes.remove(by_address)
+            self._displace(by_address)
         return node
+
+    def _displace(self, node: Node) -> None:
+        """Take its address from a node that is away. A storage node with cells stays known, so that the
+        operator sees and can drop it (specification 3.13)."""
+        cluster = self._cluster
+        if node.type is NodeType.STORAGE and node.nid in cluster.partitions.nodes():
+            node.address = None
+            cluster.notify_nodes([node])
+        else:
+            cluster.nodes.remove(node)
 
     @staticmethod
     def _conflicts(node: Node, request: RequestIdentification) -> bool:

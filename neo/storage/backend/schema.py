@@ -45,6 +45,22 @@ VIEWS = (
 )
 
 
+#: Drop the index of deduplication, which refuses a second row with an equal value.
+WITHOUT_DEDUP = {
+    "sqlite": "DROP INDEX IF EXISTS _data_i1",
+    "mariadb": "DROP INDEX IF EXISTS `hash` ON data",
+}
+
+
+def equal_values(name: str) -> BackendFailure:
+    """Return the failure of a database that cannot get the index of deduplication."""
+    return BackendFailure(
+        f"{name}: 'dedup' cannot be switched on, because equal values were stored without it and have"
+        " rows of their own. Start the node without 'dedup'. Or, if every partition of the node has"
+        " another copy, start it once with --reset and with 'dedup', and let the other nodes fill it"
+    )
+
+
 def statements(name: str) -> list[str]:
     """Return the statements of ``schema/<name>.sql``; no string or comment there has a semicolon."""
     text = resources.files("neo.schema").joinpath(f"{name}.sql").read_text("utf-8")

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from ZODB.DB import DB
 
-from neo.demo import stdlib
+from examples.demo import stdlib
 from tests.bench import clients
 from tests.bench.spark.database import PARTITIONS, REPLICAS, STORAGES, fill
 from tests.bench.spark.report import markdown, to_json

@@ -97,6 +97,6 @@ CANARIES = (
         _partition_of_another_number,
         120,
         _OPTIONS | {"workloads": ("iteration", "counters")},
-        first=31,
+        first=141,
     ),
 )

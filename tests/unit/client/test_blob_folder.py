@@ -173,6 +173,20 @@ def test_an_owned_folder_is_removed_once(tmp_path: Path) -> None:
 # -- other things ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_folder_that_was_made_anew_at_the_same_place_stays(kept: bool, tmp_path: Path) -> None:
+    """Somebody removed the folder of a client, and another client has one there."""
+    first = OwnedFolder.taken(tmp_path) if kept else OwnedFolder.new(str(tmp_path), "neo-blobs-")
+    assert first is not None
+    shutil.rmtree(first.path)
+    first.path.mkdir()
+    second = OwnedFolder.taken(first.path)
+    assert second is not None
+    first.remove()
+    assert second.temporary.is_dir()
+    second.remove()
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PAGES = ROOT / "docs" / "specification"
 #: Where citations may stand. Data, and pages that are generated from these files, are left out.
-FOLDERS = (".ci", "docs", "neo", "neoctl", "pyspark_neo", "schema", "tests", "tools")
+FOLDERS = (".ci", "docs", "examples", "neo", "neoctl", "pyspark_neo", "schema", "tests", "tools")
 SUFFIXES = {"", ".in", ".md", ".py", ".sh", ".sql", ".svg", ".xml"}
 SINGLE = ("CHANGELOG.md", "Makefile", "README.md", "setup.cfg", "tox.ini")
 

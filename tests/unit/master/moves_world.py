@@ -25,6 +25,16 @@ from tests.unit.master.cluster import MasterWorld
 UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
 
 
+class OpenTransactions:
+    """The open transactions, as the test says."""
+
+    def __init__(self) -> None:
+        self.now: list[bytes] = []
+
+    def ttids(self) -> list[bytes]:
+        return self.now
+
+
 class World(MasterWorld):
     """Storage nodes that know operations. S1 and S2 have two partitions each, if not otherwise said."""
 
@@ -37,9 +47,9 @@ class World(MasterWorld):
             self.join(NodeType.STORAGE, port=9200 + number) for number in range(pending)
         ]
         self.table = self.master.partitions
-        self.ttids: list[bytes] = []
-        membership = Membership(self.master.cluster, lambda: False, lambda nid: None)
-        self.moves = MovesCells(self.master.cluster, membership, lambda: self.ttids)
+        self.open = OpenTransactions()
+        membership = Membership(self.master.cluster)
+        self.moves = MovesCells(self.master.cluster, membership, self.open)
 
     def plan(self, kind: str, **arguments: Any) -> AnswerBeginOperation:
         asked = self.admin().ask(AskBeginOperation(kind, arguments, True))

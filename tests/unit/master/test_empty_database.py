@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from neo.protocol.enums import ClusterState, NodeState, NodeType
+from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.packets import (
     BLANK,
     FEATURE_OPERATIONS,
@@ -17,7 +17,9 @@ from neo.protocol.packets import (
     AnswerRecovery,
     AskPartitionTable,
     AskRecovery,
+    Error,
     NotifyNodeInformation,
+    SetNodeState,
 )
 from tests.support.remote import Remote
 from tests.unit.master.cluster import OUT, UP, MasterWorld, spread
@@ -94,6 +96,25 @@ def test_an_empty_database_at_the_address_of_a_node_with_data_is_another_node() 
     assert moved[:4] == (NodeType.STORAGE, None, 1, NodeState.DOWN)
     assert new[1:3] == (("127.0.0.1", 9101), 3)
     assert nid_of(join(world, 9111, nid=1)) == 1
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_node_with_cells_whose_address_another_one_has_can_be_dropped(known: bool) -> None:
+    """Specification 3.13. A node was filled on a disk that was not the right one: the right disk is
+    mounted again, with the id of a node that the master knows, or has forgotten meanwhile."""
+    world = MasterWorld(replicas=1)
+    first, _ = world.running(2)
+    if known:
+        moved = join(world, 9120, nid=3)
+        moved.lose()
+    first.lose()
+    admin = world.admin()
+    assert nid_of(join(world, 9101, nid=3)) == 3
+    rows = [row for m in admin.received if isinstance(m, NotifyNodeInformation) for row in m.node_list]
+    assert (NodeType.STORAGE, None, 1, NodeState.DOWN) in [row[:4] for row in rows]
+    answer = admin.ask(SetNodeState(1, NodeState.UNKNOWN)).result()
+    assert isinstance(answer, Error) and answer.code == ErrorCode.ACK.value
+    assert world.master.partitions.assigned(1) == []
 
 
 def test_an_empty_database_at_the_address_of_a_node_that_is_behind_is_another_node() -> None:

@@ -92,8 +92,13 @@ def test_another_database_behind_a_known_address_is_another_node() -> None:
     other = world.join(NodeType.STORAGE, 7, port=9102)
     row = other.take(NotifyNodeInformation).node_list[0]
     assert row[2:4] == (7, NodeState.PENDING)
-    assert [node.nid for node in world.master.nodes.of_type(NodeType.STORAGE)] == [1, 7]
-    # The cells of the first database wait for that one, wherever it comes back.
+    # The cells of the first database wait for that one, wherever it comes back, or until it is dropped.
+    nodes = world.master.nodes
+    assert {node.nid: node.address is None for node in nodes.of_type(NodeType.STORAGE)} == {
+        1: False,
+        2: True,
+        7: False,
+    }
     assert world.master.partitions.rows == [{1: UP, 2: OUT}] * 4
     assert your_nid(world, NodeType.STORAGE, 2, 9103) == 2
 

@@ -184,7 +184,7 @@ def test_the_last_copy_is_not_taken_away_by_an_undo_27_77() -> None:
 
 def test_a_node_leaves_when_no_transaction_may_use_it_27_76() -> None:
     world = World()
-    world.ttids = [b"a", b"b"]
+    world.open.now = [b"a", b"b"]
     operation = world.operation("remove", nodes=[2])
     world.until(world.moves.run, operation, step_of(operation, GIVE))
     world.copied(1)
@@ -192,9 +192,9 @@ def test_a_node_leaves_when_no_transaction_may_use_it_27_76() -> None:
         assert not world.moves.finish(operation)
         world.confirm()
     assert world.table.nodes() == {1} and world.master.nodes.get(2) is not None
-    world.ttids = [b"b", b"c"]
+    world.open.now = [b"b", b"c"]
     assert not world.moves.finish(operation)
-    world.ttids = [b"c"]
+    world.open.now = [b"c"]
     world.until(world.moves.finish, operation)
     assert world.master.nodes.get(2) is None
 
@@ -208,7 +208,7 @@ def test_a_gain_on_a_dropped_node_is_not_waited_for_27_78() -> None:
     world.fresh[0].lose()
     lost = world.master.nodes.get(3)
     assert lost is not None and not world.moves.finish(operation)
-    membership = Membership(world.master.cluster, lambda: False, lambda nid: None)
+    membership = Membership(world.master.cluster)
     membership.take_cells(lost)
     membership.dismiss(lost)
     for _ in range(5):

@@ -64,6 +64,8 @@ def test_a_round_has_its_environment_and_its_own_folder(machine: Processes) -> N
     end = end_of(machine)
     value, folder = end.output.splitlines()[-1].split()
     assert (end.code, value) == (0, "7") and Path(folder).parent == end.folder
+    # PostgreSQL refuses to run as root, so its user must reach its folder.
+    assert end.folder.stat().st_mode & 0o777 == 0o711
     assert end.log.name == "real-0-5.log" and end.output.startswith("NEO_X=7 ")
     forget(end)
     assert not end.log.exists() and not end.folder.exists()

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.faults.pace import PAUSE_SECONDS
 from tests.simulator.canaries import CANARIES
 from tests.simulator.command_line import options_of, parser
 from tests.soak.search import ROOT, Command, Search, draw
@@ -49,7 +50,8 @@ def test_the_tests_of_a_search_exist_and_read_its_variables(name: str) -> None:
     files = [path for root in paths for path in (root, *root.rglob("*.py")) if path.is_file()]
     source = "\n".join(path.read_text() for path in files)
     assert command.environment["NEO_HYPOTHESIS"] == "search"
-    for variable in set(command.environment) - {"NEO_HYPOTHESIS"}:
+    assert command.environment.get("NEO_PAUSE_SECONDS", "0") == "0" and PAUSE_SECONDS > 0
+    for variable in set(command.environment) - {"NEO_HYPOTHESIS", "NEO_PAUSE_SECONDS"}:
         # ``seed("KILL")`` of tests.support.seeds reads NEO_KILL_SEED.
         drawn = variable.removeprefix("NEO_").removesuffix("_SEED")
         seeded, whole = f'seed("{drawn}"' in source, "tests.support.whole import" in source

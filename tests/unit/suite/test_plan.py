@@ -12,6 +12,8 @@ REPORT = """<testsuites><testsuite>
 <testcase classname="tests.unit.suite.test_plan" name="test_a" time="1.5" />
 <testcase classname="tests.unit.suite.test_plan" name="test_b[1-2]" time="0.5" />
 <testcase classname="tests.unit.suite.test_plan.Some" name="test_c" time="0.25" />
+<testcase classname="tests.pipelines.spark.test_spark" name="test_d[a/b]" time="3" />
+<testcase classname="tests.pipelines.spark.test_truth" name="test_e" time="4" />
 </testsuite></testsuites>"""
 
 
@@ -40,9 +42,10 @@ def test_seconds_are_added_up_by_file_and_class(tmp_path: Path) -> None:
     report = tmp_path / "tests.xml"
     report.write_text(REPORT)
     here = "tests/unit/suite/test_plan.py"
-    assert plan.measured(report) == {here: (2, 2.0), f"{here}::Some": (1, 0.25)}
+    together = "tests/pipelines/spark"
+    assert plan.measured(report) == {here: (2, 2.0), f"{here}::Some": (1, 0.25), together: (2, 7.0)}
 
 
 def test_the_table_names_files_that_exist() -> None:
     scopes = plan.known_seconds()
-    assert scopes and all(Path(scope.partition("::")[0]).is_file() for scope in scopes)
+    assert scopes and all(Path(scope.partition("::")[0]).exists() for scope in scopes)

@@ -211,7 +211,7 @@ class MariaDB:
             )
             upgrade(self.name, config, database)
             settle("mariadb", database.execute, existing, config)
-        files = ["mariadb", "mariadb-views"] + ["mariadb-dedup"] * self.dedup
+        files = "mariadb", "mariadb-views"
         create_config, *others = (s for file in files for s in schema.statements(file))
         link.execute(create_config)
         # Use one statement: a version without the other row identifies a database of an earlier release.
@@ -222,7 +222,21 @@ class MariaDB:
         link.flush()
         for statement in others:
             link.execute(statement)
+        self._set_dedup(link)
         check_engines(link, self.name, TABLES)
+
+    def _set_dedup(self, link: Link) -> None:
+        if not self.dedup:
+            link.execute(schema.WITHOUT_DEDUP["mariadb"])
+            return
+        try:
+            for statement in schema.statements("mariadb-dedup"):
+                link.execute(statement)
+        except Error as error:
+            failure = explain(error, self.name)
+            if isinstance(failure, StatementRefused):
+                failure = schema.equal_values(self.name)
+            raise failure from error
 
     def close(self) -> None:
         if self._writer is not None and self._failure is None:

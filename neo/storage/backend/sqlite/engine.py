@@ -268,11 +268,12 @@ class SQLite:
                 f"{self.name}: this SQLite database belongs to another program: it has the tables"
                 f" {', '.join(sorted(existing)[:5])}. Give another file"
             )
-        files = ["sqlite", "sqlite-views"] + ["sqlite-dedup"] * self.dedup
+        files = "sqlite", "sqlite-views"
         for statement in (s for file in files for s in schema.statements(file)):
             # Another number of partitions may have given the indexes of obj other names.
             if "obj" not in existing or " ON obj " not in statement:
                 self._execute(statement)
+        self._set_dedup()
         # Always write, because SQLite reports a read-only file only at the first write.
         version = str(schema.VERSION)
         self._execute("REPLACE INTO config (name, value) VALUES (?, ?)", "version", version)
@@ -280,6 +281,16 @@ class SQLite:
         self._execute("COMMIT")
         if reset:
             self._execute("VACUUM")
+
+    def _set_dedup(self) -> None:
+        if not self.dedup:
+            self._execute(schema.WITHOUT_DEDUP["sqlite"])
+            return
+        try:
+            for statement in schema.statements("sqlite-dedup"):
+                self._execute(statement)
+        except StatementRefused as error:
+            raise schema.equal_values(self.name) from error
 
     def _tables(self) -> set[str]:
         names = self._execute("SELECT name FROM sqlite_master WHERE type='table'")

@@ -1,4 +1,4 @@
-"""``python -m neo.demo``: start a cluster, run real workloads, show the results, stop it.
+"""``python -m examples.demo``: start a cluster, run real workloads, show the results, stop it.
 
 Exit codes: 0 all results are right, 1 a failure with one sentence, 130 interrupted.
 """
@@ -19,10 +19,10 @@ from typing import NamedTuple
 from ZODB.FileStorage import FileStorage
 from ZODB.POSException import POSError
 
-from neo.demo import scenes, stdlib
-from neo.demo.editing import review_by_processes
-from neo.demo.opening import UnknownAddress, open_database, open_storage
-from neo.demo.show import Show
+from examples.demo import scenes, stdlib
+from examples.demo.editing import review_by_processes
+from examples.demo.opening import UnknownAddress, open_database, open_storage
+from examples.demo.show import Show
 from neo.migrate import MigrateError
 from neo.migrate.console import report_source
 from neo.migrate.opening import open_source
@@ -63,7 +63,7 @@ class Place(NamedTuple):
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m neo.demo", description="A NEO cluster at work on real input."
+        prog="python -m examples.demo", description="A NEO cluster at work on real input."
     )
     add = parser.add_argument
     add("--data", type=Path, metavar="DATA.FS", help="copy this file instead of Python's library")
@@ -85,14 +85,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.data:
             # Report a damaged file before anything starts.
             with closing(open_source(str(options.data), None)) as source:
-                report_source(source, "neo.demo")
+                report_source(source, "examples.demo")
         with database(show, options) as place:
             run(show, options, place, partial(review_by_processes, place.uri))
     except FAILURES as error:
-        print(f"neo.demo: {error}", file=sys.stderr)
+        print(f"examples.demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("neo.demo: interrupted; everything that it started has ended", file=sys.stderr)
+        print("examples.demo: interrupted; everything that it started has ended", file=sys.stderr)
         return 130
     return 0
 

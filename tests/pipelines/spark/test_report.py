@@ -21,17 +21,17 @@ from ZODB.FileStorage import FileStorage
 from ZODB.serialize import referencesf
 from ZODB.utils import get_pickle_metadata, u64
 
+from examples.report import Tables, main, make_report
+from examples.report.charts import bars, human, stacked
+from examples.report.figures import OTHERS, UNREADABLE, Report, Table, Wanted, continued
+from examples.report.page import html
+from examples.report.reachable import reached, unreachable
 from neo.client import NEOStorage
 from neo.migrate import copy_from
 from neo.protocol.ids import ZERO_TID, tid_from_time, time_from_tid
-from neo.spark.report import Tables, main, make_report
-from neo.spark.report.charts import bars, human, stacked
-from neo.spark.report.figures import OTHERS, UNREADABLE, Report, Table, Wanted, continued
-from neo.spark.report.page import html
-from neo.spark.report.reachable import reached, unreachable
-from tests.pipelines.conftest import ROOT
 from tests.pipelines.exporting import export
 from tests.pipelines.sample import MISSING, fill
+from tests.pipelines.spark.conftest import ROOT
 from tests.zodb.fleet import NAME, Fleet
 
 BEGIN = datetime(2024, 1, 20, tzinfo=UTC).timestamp()

@@ -6,8 +6,8 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
-from neo.spark.report.charts import bars, human, stacked
-from neo.spark.report.figures import Report, Table
+from examples.report.charts import bars, human, stacked
+from examples.report.figures import Report, Table
 
 _STYLE = """
 :root { color-scheme: light dark; }

@@ -1,6 +1,6 @@
 import sys
 
-from neo.spark.report.command import main
+from examples.report.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

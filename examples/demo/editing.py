@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import transaction
 from transaction.interfaces import TransientError
 
-from neo.demo.model import Desk, Note
-from neo.demo.opening import open_database
+from examples.demo.model import Desk, Note
+from examples.demo.opening import open_database
 
 # A transaction is repeated after a conflict. Twenty conflicts in a row for one note mean another error.
 ATTEMPTS_MAX = 20

@@ -20,8 +20,8 @@ from ZODB.utils import p64, u64
 from neo.client.scan import Scanner
 from neo.spark.reading import Connection, Query, read_task
 from neo.spark.tables import columns_of
-from tests.pipelines.reader import Reader
 from tests.pipelines.sample import Sample, fill
+from tests.pipelines.spark.reader import Reader
 from tests.support.mariadb import running_server, schema
 from tests.zodb.fleet import NAME, Fleet
 

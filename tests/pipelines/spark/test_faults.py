@@ -21,10 +21,10 @@ from neo.protocol.enums import CellState
 from neo.protocol.packets import AnswerPartitionList, AskPartitionList, TweakPartitionTable
 from neo.spark.reading import Connection, Query, read_task
 from neo.spark.tables import columns_of
-from tests.pipelines import feed
-from tests.pipelines.conftest import ROOT
-from tests.pipelines.gates import Gate, descendants, workers_of_python
 from tests.pipelines.sample import Sample
+from tests.pipelines.spark import feed
+from tests.pipelines.spark.conftest import ROOT
+from tests.pipelines.spark.gates import Gate, descendants, workers_of_python
 from tests.support.certificates import Authority, NodeFiles
 from tests.support.cluster import Cluster
 from tests.support.patience import wait_until
@@ -176,7 +176,7 @@ class Driver:
         self._log = inside / "log"
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.pipelines.feed"]
+                [sys.executable, "-m", "tests.pipelines.spark.feed"]
                 + [fleet.masters, NAME, str(between), str(inside)],
                 stdout=log,
                 stderr=log,

@@ -12,10 +12,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from examples.report.reachable import DRIVER_EDGES, unreachable
 from neo.spark import register
 from neo.spark.options import parse
 from neo.spark.plan import pin
-from neo.spark.report.reachable import DRIVER_EDGES, unreachable
 
 #: Classes that a chart distinguishes; the others are summed.
 CLASSES = 8

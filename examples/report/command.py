@@ -15,16 +15,16 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from ZODB.POSException import POSError
 
+from examples.report.figures import Report, Tables, Wanted, make_report
+from examples.report.page import SECTIONS, html, is_number, text
 from neo.spark.options import OptionError
-from neo.spark.report.figures import Report, Tables, Wanted, make_report
-from neo.spark.report.page import SECTIONS, html, is_number, text
 
 PERIODS = ("day", "week", "month", "year")
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m neo.spark.report",
+        prog="python -m examples.report",
         description="What a database is made of, how it grows, and what is wrong in it: as tables, and "
         "as a page with charts. Reads a NEO cluster, or a folder that neoexport made.",
     )
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _arguments(argv)
     # Workers in the same environment as this process.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("neo.spark.report")
+    builder = SparkSession.builder.appName("examples.report")
     spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
     try:
         report = make_report(
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.html:
             options.html.write_text(html(report), encoding="utf-8")
     except (OptionError, POSError, OSError, ValueError, PySparkException) as e:
-        print(f"neo.spark.report: {e}", file=sys.stderr)
+        print(f"examples.report: {e}", file=sys.stderr)
         return 1
     show(report, Console(highlight=False))
     if options.html:

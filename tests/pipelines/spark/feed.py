@@ -1,5 +1,5 @@
 """A query on the change feed that keeps its place: in a session of a test, or in a process that a test
-kills: ``python -m tests.pipelines.feed MASTERS CLUSTER FOLDER FOLDER``."""
+kills: ``python -m tests.pipelines.spark.feed MASTERS CLUSTER FOLDER FOLDER``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.pipelines.gates import Gate
+from tests.pipelines.spark.gates import Gate
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 ROWS_PER_BATCH = 80
@@ -49,7 +49,7 @@ def batches(folder: Path) -> list[list[tuple[int, int]]]:
 
 def main(masters: str, cluster: str, *folders: str) -> None:
     """Two queries: one that has read everything and waits for more, and one whose gate is closed."""
-    from tests.pipelines.conftest import session
+    from tests.pipelines.spark.conftest import session
 
     where = {"masters": masters, "cluster": cluster, "maxTasks": 2}
     # The format is known without registration.

@@ -13,7 +13,7 @@ from typing import Any
 
 import transaction
 
-from neo.demo.model import Definition, Library, Module, Source
+from examples.demo.model import Definition, Library, Module, Source
 
 # Folders below the standard library that have other packages, or tests.
 FOREIGN = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"})

@@ -19,8 +19,8 @@ from neo.spark import register
 from neo.spark.options import OptionError, parse
 from neo.spark.source import NEODataSource
 from neo.spark.stream import ChangeReader
-from tests.pipelines.reader import Reader
 from tests.pipelines.sample import Document, Sample
+from tests.pipelines.spark.reader import Reader
 from tests.zodb.fleet import NAME, Fleet
 
 
@@ -181,7 +181,7 @@ def test_wrong_options_are_told(load: Reader) -> None:
 
 
 def test_spark_finds_the_format_by_name() -> None:
-    """So does the driver of tests.pipelines.feed, which registers nothing."""
+    """So does the driver of tests.pipelines.spark.feed, which registers nothing."""
     assert pyspark_neo.DefaultSource is NEODataSource
     with pytest.raises(AttributeError):
         getattr(pyspark_neo, "other")  # noqa: B009

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from persistent import Persistent
 
-from neo.demo.model import Definition, Library, Module, beginning_with, words_of
+from examples.demo.model import Definition, Library, Module, beginning_with, words_of
 
 # Objects that are requested together: a few hundred kilobytes, which any cache can hold.
 PREFETCH = 500

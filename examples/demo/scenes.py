@@ -14,9 +14,9 @@ from typing import Any
 
 from ZODB.utils import readable_tid_repr, z64
 
-from neo.demo import datafs, editing, queries, stdlib
-from neo.demo.model import Library
-from neo.demo.show import Show, readable
+from examples.demo import datafs, editing, queries, stdlib
+from examples.demo.model import Library
+from examples.demo.show import Show, readable
 from neo.migrate import copy_from
 from neo.migrate.blobs import Blobs, Policy
 from neo.protocol.ids import ZERO_TID
