@@ -180,20 +180,7 @@ class Contents(Part):
     def keep(self, part: str, content: Content, done: Done) -> None:
         """Make a part durable as a content, which the caller holds. Then :meth:`has` is true, until the
         holders are gone and no row refers to it."""
-        kept = self._when_kept(content, done)
-        self._once_bound(lambda: self.disk.keep(part, content, kept))
 
-    def store(self, part: str, data: bytes, content: Content, done: Done) -> None:
-        """Make a content of one piece durable, as :meth:`keep` does."""
-        kept = self._when_kept(content, done)
-
-        def store() -> None:
-            is_new = not self._rows.has_content(content.checksum)
-            self.disk.store(part, data, content, is_new, kept)
-
-        self._once_bound(store)
-
-    def _when_kept(self, content: Content, done: Done) -> Done:
         def kept(error: Exception | None) -> None:
             if error is None:
                 self._found(content.checksum)
@@ -203,13 +190,10 @@ class Contents(Part):
                     self._released.add(content.checksum)
             done(error)
 
-        return self.guard(kept)
-
-    def _once_bound(self, call: Callable[[], None]) -> None:
         if self._bound:
-            call()
+            self.disk.keep(part, content, self.guard(kept))
         else:
-            self._when_bound.append(call)
+            self._when_bound.append(lambda: self.disk.keep(part, content, self.guard(kept)))
 
     def guard(self, callback: Callable[[T], None]) -> Callable[[T], None]:
         """Wrap a callback for the disk: see :meth:`Database.guard`."""

@@ -44,13 +44,6 @@ class ContentDisk(Protocol):
     def close(self) -> None:
         """Wait for calls in progress, and release the folder. Idempotent."""
 
-    def store(self, part: str, data: bytes, content: Content, is_new: bool, done: Done) -> None:
-        """Make a whole content durable, data and name, together with others. If it is another content:
-        ContentMismatch. After an error nothing of it is left. ``part``: a name that no other part has.
-
-        ``is_new``: no row refers to the content, so that a crash may leave a torn file of its name.
-        """
-
     def append(self, part: str, offset: int, data: bytes, done: Done) -> None:
         """Write at the end of a part, which has ``offset`` bytes; 0 creates it, or begins it anew. The
         checksum is computed on the way, outside of the loop."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from neo.node.peer import Peer
@@ -28,7 +28,7 @@ from neo.storage.blobs.disk import ContentMismatch
 from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.events import Part
-from neo.storage.links import Links
+from neo.storage.links import Links, UpstreamPeers
 from neo.storage.replication.failure import FetchFailed, NoSource
 
 logger = logging.getLogger("neo.storage")
@@ -65,18 +65,18 @@ class ContentFetch(Part):
         cluster: Cluster,
         cells: Cells,
         links: Links,
+        upstream: UpstreamPeers,
     ) -> None:
         self._contents = contents
         self._background = background
         self._cluster = cluster
         self._cells = cells
         self._links = links
+        self._upstream = upstream
         #: Whether a content is here durably, by checksum.
         self._transfers: dict[bytes, Future[bool]] = {}
         self._running = 0
         self._waiting: deque[Future[None]] = deque()
-        #: Returns the connections with nodes of the upstream cluster.
-        self.upstream: Callable[[], Iterable[Peer]] = tuple
 
     def here(self, content: Content) -> bool:
         """Return whether a row with this content may be written now."""
@@ -182,7 +182,7 @@ class ContentFetch(Part):
         nids = partitions.readable(partitions.partition(wanted.oid))
         first = None if source is None else source.node
         others = [nid for nid in nids if nid != self._cluster.nid and nodes.get(nid) is not first]
-        upstream = [peer for peer in self.upstream() if peer is not source]
+        upstream = [peer for peer in self._upstream.accepted.values() if peer is not source]
         return [*([] if source is None else [source]), *others, *upstream]
 
     async def _connect(self, nid: int) -> Peer:

@@ -3,10 +3,8 @@
 Theory of operation
 -------------------
 Some threads execute the calls. Those for one part, and for one checksum, go to the same thread, in their
-order. A ``keep`` belongs to both: the thread of its part executes it, a lock keeps the rename and the
-removal of one content apart, and a removal that has not begun is given up, so that it cannot come after the
-rename. A thread of its own stores contents that come in one piece
-(:mod:`neo.storage.blobs.group_store`). Hashing and input and output release the interpreter, so that pieces of
+order. A ``keep`` belongs to both: the thread of its part executes it, and a lock keeps the rename and the
+removal of one content apart. Hashing and input and output release the interpreter, so that pieces of
 several transfers, and the loop, go on at the same time.
 
 The kernel writes the bytes of a part to the disk while more of them come. A content becomes durable in
@@ -34,11 +32,6 @@ from blake3 import blake3
 from neo.protocol.blobs import Content, content_hash
 from neo.storage.backend.api import BackendFailure, Schedule
 from neo.storage.blobs.disk import BUCKETS, ContentMismatch, Done
-from neo.storage.blobs.disk_calls import compare as _compare
-from neo.storage.blobs.disk_calls import explained as _explained
-from neo.storage.blobs.disk_calls import sync_folder as _sync_folder
-from neo.storage.blobs.disk_calls import write_all as _write_all
-from neo.storage.blobs.group_store import GroupStore, Results
 
 logger = logging.getLogger("neo.storage")
 
@@ -64,6 +57,7 @@ _WAIT_BEFORE, _WRITE = 1, 2  # its flags
 
 #: Of file systems that do not know the call: the sync at the end writes everything.
 _NO_WRITE_BACK = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _Part:
@@ -125,10 +119,8 @@ class ContentFolder:
         self._closed = True
         #: One for each worker's checksums: a content is renamed or removed by one thread at a time.
         self._names = [Lock() for _ in range(THREADS)]
-        #: Contents whose removal has not begun. The loop adds and gives up, the thread takes out what it
-        #: removes, under the lock of the name.
-        self._removals: dict[bytes, object] = {}
-        self._group: GroupStore | None = None
+        self._buckets: set[int] = set()
+        self._buckets_lock = Lock()
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -143,7 +135,6 @@ class ContentFolder:
                 self._judge(identity)
             found = self._identify(identity, needed and identity is not None)
             self._clean()
-            self._group = GroupStore(self, self._parts)
         self._closed = False
         self._workers = [_Worker(f"contents {i} {self.path}") for i in range(THREADS)]
         return found
@@ -234,9 +225,6 @@ class ContentFolder:
 
     def close(self) -> None:
         self._closed = True
-        if self._group is not None:
-            self._group.stop()  # first, because it gives work to the others
-            self._group = None
         for worker in self._workers:
             worker.stop()
         self._workers = []
@@ -279,32 +267,7 @@ class ContentFolder:
         name = checksum.hex()
         return self.path / name[:2] / name
 
-    def name_lock(self, checksum: bytes) -> Lock:
-        """Return the lock under which a content gets its name, or loses it."""
-        return self._names[checksum[0] % THREADS]
-
-    def aside(self, number: int, call: Callable[[], None]) -> None:
-        """Have one of the threads make a call."""
-        self._workers[number % THREADS].calls.put(call)
-
-    def tell(self, results: Results) -> None:
-        """Have the loop call back."""
-
-        def tell_all() -> None:
-            for done, error in results:
-                if self._closed:  # by the one before
-                    return
-                done(error)
-
-        if not self._closed:
-            self._schedule(tell_all)
-
     # -- parts -----------------------------------------------------------------------------------
-
-    def store(self, part: str, data: bytes, content: Content, is_new: bool, done: Done) -> None:
-        if self._group is not None:
-            self._removals.pop(content.checksum, None)
-            self._group.store(part, data, content, is_new, done)
 
     def append(self, part: str, offset: int, data: bytes, done: Done) -> None:
         def call(worker: _Worker) -> None:
@@ -360,7 +323,7 @@ class ContentFolder:
                 _compare(part, open_part.size, open_part.hash, content)
                 os.fsync(open_part.fd)
                 target = self.file(content.checksum)
-                with self.name_lock(content.checksum):
+                with self._names[content.checksum[0] % THREADS]:
                     os.replace(self._parts / part, target)
                 _sync_folder(target.parent)
             except (OSError, ContentMismatch):
@@ -368,7 +331,6 @@ class ContentFolder:
                 raise
             os.close(worker.parts.pop(part).fd)
 
-        self._removals.pop(content.checksum, None)
         self._simple(hash(part), call, done)
 
     def drop(self, part: str) -> None:
@@ -416,13 +378,9 @@ class ContentFolder:
         self._simple(content.checksum[0], call, done)
 
     def remove(self, checksum: bytes, done: Done) -> None:
-        removal = self._removals[checksum] = object()
-
         def call(worker: _Worker) -> None:
-            with self.name_lock(checksum), suppress(FileNotFoundError):
-                # A content that is kept again meanwhile gets its name after this, or has ended this.
-                if self._removals.get(checksum) is removal and self._removals.pop(checksum, None):
-                    os.unlink(self.file(checksum))
+            with self._names[checksum[0] % THREADS], suppress(FileNotFoundError):
+                os.unlink(self.file(checksum))
 
         self._simple(checksum[0], call, done)
 
@@ -448,6 +406,13 @@ def _is_name(name: str, bucket: int) -> bool:
     return len(name) == 64 and name.startswith(prefix) and not set(name) - set("0123456789abcdef")
 
 
+def _compare(name: str, size: int, found: blake3, content: Content) -> None:
+    if size != content.size:
+        raise ContentMismatch(f"{name} has {size} bytes, and content {content} has another length")
+    if found.digest() != content.checksum:
+        raise ContentMismatch(f"{name} does not match its checksum {content.checksum.hex()}")
+
+
 def _hash_file(fd: int, found: blake3) -> int:
     """Add the bytes of a file to a checksum, and return their number. The position is then its end."""
     size = os.lseek(fd, 0, os.SEEK_SET)
@@ -455,6 +420,12 @@ def _hash_file(fd: int, found: blake3) -> int:
         found.update(data)
         size += len(data)
     return size
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    written = os.write(fd, data)
+    while written < len(data):
+        written += os.write(fd, data[written:])
 
 
 def _sync_range(fd: int, offset: int, length: int, flags: int) -> None:
@@ -470,6 +441,25 @@ def _write_durably(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _explained(error: OSError | ContentMismatch) -> OSError | ContentMismatch:
+    """Return an error that says what to do."""
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        where = f" ({error.filename})" if error.filename else ""
+        return OSError(
+            error.errno,
+            f"no space is left for contents of blobs{where}: make room on the disk of blob_dir",
+        )
+    return error
 
 
 def _log_error(error: Exception | None) -> None:

@@ -16,7 +16,7 @@ from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.database import Database
 from neo.storage.events import Part
-from neo.storage.links import Links
+from neo.storage.links import Links, UpstreamPeers
 
 
 class BlobParts:
@@ -32,20 +32,25 @@ class BlobParts:
         cluster: Cluster,
         cells: Cells,
         links: Links,
+        upstream: UpstreamPeers,
     ) -> None:
         self._disk = disk
         self.contents = Contents(database, disk)
         self.uploads = Uploads(self.contents)
         self.sweep = Sweep(database, self.contents, background)
-        self.fetch = ContentFetch(self.contents, background, cluster, cells, links)
+        self.fetch = ContentFetch(self.contents, background, cluster, cells, links, upstream)
         self.mender = Mender(database.backend, self.contents, self.fetch, background, cells)
         self.verifier = Verifier(database, self.contents, background, cells)
         self.states = ContentStates(
-            *(host, database.backend, self.contents, self.verifier, self.sweep)
+            host, database.backend, self.contents, self.verifier, self.sweep
         )
         self.all: tuple[Part, ...] = (
-            *(self.uploads, self.contents, self.sweep),
-            *(self.fetch, self.mender, self.verifier),
+            self.uploads,
+            self.contents,
+            self.sweep,
+            self.fetch,
+            self.mender,
+            self.verifier,
         )
 
     def condemn(self) -> None:
