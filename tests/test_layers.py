@@ -23,6 +23,7 @@ LONG_FILES = {"neo.protocol.packets"}  # the table of messages, in one piece
 #: Functions that create the parts of a node and connect them by keywords: they read best in one piece.
 COMPOSERS = {
     "neo.master.primary.PrimaryMaster.__init__",
+    "neo.storage.node.StorageNode.__init__",
 }
 
 

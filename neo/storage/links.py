@@ -37,6 +37,7 @@ from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     FEATURES,
     AcceptIdentification,
+    Address,
     CloseClient,
     Ping,
     Pong,
@@ -60,6 +61,13 @@ class _Dial(NamedTuple):
     node: Node
     peer: Peer
     established: Future[Peer]
+
+
+class UpstreamPeers:
+    """The accepted connections with storage nodes of the upstream cluster of a backup, by address."""
+
+    def __init__(self) -> None:
+        self.accepted: dict[Address, Peer] = {}
 
 
 class Links(Part):

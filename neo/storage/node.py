@@ -58,12 +58,12 @@ from neo.storage.conditions import Conditions
 from neo.storage.database import Database, Refusals
 from neo.storage.events import CellsChanged, Part
 from neo.storage.host import StorageHost
-from neo.storage.links import Links
+from neo.storage.links import Links, UpstreamPeers
 from neo.storage.maintenance.check import Checker
 from neo.storage.maintenance.cleanup import Eraser, Orphans
 from neo.storage.maintenance.clone import clone
 from neo.storage.maintenance.digests import Digests
-from neo.storage.maintenance.pack import Packer
+from neo.storage.maintenance.pack import Packer, PackProgress
 from neo.storage.maintenance.size import Sizes
 from neo.storage.operations.backup import steps_of_backup
 from neo.storage.operations.move import steps_of_moves
@@ -92,9 +92,16 @@ logger = logging.getLogger("neo.storage")
 
 #: Features that a storage node announces to the master.
 ANNOUNCED = [
-    *(FEATURE_OIDS, FEATURE_MAINTENANCE, FEATURE_TAILS),
-    *(FEATURE_LOCKS, FEATURE_PREPARED, FEATURE_SYNC, FEATURE_OPERATIONS),
-    *(FEATURE_CONDITIONS, FEATURE_SYNC_UNTIL, FEATURE_LOST_CONTENTS),
+    FEATURE_OIDS,
+    FEATURE_MAINTENANCE,
+    FEATURE_TAILS,
+    FEATURE_LOCKS,
+    FEATURE_PREPARED,
+    FEATURE_SYNC,
+    FEATURE_OPERATIONS,
+    FEATURE_CONDITIONS,
+    FEATURE_SYNC_UNTIL,
+    FEATURE_LOST_CONTENTS,
 ]
 
 
@@ -139,103 +146,241 @@ class StorageNode(Core):
         the database is of another cluster."""
         super().__init__(host)
         self.host: StorageHost = host
-        self.settings, self.masters = settings, masters
+        self.settings = settings
+        self.masters = masters
         self._lost: Future[str] = Future()
+        worker = worker or InlineWorker()
+        to_storages, to_backups = _announced(disk)
+
+        # Tables, locks and the connections that the other parts use.
         self.database = database = Database(self, backend, refusals)
         self.cluster = cluster = Cluster(settings.cluster, settings.address, backend)
         self.cells = cells = Cells(database, cluster)
-        sync_source = SyncSource(self, database, cells, lambda *undo: packer.undo_as_packed(*undo))
+        packs = PackProgress(database, cells)
+        sync_source = SyncSource(self, database, cells, packs)
         self.participant = Participant(host, database, cluster, cells, sync_source)
         self.locks = locks = self.participant.locks
         self.prepared = PreparedTransactions(database, cluster, cells, self.participant)
         self.background = background = Background(self, database, locks)
-        to_storages, to_backups = _announced(disk)
         self.links = links = Links(self, cluster, self._storage_handler, to_storages)
-        self.blobs = blobs = BlobParts(host, database, disk, background, cluster, cells, links)
-        self.packer = packer = Packer(host, database, cells, locks, background)
-        self.orphans = Orphans(database, background)
-        self.eraser = Eraser(database, cells, background, settings.drop_partitions, self._is_operated)
-        receiver = Receiver(database, cells, locks, background, blobs.fetch)
-        prepared_fetch = PreparedFetch(database, cells, self.participant, blobs.fetch)
-        self.votes = votes = ReceivedVotes(database, cells, locks, background, blobs.fetch)
         downstream = DownstreamLinks(to_backups)
-        upstream = UpstreamLinks(self, cluster, cells, receiver, votes, to_backups)
-        blobs.fetch.upstream = upstream.peers
-        self.vote_fetch = VoteFetch(database, cells, background, upstream, votes)
-        where, how, worker = (database, cluster, cells), (background, links), worker or InlineWorker()
-        self.replicator = Replicator(host, *where, locks, *how, receiver, packer, prepared_fetch)
-        self.backup = BackupReplicator(*where, *how, upstream, receiver, packer)
+        upstream_peers = UpstreamPeers()
+
+        # Maintenance, and contents of blobs.
+        self.blobs = blobs = BlobParts(
+            host=host,
+            database=database,
+            disk=disk,
+            background=background,
+            cluster=cluster,
+            cells=cells,
+            links=links,
+            upstream=upstream_peers,
+        )
+        self.packer = packer = Packer(
+            host=host, database=database, cells=cells, locks=locks, background=background
+        )
         digests = Digests(database, cells, background, packer)
-        checked = cluster, cells, locks, *how, upstream
-        self.checker = Checker(*checked, digests, receiver, packer)
-        copied = steps_of_backup(*where, locks, background, blobs.contents, worker)
-        loaded = steps_of_restore(*where, background, blobs.contents, worker)
-        other = steps_of_moves(self, cluster, cells) | steps_of_upgrade(self.renew)
-        other |= steps_of_partitions(database, background)
-        self.operations = Operations(self, database, cluster, copied | loaded | other)
-        shared = database, cells, locks, *how, downstream, packer, digests
-        serving = *shared, blobs.contents, sync_source
-        self._serve_guest = ServeGuest(*serving)
-        self._serve_storage = ServeStorage(*serving, receiver, prepared_fetch)
-        served = database, cluster, self._service(clients := Clients(), sync_source), links, downstream
-        self._identification = Identification(*served, lambda: self._serve_guest)
-        self._serve_master = self._master_handler(remember)
-        self.parts = self._order(clients, sync_source, upstream, downstream)
+        self.orphans = Orphans(database, background)
+        self.eraser = Eraser(
+            database=database,
+            cells=cells,
+            background=background,
+            enabled=settings.drop_partitions,
+            needed=self._is_operated,
+        )
+
+        # Replication from other nodes, and from the upstream cluster of a backup.
+        receiver = Receiver(
+            database=database,
+            cells=cells,
+            locks=locks,
+            background=background,
+            contents=blobs.fetch,
+        )
+        prepared_fetch = PreparedFetch(database, cells, self.participant, blobs.fetch)
+        self.votes = votes = ReceivedVotes(
+            database=database,
+            cells=cells,
+            locks=locks,
+            background=background,
+            contents=blobs.fetch,
+        )
+        upstream = UpstreamLinks(
+            core=self,
+            cluster=cluster,
+            cells=cells,
+            receiver=receiver,
+            votes=votes,
+            peers=upstream_peers,
+            announced=to_backups,
+        )
+        self.vote_fetch = VoteFetch(
+            database=database,
+            cells=cells,
+            background=background,
+            upstream=upstream,
+            votes=votes,
+        )
+        self.replicator = replicator = Replicator(
+            host=host,
+            database=database,
+            cluster=cluster,
+            cells=cells,
+            locks=locks,
+            background=background,
+            links=links,
+            receiver=receiver,
+            packer=packer,
+            prepared_fetch=prepared_fetch,
+        )
+        self.backup = BackupReplicator(
+            database=database,
+            cluster=cluster,
+            cells=cells,
+            background=background,
+            links=links,
+            upstream=upstream,
+            receiver=receiver,
+            packer=packer,
+        )
+        self.checker = Checker(
+            cluster=cluster,
+            cells=cells,
+            locks=locks,
+            background=background,
+            links=links,
+            upstream=upstream,
+            digests=digests,
+            receiver=receiver,
+            packer=packer,
+        )
+
+        # Operations of neoctl.
+        steps = steps_of_backup(
+            database=database,
+            cluster=cluster,
+            cells=cells,
+            locks=locks,
+            background=background,
+            contents=blobs.contents,
+            worker=worker,
+        )
+        steps |= steps_of_restore(
+            database=database,
+            cluster=cluster,
+            cells=cells,
+            background=background,
+            contents=blobs.contents,
+            worker=worker,
+        )
+        steps |= steps_of_moves(self, cluster, cells)
+        steps |= steps_of_upgrade(self.renew)
+        steps |= steps_of_partitions(database, background)
+        self.operations = Operations(self, database, cluster, steps)
+
+        # The handlers of connections.
+        serve_guest = ServeGuest(
+            database=database,
+            cells=cells,
+            locks=locks,
+            background=background,
+            links=links,
+            downstream=downstream,
+            packer=packer,
+            digests=digests,
+            contents=blobs.contents,
+            sync=sync_source,
+        )
+        self._serve_storage = ServeStorage(
+            database=database,
+            cells=cells,
+            locks=locks,
+            background=background,
+            links=links,
+            downstream=downstream,
+            packer=packer,
+            digests=digests,
+            contents=blobs.contents,
+            sync=sync_source,
+            receiver=receiver,
+            prepared_fetch=prepared_fetch,
+        )
+        clients = Clients()
+        service = Service(
+            host=host,
+            database=database,
+            cells=cells,
+            locks=locks,
+            background=background,
+            clients=clients,
+            packs=packs,
+            sizes=Sizes(host, backend, cells),
+            sync=sync_source,
+            contents=blobs.contents,
+            uploads=blobs.uploads,
+        )
+        self._identification = identification = Identification(
+            database=database,
+            cluster=cluster,
+            service=service,
+            links=links,
+            downstream=downstream,
+            guests=serve_guest,
+        )
+        self._serve_master = ServeMaster(
+            database=database,
+            node=self,
+            host=host,
+            masters=masters,
+            remember=remember,
+            cluster=cluster,
+            cells=cells,
+            participant=self.participant,
+            prepared=self.prepared,
+            links=links,
+            identification=identification,
+            replicator=replicator,
+            backup=self.backup,
+            votes=votes,
+            vote_fetch=self.vote_fetch,
+            packer=packer,
+            eraser=self.eraser,
+            orphans=self.orphans,
+            checker=self.checker,
+            verifier=blobs.verifier,
+            contents=blobs.states,
+            conditions=Conditions(database, blobs.contents, replicator),
+            operations=self.operations,
+        )
+
+        #: In the order in which they are told of events. Connections of clients end before their
+        #: transactions, so that these send no answers. The operation starts by dropping votes that are
+        #: left, and with the locks of prepared transactions, before any job reads the tables. Requests
+        #: for identification are evaluated again last, when nothing is left of the operation.
+        self.parts: tuple[Part, ...] = (
+            clients,
+            self.participant,
+            self.prepared,
+            *blobs.all,
+            background,
+            links,
+            votes,
+            sync_source,
+            upstream,
+            downstream,
+            self.backup,
+            replicator,
+            packer,
+            self.eraser,
+            self.orphans,
+            self.checker,
+            identification,
+        )
 
     def _is_operated(self) -> bool:
         """Return whether an operation of ``neoctl`` has steps here."""
         return self.operations.busy
-
-    def _order(self, clients: Clients, *connected: Part) -> tuple[Part, ...]:
-        """Return the parts in the order in which they are told of events.
-
-        Connections of clients end before their transactions, so that these send no answers. The
-        operation starts by dropping votes that are left, and with the locks of prepared transactions,
-        before any job reads the tables. Requests for identification are evaluated again last, when
-        nothing is left of the operation.
-        """
-        return (
-            *(clients, self.participant, self.prepared, *self.blobs.all),
-            *(self.background, self.links, self.votes, *connected),
-            *(self.backup, self.replicator, self.packer, self.eraser),
-            *(self.orphans, self.checker),
-            self._identification,
-        )
-
-    def _service(self, clients: Clients, sync: SyncSource) -> Service:
-        sizes = Sizes(self.host, self.database.backend, self.cells)
-        parts = self.database, self.cells, self.locks, self.background
-        return Service(
-            *(self.host, *parts, clients, self.packer, sizes, sync),
-            *(self.blobs.contents, self.blobs.uploads),
-        )
-
-    def _master_handler(self, remember: Callable[[list[Address]], None]) -> ServeMaster:
-        return ServeMaster(
-            self.database,
-            self,
-            self.host,
-            self.masters,
-            remember,
-            self.cluster,
-            self.cells,
-            self.participant,
-            self.prepared,
-            self.links,
-            self._identification,
-            self.replicator,
-            self.backup,
-            self.votes,
-            self.vote_fetch,
-            self.packer,
-            self.eraser,
-            self.orphans,
-            self.checker,
-            self.blobs.verifier,
-            self.blobs.states,
-            Conditions(self.database, self.blobs.contents, self.replicator),
-            self.operations,
-        )
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -243,8 +388,15 @@ class StorageNode(Core):
         super().start()
         settings = self.settings
         if settings.is_clone:
-            where = self.database, self.cluster, self.cells
-            self.spawn(clone(self, self.masters, settings.devpath, *where))
+            joining = clone(
+                core=self,
+                masters=self.masters,
+                devpath=settings.devpath,
+                database=self.database,
+                cluster=self.cluster,
+                cells=self.cells,
+            )
+            self.spawn(joining)
         else:
             self.spawn(self.live())
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from random import Random
 
+from neo.net.fault_sites import FaultSite
 from neo.storage.backend.api import Backend, BackendFailure
 from neo.storage.blobs.contents import open_disk
 from neo.storage.blobs.disk import ContentDisk
@@ -13,7 +14,7 @@ from tests.simulator.content_check import check_contents
 from tests.simulator.content_disk import SimContentDisk
 from tests.simulator.content_volume import ContentVolume
 from tests.simulator.disk_check import Rows, check_tables, contents, orphans
-from tests.simulator.disk_host import DiskHost
+from tests.simulator.disk_host import DiskHost, FaultyHost
 from tests.simulator.world import Event, Violation, World
 
 OnFailure = Callable[[BackendFailure], None]
@@ -133,9 +134,10 @@ class SimDisk(ABC):
         lost contents, because it copies them from other nodes."""
         self.contents.check_durable(contents(self.tables()))
 
-    def open(self, host: DiskHost, failed: OnFailure) -> tuple[Backend, ContentDisk | None]:
+    def open(self, host: FaultyHost, failed: OnFailure) -> tuple[Backend, ContentDisk | None]:
         """Return the open database and the open folder, if there is one, of a new process."""
         backend = self.open_backend(host, failed)
+        self._fail_at_lock(host, backend)
         folder = SimContentDisk(self.contents, host) if self.has_folder else None
         try:
             open_disk(folder, backend)
@@ -143,6 +145,17 @@ class SimDisk(ABC):
             backend.close()
             raise
         return backend, folder
+
+    def _fail_at_lock(self, host: FaultyHost, backend: Backend) -> None:
+        """Have locks of transactions fail where the seed says so."""
+        execute = backend.lock
+
+        def lock(ttid: bytes, tid: bytes) -> None:
+            if host.fault(FaultSite.DATABASE_FAILS_AT_LOCK):
+                raise self.failure("fails on purpose")
+            execute(ttid, tid)
+
+        backend.lock = lock  # type: ignore[method-assign]
 
     @abstractmethod
     def make_backend(

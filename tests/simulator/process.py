@@ -14,6 +14,7 @@ from neo.node.peer import Peer
 from neo.protocol.packets import Address
 from neo.storage.backend.api import BackendFailure
 from tests.simulator.clock import Clock
+from tests.simulator.late_reads import delay_reads
 from tests.simulator.network import RESET_SECONDS, End, Network
 from tests.simulator.world import Event, Violation, World
 
@@ -335,6 +336,7 @@ class Process:
 
         def accept() -> None:
             peer = core.accepted((end.other.host, 0))
+            delay_reads(host, peer)
             link = PeerLink(self, host, peer)
             peer.link = link
             link.attach(end)

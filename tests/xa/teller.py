@@ -117,7 +117,7 @@ class WatchedBranch(xa.DBAPIBranch):
 
     def begin(self, xid: bytes) -> WatchedSession:
         session = super().begin(xid)
-        watched = WatchedSession(session.connection, self._idle)
+        watched = WatchedSession(session.connection, self._idle, session.began)
         watched.step = self._step
         return watched
 
@@ -137,6 +137,7 @@ class Teller:
             branch = WatchedBranch(lambda: psycopg.connect(second), step)
             stack.callback(branch.close)
         joined = xa.join(self.manager, [storage1, branch], storage1)
+        self.joined, self.branch = joined, branch
         self.accounts: list[Account] = [self._zodb(storage1)]
         if isinstance(branch, NEOStorage):
             self.accounts.append(self._zodb(branch))

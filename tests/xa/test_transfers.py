@@ -18,7 +18,7 @@ from ZODB.POSException import ReadConflictError
 from neo.client import NEOStorage, xa
 from neo.client.errors import PreparedConflictError
 from neo.client.xa import command
-from neo.client.xa.branches import BRANCHES_KEY, XID_KEY
+from neo.client.xa.evidence import BRANCHES_KEY, XID_KEY
 from tests.support.cluster import Cluster
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.postgres import Server

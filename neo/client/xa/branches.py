@@ -14,12 +14,22 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from ZODB.Connection import TransactionMetaData
+from ZODB.POSException import StorageTransactionError
 
 from neo.client.errors import ConfigurationError
 from neo.client.history import transaction_information
-from neo.client.prepared import COMMITTED, Outcome
+from neo.client.prepared import COMMITTED, ROLLED_BACK, Outcome
 from neo.client.storage import NEOStorage
+from neo.client.xa.evidence import (
+    BRANCHES_KEY,
+    PROOFS_KEY,
+    Fate,
+    PostgresTransaction,
+    in_history,
+    postgres_fate,
+    postgres_row,
+    read_extension,
+)
 
 logger = logging.getLogger("neo.client")
 
@@ -27,8 +37,6 @@ logger = logging.getLogger("neo.client")
 PREFIX = b"neo-xa-"
 #: Hexadecimal digits of an xid that stand for the name of the coordinator.
 TAG_DIGITS = 8
-#: Keys in the extension of transactions: the xid, and the names of all databases that take part.
-XID_KEY, BRANCHES_KEY = "xid", "xid_branches"
 #: Connections of a DBAPIBranch that are kept open between transactions: the threads of a usual server.
 IDLE_CONNECTIONS = 16
 #: Names of databases, which XA limits to ASCII, and ``neoresolve`` to what is no DSN.
@@ -44,7 +52,11 @@ def xid_prefix(coordinator: str) -> bytes:
 
 
 class Session(Protocol):
-    """The work of one transaction in a database that is not ZODB's."""
+    """The work of one transaction in a database that is not ZODB's.
+
+    It may have two more methods: ``proof()``, a text by which ``fate()`` of the branch recognises it, and
+    ``savepoint()``, which returns a function that goes back to it.
+    """
 
     def prepare(self) -> None:
         """Make the work outlive this process. Raise any exception: then nothing is prepared."""
@@ -62,7 +74,7 @@ class Session(Protocol):
 class Branch(Protocol):
     """A database whose transactions are prepared, and then decided by xid from any process.
 
-    Methods may raise any exception if the database cannot be reached.
+    Methods may raise any exception if the database cannot be reached. It may be :class:`Proving`.
     """
 
     @property
@@ -105,6 +117,27 @@ class NEOBranch:
     def forget(self, xid: bytes) -> None:
         self._storage.forget_prepared(xid)
 
+    def fate(self, xid: bytes, proof: str | None, decided: float) -> Fate:
+        outcome = self.outcome(xid)
+        if outcome is not None and outcome.state in (COMMITTED, ROLLED_BACK):
+            return Fate(outcome.state)
+        return Fate.COMMITTED if self.has_committed(xid, decided) else Fate.FOREIGN
+
+    def has_committed(self, xid: bytes, since: float) -> bool:
+        """Return whether the history has the xid since a moment."""
+        return in_history(self._storage.replicas, xid, since)
+
+    def rolled_back(self, length: int) -> list[bytes]:
+        """Return the xids for which this database decides, and which it rolled back."""
+        return [x for x in self._ended(length, ROLLED_BACK) if x.startswith(xid_prefix(self.name))]
+
+    def committed(self, length: int) -> list[bytes]:
+        """Return the xids that this database remembers as committed."""
+        return self._ended(length, COMMITTED)
+
+    def _ended(self, length: int, state: str) -> list[bytes]:
+        return [o.xid for o in self._storage.outcomes(length) if o.state == state]
+
     # -- of a coordinator --------------------------------------------------------------------------
 
     def outcome(self, xid: bytes) -> Outcome | None:
@@ -121,28 +154,31 @@ class NEOBranch:
             if outcome.state == COMMITTED and outcome.tid and outcome.xid.startswith(prefix)
         }
 
-    def participants(self, tids: Iterable[bytes]) -> list[frozenset[str] | None]:
-        """Return the names of all databases that take part in committed transactions; None for each whose
-        metadata was packed away, or cannot be read in this process."""
+    def participants(self, tids: Iterable[bytes]) -> list[dict[str, str | None] | None]:
+        """Return the names of all databases that take part in committed transactions, with their proofs;
+        None for each whose metadata was packed away, or cannot be read in this process."""
         answers = transaction_information(self._storage.replicas, list(tids))
         return [None if answer is None else _participants(answer.extension) for answer in answers]
 
 
-def _participants(extension: bytes) -> frozenset[str] | None:
-    try:
-        return frozenset(TransactionMetaData("", "", extension).extension[BRANCHES_KEY])
-    except Exception as e:  # noqa: BLE001 - it may hold objects of any class of the application
-        logger.info("the extension of a transaction cannot be read: %r", e)
+def _participants(extension: bytes) -> dict[str, str | None] | None:
+    found = read_extension(extension)
+    if BRANCHES_KEY not in found:
+        logger.info("the extension of a transaction does not name its databases, or cannot be read")
         return None
+    proofs = found.get(PROOFS_KEY, {})
+    return {name: proofs.get(name) for name in found[BRANCHES_KEY]}
 
 
 class DBAPISession:
     """The work of one transaction on one connection. ``connection``: for the application's statements."""
 
-    def __init__(self, connection: Any, idle: deque[Any]) -> None:
+    def __init__(self, connection: Any, idle: deque[Any], began: PostgresTransaction) -> None:
         self.connection = connection
+        self.began = began
         self._idle = idle
         self._prepared = False
+        self._savepoints = 0
 
     def prepare(self) -> None:
         self._check()
@@ -156,8 +192,29 @@ class DBAPISession:
 
     def _check(self) -> None:
         """Raise the driver's error if a statement failed, and the application went on. PostgreSQL does
-        not: it rolls back such a transaction at PREPARE TRANSACTION or COMMIT, and reports success."""
-        self.connection.cursor().execute("SELECT 1")
+        not: it rolls back such a transaction at PREPARE TRANSACTION or COMMIT, and reports success. Raise
+        StorageTransactionError if the application ended the transaction."""
+        if not self.began.lasts():
+            raise StorageTransactionError(
+                "a COMMIT or ROLLBACK was executed in the session: what came before it is not part of"
+                " this transaction; abort it, and leave COMMIT and ROLLBACK to the transaction manager"
+            )
+
+    def proof(self) -> str:
+        """Return by what the database recognises this transaction later; prepare() checks the rest."""
+        return self.began.proof()
+
+    def savepoint(self) -> Callable[[], None]:
+        """Return a function that undoes the statements after this one. It can be called again."""
+        self._check()
+        self._savepoints += 1
+        name = f"neo_{self._savepoints}"
+        self.connection.cursor().execute(f"SAVEPOINT {name}")
+
+        def rollback() -> None:
+            self.connection.cursor().execute(f"ROLLBACK TO SAVEPOINT {name}")
+
+        return rollback
 
     def rollback(self) -> None:
         self._end(self.connection.tpc_rollback)
@@ -212,15 +269,18 @@ class DBAPIBranch:
             try:
                 return self._begin(idle, xid)
             except Exception as e:  # noqa: BLE001 - of any driver
-                logger.info("a connection to %r was lost while it was not in use: %s", self._name, e)
+                logger.info(
+                    "a connection to %r was lost while it was not in use: %s", self._name, e
+                )
 
     def _begin(self, connection: Any, xid: bytes) -> DBAPISession:
         try:
             connection.tpc_begin(connection.xid(XID_FORMAT, xid.decode(), self._name))
+            began = PostgresTransaction(connection, xid)
         except BaseException:
             connection.close()
             raise
-        return DBAPISession(connection, self._idle)
+        return DBAPISession(connection, self._idle, began)
 
     def recover(self) -> dict[bytes, float | None]:
         connection = self._connect()
@@ -240,9 +300,7 @@ class DBAPIBranch:
             return found
         # PostgreSQL lists those of all databases of the server. The name is asked for, since a connection
         # through a pool may know another one.
-        cursor = connection.cursor()
-        cursor.execute("SELECT current_database()")
-        (here,) = cursor.fetchone()
+        (here,) = postgres_row(connection, "SELECT current_database() AS here")
         return [xid for xid in found if xid.database == here]
 
     def commit(self, xid: bytes) -> None:
@@ -260,6 +318,13 @@ class DBAPIBranch:
 
     def forget(self, xid: bytes) -> None:
         """Do nothing: the database remembers no outcomes."""
+
+    def fate(self, xid: bytes, proof: str | None, decided: float) -> Fate:
+        connection = self._connect()
+        try:
+            return postgres_fate(connection, proof)
+        finally:
+            connection.close()
 
     def close(self) -> None:
         """Close the connections that are not in use."""

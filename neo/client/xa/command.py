@@ -1,7 +1,7 @@
 """The command line of ``neoresolve``.
 
-Exit codes: 0 settled, or left alone because an application is at work; 1 something could not be settled;
-2 wrong options.
+Exit codes: 0 settled, or left alone because an application is at work; 1 something could not be settled,
+or a database contradicts the coordinator; 2 wrong options.
 """
 
 from __future__ import annotations
@@ -45,6 +45,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         " (default: %(default)g)",
     )
     parser.add_argument(
+        "--acknowledge",
+        action="append",
+        default=[],
+        metavar="XID",
+        help="forget a contradiction, which was printed, between a database and the coordinator",
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="change nothing, say what would be done"
     )
     return parser.parse_args(argv)
@@ -78,7 +85,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 except UnavailableError as e:
                     # The outcomes that it needs are kept, as for a database that is not given.
                     settled.append(Settled(None, f"{text} cannot be asked: {e}", failed=True))
-            settled += resolve(coordinator, branches, options.older_than, options.dry_run)
+            settled += resolve(
+                coordinator,
+                branches,
+                options.older_than,
+                options.dry_run,
+                acknowledged=options.acknowledge,
+            )
         except ConfigurationError as e:
             print(f"neoresolve: {e}", file=sys.stderr)
             return 2

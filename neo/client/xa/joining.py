@@ -38,7 +38,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import StorageError, StorageTransactionError
@@ -47,7 +47,8 @@ from neo.client.errors import ConfigurationError, OutcomeUnknownError, Transacti
 from neo.client.prepared import PreparedTransaction
 from neo.client.storage import NEOStorage
 from neo.client.transaction import ClientTransaction
-from neo.client.xa.branches import BRANCHES_KEY, XID_KEY, Branch, Session, xid_prefix
+from neo.client.xa.branches import Branch, Session, xid_prefix
+from neo.client.xa.evidence import BRANCHES_KEY, PROOFS_KEY, XID_KEY, Fate, Proving
 from neo.protocol.ids import format_xid
 
 logger = logging.getLogger("neo.client")
@@ -85,10 +86,14 @@ class Unit:
         self.state = State.ACTIVE
         #: Whether several branches take part. Known from the first vote on.
         self.shared = False
+        #: What proves later that a database had prepared this transaction, by name.
+        self.proofs: dict[str, str] = {}
         self._voting = False
         self._coordinator = coordinator
-        # The transaction of one of the branches, which has the texts.
-        self._metadata: Any = None
+        # User and description of the transaction. The metadata itself is not kept: it keeps the unit.
+        self._texts: tuple[Any, Any] = ("", "")
+        # By name, for sessions that have a proof.
+        self._proofs: dict[str, Callable[[], str]] = {}
         # Names of the branches that have not ended.
         self._open: list[str] = []
         self._prepared: list[NEOStorage] = []
@@ -98,10 +103,12 @@ class Unit:
         # The transaction in the coordinator's database, if the application did not change that.
         self._decision: TransactionMetaData | None = None
 
-    def join(self, name: str, metadata: Any) -> None:
+    def join(self, name: str, metadata: Any, proof: Callable[[], str] | None = None) -> None:
         """Add a branch, or another transaction in the same one."""
-        self._metadata = metadata
+        self._texts = metadata.user, metadata.description
         self._open.append(name)
+        if proof is not None:
+            self._proofs[name] = proof
 
     def lock(self, begun: ClientTransaction) -> None:
         """Have all locks of the last storage before another one asks for its own. Raise the errors of
@@ -127,9 +134,10 @@ class Unit:
         coordinator, extension = self._coordinator, self.extension
         extension[XID_KEY] = format_xid(self.xid)
         extension[BRANCHES_KEY] = sorted({*self._open, coordinator.getName()})
+        if proofs := {name: proof() for name, proof in self._proofs.items()}:
+            extension[PROOFS_KEY] = self.proofs = proofs
         if coordinator.getName() not in self._open:
-            m = self._metadata
-            self._decision = TransactionMetaData(m.user, m.description, extension)
+            self._decision = TransactionMetaData(*self._texts, extension)
             coordinator.tpc_begin(self._decision)
             coordinator.tpc_vote(self._decision)
 
@@ -182,6 +190,19 @@ class Unit:
             error,
         )
 
+    def contradict(self, name: str, decided: Fate, fate: Fate) -> None:
+        """Keep the outcome, because a branch did something else, or what it did is unknown."""
+        self._left = True
+        logger.error(
+            "transaction %s is %s in %r, but in %r it is %s; a person decided, or the database is another"
+            " one: correct the data, or the address",
+            format_xid(self.xid),
+            decided.value,
+            self._coordinator.getName(),
+            name,
+            fate.value,
+        )
+
     def end(self, name: str) -> None:
         """Note that a branch has ended, or was left. After the last one, forget the outcomes."""
         if name in self._open:
@@ -203,6 +224,11 @@ class SessionManager(Generic[S]):
         #: Whether the work is committed, rolled back, or left to the resolver.
         self.ended = False
 
+    def savepoint(self) -> SessionSavepoint:
+        """Implement transaction.savepoint()."""
+        make = getattr(self.session, "savepoint", None)
+        return SessionSavepoint(self._branch.name, make() if make is not None else None)
+
     def sortKey(self) -> str:
         """Return a key after those of storages, because a branch that is alone commits in tpc_vote."""
         return f"~xa {self._branch.name}"
@@ -218,7 +244,8 @@ class SessionManager(Generic[S]):
             raise StorageTransactionError(
                 "the extension of the transaction was replaced: use setExtendedInfo()"
             )
-        self._unit.join(self._branch.name, transaction)
+        proof = getattr(self.session, "proof", None)
+        self._unit.join(self._branch.name, transaction, proof)
 
     def commit(self, transaction: Any) -> None:
         """Do nothing: the statements were executed before."""
@@ -256,6 +283,8 @@ class SessionManager(Generic[S]):
         except Exception as e:  # noqa: BLE001 - of any driver; it is logged
             if self._holds():
                 self._leave(e)
+            elif (fate := self._fate(Fate.COMMITTED)) is not Fate.COMMITTED:
+                self._unit.contradict(self._branch.name, Fate.COMMITTED, fate)
         except BaseException as e:
             self._leave(e)  # an exception from outside
             raise
@@ -267,6 +296,18 @@ class SessionManager(Generic[S]):
         except Exception:  # noqa: BLE001 - of any driver; the error of the commit is logged
             return True
 
+    def _fate(self, decided: Fate) -> Fate:
+        """Return what became of a transaction that is prepared no longer: a resolver did what was
+        ``decided``, or a person did something. A branch that cannot tell is believed."""
+        branch: object = self._branch
+        if not isinstance(branch, Proving):
+            return decided
+        try:
+            proof = self._unit.proofs.get(self._branch.name)
+            return branch.fate(self._unit.xid, proof, 0.0)
+        except Exception:  # noqa: BLE001 - of any driver; the resolver asks again
+            return Fate.FORGOTTEN
+
     def _rollback(self) -> None:
         self.ended = True
         try:
@@ -275,6 +316,8 @@ class SessionManager(Generic[S]):
             try:
                 if self._unit.xid in self._branch.recover():
                     self._branch.rollback(self._unit.xid)
+                elif self._fate(Fate.ROLLED_BACK) is Fate.COMMITTED:
+                    self._unit.contradict(self._branch.name, Fate.ROLLED_BACK, Fate.COMMITTED)
             except Exception:  # noqa: BLE001 - the first error is logged
                 self._leave(e)
 
@@ -282,6 +325,22 @@ class SessionManager(Generic[S]):
         self.ended = True
         self._unit.leave(self._branch.name, error)
         self.session.leave()
+
+
+class SessionSavepoint:
+    """A savepoint of a session. ``back``: goes back to it; None if the database has none."""
+
+    def __init__(self, name: str, back: Callable[[], None] | None) -> None:
+        self._name = name
+        self._back = back
+
+    def rollback(self) -> None:
+        if self._back is None:
+            raise StorageTransactionError(
+                f"the session of database {self._name!r} has no savepoints: abort the whole transaction,"
+                " or give the session a method savepoint()"
+            )
+        self._back()
 
 
 class Coordination:
@@ -294,8 +353,9 @@ class Coordination:
         self._coordinator = coordinator
         self._prefix = xid_prefix(coordinator.getName())
         self._random = random
-        # By the identity of the storage's transaction, from tpc_begin to the end.
-        self._units: dict[int, Unit] = {}
+        # By the storage's transaction, from tpc_begin to the end. Weak: an interrupt can keep the end
+        # from coming here, and the transaction's id() may then belong to another one.
+        self._units: WeakKeyDictionary[Any, Unit] = WeakKeyDictionary()
         # All that are in use, by the identity of their extension.
         self._by_extension: WeakValueDictionary[int, Unit] = WeakValueDictionary()
 
@@ -337,21 +397,21 @@ class Coordination:
         if extension is not None:
             unit = self._unit(extension)
             unit.join(storage.getName(), metadata)
-            self._units[id(metadata)] = unit
+            self._units[metadata] = unit
 
     def locking(self, metadata: Any, begun: ClientTransaction) -> None:
         """Wait for the locks in other databases before ``begun`` asks for more."""
-        unit = self._units.get(id(metadata))
+        unit = self._units.get(metadata)
         if unit is not None:
             unit.lock(begun)
 
     def voting(self, metadata: Any) -> None:
-        unit = self._units.get(id(metadata))
+        unit = self._units.get(metadata)
         if unit is not None:
             unit.vote()
 
     def voted(self, storage: NEOStorage, metadata: Any) -> None:
-        unit = self._units.get(id(metadata))
+        unit = self._units.get(metadata)
         if unit is not None:
             if unit.shared:
                 try:
@@ -360,7 +420,7 @@ class Coordination:
                     raise TransactionLostError(f"nothing is committed anywhere: {e}") from e
                 unit.prepared(storage)
             else:
-                del self._units[id(metadata)]
+                del self._units[metadata]
 
     def finish(
         self,
@@ -370,7 +430,7 @@ class Coordination:
         callback: Callable[[bytes], object],
     ) -> bytes:
         """Commit a prepared transaction. Return its tid, or if it is left to the resolver, its ttid."""
-        unit = self._units.get(id(metadata))
+        unit = self._units.get(metadata)
         if unit is None:
             return prepared.finish(callback)
         try:
@@ -401,14 +461,15 @@ class Coordination:
             raise
 
     def _ended(self, unit: Unit, storage: NEOStorage, metadata: Any) -> None:
-        self._units.pop(id(metadata), None)
+        self._units.pop(metadata, None)
         unit.end(storage.getName())
 
     def abort(
         self, storage: NEOStorage, metadata: Any, begun: ClientTransaction | PreparedTransaction
     ) -> None:
         """Abort a transaction, unless its coordinator has decided, or may have decided, to commit."""
-        unit = self._units.get(id(metadata))
+        # First: the storage ends what is interrupted from here on without this coordination.
+        unit = self._units.pop(metadata, None)
         if unit is None or unit.abort():
             begun.abort()
         elif isinstance(begun, PreparedTransaction):

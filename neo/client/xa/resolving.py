@@ -14,8 +14,10 @@ Rules
 * What to do in the other databases is read from them after the outcome was read. An application that
   finished meanwhile, and forgot the outcome, left nothing prepared there.
 * The outcome of a commit is forgotten when a list that is read after it shows that none of the
-  transaction's databases holds it any more. All of them must be given. A rollback is never forgotten
-  here: it keeps a slow application from preparing.
+  transaction's databases holds it any more, and each of them proves that it has committed it
+  (specification 24.43). All of them must be given. The coordinator forgets first, because the others'
+  outcomes prove. A rollback is never forgotten here: it keeps a slow application from preparing.
+* What a database did against the decision is reported until an operator acknowledges it.
 """
 
 from __future__ import annotations
@@ -27,11 +29,14 @@ from typing import Any, NamedTuple
 from neo.client.errors import ConfigurationError, NEOStorageError, RefusedError
 from neo.client.prepared import COMMITTED, PREPARED, ROLLED_BACK, ROLLING_BACK
 from neo.client.xa.branches import Branch, NEOBranch, xid_prefix
+from neo.client.xa.evidence import Fate, Proving
 from neo.client.xa.joining import neo_storage
-from neo.protocol.ids import format_xid
+from neo.protocol.ids import format_xid, time_from_tid
 
 #: Seconds for which a transaction may be prepared before the resolver takes its application for dead.
 OLDER_THAN = 60.0
+#: Seconds for which the master remembers outcomes (specification 24.15).
+REMEMBERED = 30 * 86400.0
 #: Outcomes of the coordinator that one run examines, to forget them.
 FORGOTTEN_MAX = 1000
 
@@ -57,12 +62,14 @@ def resolve(
     older_than: float = OLDER_THAN,
     dry_run: bool = False,
     now: Callable[[], float] = time.time,
+    acknowledged: Iterable[str] = (),
 ) -> list[Settled]:
     """Settle all transactions of this package that are prepared. Return what was done, in words.
 
     ``coordinator`` and ``branches`` are what :func:`join` takes; the coordinator may be one of the
     branches. ``older_than``: seconds. ``dry_run``: change nothing, and say what would be done. ``now``:
-    the clock. Raise ConfigurationError, and the errors of the coordinator's cluster.
+    the clock. ``acknowledged``: xids, as they are printed, of contradictions that the operator has seen:
+    they are forgotten. Raise ConfigurationError, and the errors of the coordinator's cluster.
     """
     storage = neo_storage(coordinator)
     if storage is None:
@@ -76,7 +83,7 @@ def resolve(
         if branch.name in (storage.getName(), *others):
             raise ConfigurationError(f"two databases are named {branch.name!r}: give each one once")
         others[branch.name] = branch
-    return Resolver(NEOBranch(storage), others, older_than, dry_run, now).run()
+    return Resolver(NEOBranch(storage), others, older_than, dry_run, now, acknowledged).run()
 
 
 class Resolver:
@@ -89,12 +96,16 @@ class Resolver:
         older_than: float,
         dry_run: bool,
         now: Callable[[], float],
+        acknowledged: Iterable[str] = (),
     ) -> None:
         self._coordinator = coordinator
         self._others = others
         self._older_than = older_than
         self._dry_run = dry_run
         self._now = now
+        self._acknowledged = frozenset(acknowledged)
+        # Those of them that were not found.
+        self._unknown = set(self._acknowledged)
         self._done: list[Settled] = []
 
     def run(self) -> list[Settled]:
@@ -111,7 +122,11 @@ class Resolver:
         for xid in candidates:
             if xid not in states:
                 self._say(xid, "left alone: another coordinator decides about it")
+        self._warn_of_exchanged(decided)
         self._forget()
+        self._contradicted()
+        for text in sorted(self._unknown):
+            self._say(None, f"{text}: there is no contradiction to acknowledge", failed=True)
         return self._done
 
     def _say(self, xid: bytes | None, words: str, failed: bool = False) -> None:
@@ -142,7 +157,7 @@ class Resolver:
                 self._say(xid, f"left alone: prepared {age:.0f} s ago in {self._names(holders)}")
                 return
         if state in (None, PREPARED, ROLLING_BACK):
-            state = self._give_up(xid, holders)
+            state = self._give_up(xid, state, holders)
         if state == COMMITTED:
             self._tell(xid, holders, "commit", "committed")
         elif state == ROLLED_BACK:
@@ -153,8 +168,34 @@ class Resolver:
     def _names(self, holders: Holders) -> str:
         return ", ".join([self._coordinator.name, *holders])
 
-    def _give_up(self, xid: bytes, holders: Holders) -> str | None:
+    def _warn_of_exchanged(self, decided: Iterable[bytes]) -> None:
+        """Report databases that decide for this coordinator, and it for them."""
+        for name, branch in self._others.items():
+            prefix = xid_prefix(name)
+            if isinstance(branch, NEOBranch) and any(xid.startswith(prefix) for xid in decided):
+                self._say(
+                    None,
+                    f"warning: {name} decides about transactions in {self._coordinator.name}, and is"
+                    " given as its participant: applications that share databases need the same"
+                    " coordinator, otherwise their transactions can wait for each other",
+                )
+
+    def _forgotten(self, xid: bytes, holders: Holders) -> bool:
+        """Return whether the coordinator has committed what it does not remember."""
+        times = [since for since in holders.values() if since is not None]
+        since = min(times) if len(times) == len(holders) else self._now() - REMEMBERED
+        return self._coordinator.has_committed(xid, since)
+
+    def _give_up(self, xid: bytes, state: str | None, holders: Holders) -> str | None:
         """Roll back in the coordinator, which makes it certain. Return the outcome."""
+        if state is None and self._forgotten(xid, holders):
+            self._say(
+                xid,
+                f"not rolled back: {self._coordinator.name} has committed it, and has forgotten that:"
+                f" commit it by hand in {', '.join(holders)}",
+                failed=True,
+            )
+            return None
         if self._dry_run:
             self._say(xid, f"would be rolled back in {self._names(holders)}")
             return None
@@ -194,8 +235,6 @@ class Resolver:
     # -- the end ---------------------------------------------------------------------------------
 
     def _forget(self) -> None:
-        if self._dry_run:
-            return
         commits = self._coordinator.commits(FORGOTTEN_MAX)
         held = self._held()
         given = {self._coordinator.name, *held}
@@ -203,13 +242,66 @@ class Resolver:
         for xid, names in zip(commits, participants, strict=True):
             if names is None or any(xid in its for its in held.values()):
                 continue
-            if missing := names - given:
+            if missing := names.keys() - given:
                 words = f"committed; its outcome is kept for {', '.join(sorted(missing))}"
                 self._say(xid, words)
                 continue
+            others = {n: p for n, p in names.items() if n != self._coordinator.name}
+            proved = [
+                self._proves(xid, commits[xid], name, proof) for name, proof in others.items()
+            ]
+            if all(proved):
+                self._end(
+                    xid, [self._coordinator, *(self._others[name] for name in sorted(others))]
+                )
+
+    def _end(self, xid: bytes, branches: list[Branch]) -> None:
+        if self._dry_run:
+            return
+        try:
+            for branch in branches:
+                branch.forget(xid)
+        except NEOStorageError as e:
+            self._say(xid, f"its outcome is not forgotten yet: {e}", failed=True)
+
+    def _proves(self, xid: bytes, tid: bytes, name: str, proof: str | None) -> bool:
+        """Return whether a database has committed what the coordinator committed."""
+        branch = self._others[name]
+        if not isinstance(branch, Proving):
+            return True
+        try:
+            fate = branch.fate(xid, proof, time_from_tid(tid))
+        except Exception as e:  # noqa: BLE001 - of any driver; it is reported
+            self._say(xid, f"committed; {name} cannot tell what became of it: {e}", failed=True)
+            return False
+        if fate in (Fate.COMMITTED, Fate.UNPROVEN):
+            return True
+        return self._contradicts(xid, Fate.COMMITTED, name, fate)
+
+    def _contradicts(self, xid: bytes, decided: Fate, name: str, fate: Fate) -> bool:
+        """Report a contradiction, unless it is acknowledged. Return whether it is."""
+        text = format_xid(xid)
+        words = f"{decided.value} in {self._coordinator.name}, but in {name} it is {fate.value}"
+        if text in self._acknowledged:
+            self._unknown.discard(text)
+            self._say(xid, f"{'would be ' * self._dry_run}acknowledged: {words}")
+            return True
+        advice = f"; correct the data or the address, or: neoresolve --acknowledge {text}"
+        self._say(xid, f"contradiction: {words}{advice}", failed=True)
+        return False
+
+    def _contradicted(self) -> None:
+        """Report what NEO databases committed although the coordinator rolled it back."""
+        rolled_back = self._coordinator.rolled_back(FORGOTTEN_MAX)
+        for name, branch in self._others.items():
+            if not rolled_back or not isinstance(branch, NEOBranch):
+                continue
             try:
-                for name in sorted(names - {self._coordinator.name}):
-                    self._others[name].forget(xid)
-                self._coordinator.forget(xid)
-            except NEOStorageError as e:
-                self._say(xid, f"committed; its outcome is not forgotten yet: {e}", failed=True)
+                committed = branch.committed(FORGOTTEN_MAX)
+            except Exception:  # noqa: BLE001 - it was reported when it was asked first
+                continue
+            for xid in committed:
+                if xid in rolled_back and self._contradicts(
+                    xid, Fate.ROLLED_BACK, name, Fate.COMMITTED
+                ):
+                    self._end(xid, [branch])

@@ -45,10 +45,10 @@ from neo.storage.commit.transactions import (
     NOBODY,
     Blocked,
     Blocking,
-    CellMode,
     Change,
     Client,
     HeldByPrepared,
+    LockKeeper,
     RebaseAnswer,
     Request,
     StoreAnswer,
@@ -67,24 +67,9 @@ AGAIN_SECONDS = 0.1
 class Locks:
     """The transactions in progress on a storage node, and the objects that they hold."""
 
-    def __init__(
-        self,
-        cell_mode: Callable[[bytes], CellMode],
-        last_serial: Callable[[bytes], bytes | None],
-        deadlock: Callable[[bytes, bytes], None],
-        discard: Callable[[Stored], None],
-        clock: Callable[[], float],
-        held_up: Callable[[], None] = lambda: None,
-    ) -> None:
-        """``cell_mode(oid)`` and ``last_serial(oid)`` (committed) are called at each attempt.
-
-        ``deadlock(ttid, locking_tid)`` tells the master. ``discard(stored)`` gets each change that will
-        not be voted: its data has lost a reference. ``clock()`` returns monotonic seconds; only the age
-        of transactions and their waits are computed from it. ``held_up()`` is called when a request is
-        delayed while a transaction is prepared: :meth:`refuse_overdue` is to be called later.
-        """
-        self._writes = WriteLocks(cell_mode, last_serial, deadlock, discard, clock, held_up)
-        self._clock = clock
+    def __init__(self, keeper: LockKeeper) -> None:
+        self._writes = WriteLocks(keeper)
+        self._clock = keeper.clock
         self._requests = 0
         self._start()
 

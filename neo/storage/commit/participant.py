@@ -29,6 +29,8 @@ class Subscribers(Protocol):
 
 
 class Participant(Part):
+    """Implements :class:`~neo.storage.commit.transactions.LockKeeper`."""
+
     def __init__(
         self,
         host: Host,
@@ -44,25 +46,24 @@ class Participant(Part):
         self._sync = sync
         self._waits = PreparedWaits(host, database)
         self._kept: set[bytes] = set()
-        self.locks = Locks(
-            cells.mode,
-            database.backend.last_serial,
-            self._deadlock,
-            self._discard,
-            host.monotonic,
-            self.watch,
-        )
+        # Called at each attempt to lock: not wrapped.
+        self.cell_mode = cells.mode
+        self.last_serial = database.backend.last_serial
+        self.clock = host.monotonic
+        self.locks = Locks(self)
+
+    # -- what the locks ask and tell --------------------------------------------------------------
+
+    def deadlock(self, ttid: bytes, locking_tid: bytes) -> None:
+        self._cluster.tell_master(NotifyDeadlock(ttid, locking_tid))
+
+    def discard(self, stored: Stored) -> None:
+        if stored.data_id is not None:
+            self._backend.release_data((stored.data_id,))
 
     def watch(self) -> None:
         """Bound the waits for prepared transactions: there is one, and maybe a request is delayed."""
         self._waits.watch(self.locks)
-
-    def _deadlock(self, ttid: bytes, locking_tid: bytes) -> None:
-        self._cluster.tell_master(NotifyDeadlock(ttid, locking_tid))
-
-    def _discard(self, stored: Stored) -> None:
-        if stored.data_id is not None:
-            self._backend.release_data((stored.data_id,))
 
     # -- orders of the master --------------------------------------------------------------------
 

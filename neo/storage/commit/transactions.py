@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from neo.storage.backend.api import Check, Stored
 
@@ -65,6 +65,29 @@ class Change(NamedTuple):
 
     serial: bytes
     stored: Stored | None
+
+
+class LockKeeper(Protocol):
+    """What locks ask and tell the node that keeps them. None of these methods calls the locks."""
+
+    def cell_mode(self, oid: bytes, /) -> CellMode:
+        """Return how a store of this object is treated. Called at each attempt."""
+
+    def last_serial(self, oid: bytes, /) -> bytes | None:
+        """Return the last committed serial of an object. Called at each attempt."""
+
+    def deadlock(self, ttid: bytes, locking_tid: bytes, /) -> None:
+        """Tell the master of a possible deadlock."""
+
+    def discard(self, stored: Stored, /) -> None:
+        """Release the data of a change that will not be voted."""
+
+    def clock(self) -> float:
+        """Return monotonic seconds; only the age of transactions and their waits are computed from it."""
+
+    def watch(self) -> None:
+        """Have :meth:`~neo.storage.commit.locks.Locks.refuse_overdue` called later: a request is delayed
+        while a transaction is prepared."""
 
 
 @dataclass(eq=False, slots=True)

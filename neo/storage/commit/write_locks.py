@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from neo.protocol.ids import MAX_TID, ZERO_TID
-from neo.storage.backend.api import Stored
 from neo.storage.commit.transactions import (
     CellMode,
     Change,
     Hopeless,
+    LockKeeper,
     RebaseConflict,
     Request,
     Transaction,
@@ -31,23 +31,13 @@ def may_deadlock(transaction: Transaction, holders: _Holders) -> bool:
 class WriteLocks:
     """The lock table of a storage node."""
 
-    def __init__(
-        self,
-        cell_mode: Callable[[bytes], CellMode],
-        last_serial: Callable[[bytes], bytes | None],
-        deadlock: Callable[[bytes, bytes], None],
-        discard: Callable[[Stored], None],
-        clock: Callable[[], float],
-        held_up: Callable[[], None],
-    ) -> None:
-        """``held_up()`` is called when a request is delayed while a transaction is prepared; the other
-        parameters are those of :class:`~neo.storage.commit.locks.Locks`."""
-        self._cell_mode = cell_mode
-        self._clock = clock
-        self._last_serial = last_serial
-        self._deadlock = deadlock
-        self._discard = discard
-        self._held_up = held_up
+    def __init__(self, keeper: LockKeeper) -> None:
+        self._cell_mode = keeper.cell_mode
+        self._clock = keeper.clock
+        self._last_serial = keeper.last_serial
+        self._deadlock = keeper.deadlock
+        self._discard = keeper.discard
+        self._watch = keeper.watch
         self.clear()
 
     def clear(self) -> None:
@@ -247,7 +237,7 @@ class WriteLocks:
             delayed[request] = None
             self.queue.setdefault(request.oid, []).append(request)
             if self.prepared:
-                self._held_up()
+                self._watch()
 
     def refuse(self, request: Request, why: Hopeless) -> None:
         """Answer a delayed request with a refusal, and drop what it brings."""

@@ -51,20 +51,12 @@ LOOK_SECONDS = 0.02
 
 
 @dataclass(eq=False, repr=False)
-class Packer(Part):
-    """Packs the own cells. Bounds: one job; the requests of the master, which sends one at a time."""
+class PackProgress:
+    """The pack that was requested, and how far the own cells are packed. The rows of ``config`` are all
+    its state, so that two of them agree."""
 
-    host: Host
     database: Database
     cells: Cells
-    locks: Locks
-    background: Background
-    _working: bool = field(default=False, init=False)
-    #: The partition to pack next; -1 if none is in a hurry.
-    _first: int = field(default=-1, init=False)
-    _waiting: list[tuple[Peer, int]] = field(default_factory=list, init=False)
-
-    # -- state -------------------------------------------------------------------------------------
 
     def wanted(self) -> int:
         """Return the tid of the last pack that was requested, 0 if there was none."""
@@ -89,11 +81,6 @@ class Packer(Part):
         """Note that a cell is packed; forget where an earlier pack was interrupted."""
         set_packed_tid(self.database.backend, partition, tid)
 
-    def _begun(self) -> tuple[int, int, bytes]:
-        """Return (partition, tid, next oid) of a pack that was interrupted, or is in progress; partition
-        -1 if there is none."""
-        return begun_pack(self.database.backend)
-
     def pending(self, partition: int) -> bool:
         """Return whether an own cell is readable and must be packed. A cell of a backup must first be
         complete up to the tid of the pack."""
@@ -101,6 +88,37 @@ class Packer(Part):
         if not self.cells.is_readable(partition) or self.packed(partition) >= wanted:
             return False
         return self.cells.backup.has(partition, p64(wanted))
+
+    def undo_as_packed(self, oid: bytes, value_serial: bytes) -> bytes | None:
+        """Return the revision that a voted undo refers to as it will be after the pack; None: it keeps
+        the data alone. The pack may have to wait for this undo, but a synchronous backup may be packed
+        already (specification 25.64)."""
+        tid = self.wanted()
+        partition = self.cells.partitions.partition(oid)
+        if u64(value_serial) > tid or not self.pending(partition):
+            return value_serial
+        value: bytes | None = self.database.backend.packed_undo(oid, value_serial, p64(tid))
+        return value
+
+
+@dataclass(eq=False, repr=False)
+class Packer(PackProgress, Part):
+    """Packs the own cells. Bounds: one job; the requests of the master, which sends one at a time."""
+
+    host: Host
+    locks: Locks
+    background: Background
+    _working: bool = field(default=False, init=False)
+    #: The partition to pack next; -1 if none is in a hurry.
+    _first: int = field(default=-1, init=False)
+    _waiting: list[tuple[Peer, int]] = field(default_factory=list, init=False)
+
+    # -- state -------------------------------------------------------------------------------------
+
+    def _begun(self) -> tuple[int, int, bytes]:
+        """Return (partition, tid, next oid) of a pack that was interrupted, or is in progress; partition
+        -1 if there is none."""
+        return begun_pack(self.database.backend)
 
     def coming(self, partition: int) -> bool:
         """Return whether a readable cell will soon be packed. It may be long while a transaction that
@@ -129,17 +147,6 @@ class Packer(Part):
         except KeyError:  # the pack deletes it
             return record
         return record._replace(data_serial=value)
-
-    def undo_as_packed(self, oid: bytes, value_serial: bytes) -> bytes | None:
-        """Return the revision that a voted undo refers to as it will be after the pack; None: it keeps
-        the data alone. The pack may have to wait for this undo, but a synchronous backup may be packed
-        already (specification 25.64)."""
-        tid = self.wanted()
-        partition = self.cells.partitions.partition(oid)
-        if u64(value_serial) > tid or not self.pending(partition):
-            return value_serial
-        value: bytes | None = self.database.backend.packed_undo(oid, value_serial, p64(tid))
-        return value
 
     def _next(self) -> int | None:
         """Return the next partition to pack: the one that was begun, then one that is waited for."""

@@ -34,6 +34,7 @@ from neo.protocol.packets import (
 from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.events import Part
+from neo.storage.links import UpstreamPeers
 from neo.storage.replication.fetch import Receiver
 from neo.storage.replication.received_votes import ReceivedVotes
 from neo.storage.serving.handler import StorageHandler
@@ -95,6 +96,7 @@ class UpstreamLinks(Part):
         cells: Cells,
         receiver: Receiver,
         votes: ReceivedVotes,
+        peers: UpstreamPeers,
         announced: list[str],
     ) -> None:
         """``announced``: features of this node, for those of the upstream cluster."""
@@ -104,7 +106,7 @@ class UpstreamLinks(Part):
         self._cells = cells
         self._receiver = receiver
         self._votes = votes
-        self._peers: dict[Address, Peer] = {}
+        self._peers = peers
         #: Those on which votes are sent: how many fetches of votes are in progress.
         self._subscribed: dict[Peer, int] = {}
         #: Those of them that are closed when no fetch is in progress.
@@ -117,7 +119,7 @@ class UpstreamLinks(Part):
         if address in self._dialed:
             return self._dialed[address]
         established: Future[Peer] = Future()
-        peer = self._peers.get(address)
+        peer = self._peers.accepted.get(address)
         if peer is not None and not peer.closed:
             established.resolve(peer)
             return established
@@ -147,18 +149,15 @@ class UpstreamLinks(Part):
                 return
             peer.node = Node(NodeType.STORAGE, accepted.nid, address, NodeState.RUNNING)
             peer.node.features = handler.features
-            self._peers[address] = peer
+            self._peers.accepted[address] = peer
             established.resolve(peer)
 
         peer.ask(request).then(answered)
         return established
 
-    def peers(self) -> list[Peer]:
-        """Return the connections that are accepted."""
-        return list(self._peers.values())
-
     def lost(self, peer: Peer) -> None:
-        self._peers = {address: p for address, p in self._peers.items() if p is not peer}
+        accepted = self._peers.accepted
+        self._peers.accepted = {address: p for address, p in accepted.items() if p is not peer}
         self._subscribed.pop(peer, None)
         self._closing.pop(peer, None)
 
@@ -192,7 +191,7 @@ class UpstreamLinks(Part):
         self._dialed.clear()
         self._subscribed.clear()
         self._closing.clear()
-        peers, self._peers = self._peers, {}
+        peers, self._peers.accepted = self._peers.accepted, {}
         for peer in peers.values():
             peer.close()
 

@@ -34,6 +34,7 @@ from neo.storage.blobs.destinations import check_destination
 from neo.storage.cells import Cells
 from neo.storage.database import Database
 from neo.storage.events import Part
+from neo.storage.maintenance.pack import PackProgress
 from neo.storage.serving.handler import refusal
 
 logger = logging.getLogger("neo.storage")
@@ -83,12 +84,10 @@ class SyncSource(Part):
         core: Core,
         database: Database,
         cells: Cells,
-        as_packed: Callable[[bytes, bytes], bytes | None],
+        packs: PackProgress,
     ) -> None:
-        """``as_packed(oid, serial)``: return the serial to which an undo to ``serial`` will refer after a
-        pack that this node has still to make."""
         self._core = core
-        self._as_packed = as_packed
+        self._packs = packs
         self._database = database
         self._backend = database.backend
         self._cells = cells
@@ -293,7 +292,7 @@ class SyncSource(Part):
                 compression, checksum, data = self._backend.load_data(data_id)
                 check_destination(peer, oid, compression, data)
                 if data_serial is not None:
-                    data_serial = self._as_packed(oid, data_serial)
+                    data_serial = self._packs.undo_as_packed(oid, data_serial)
             yield AddVotedObject(ttid, oid, compression, checksum, data, data_serial), len(data)
 
     # -- the end -----------------------------------------------------------------------------------

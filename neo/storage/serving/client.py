@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha1
 
-from neo.net.fault_sites import LATE_SECONDS, FaultSite
+from neo.net.fault_sites import FaultSite
 from neo.node.handler import on
 from neo.node.host import Host
 from neo.node.peer import Peer
@@ -86,7 +86,7 @@ from neo.storage.commit.transactions import (
 )
 from neo.storage.database import Database
 from neo.storage.events import Part
-from neo.storage.maintenance.pack import Packer
+from neo.storage.maintenance.pack import PackProgress
 from neo.storage.maintenance.size import Sizes
 from neo.storage.replication.sync_source import SyncSource
 from neo.storage.serving.handler import StorageHandler, attempting, refusal
@@ -148,7 +148,7 @@ class Service:
     locks: Locks
     background: Background
     clients: Clients
-    packer: Packer
+    packs: PackProgress
     sizes: Sizes
     sync: SyncSource
     contents: Contents
@@ -225,11 +225,7 @@ class ServeClient(StorageHandler):
                 refused = refusal(peer, e)
                 peer.refuse(message_id, refused.code, refused.message)
             else:
-                if answer is None:
-                    return
-                if self._host.fault(FaultSite.READ_ANSWER_LATE):
-                    database.call_later(LATE_SECONDS, lambda: peer.answer(message_id, answer))
-                else:
+                if answer is not None:
                     peer.answer(message_id, answer)
 
         return run
@@ -239,24 +235,15 @@ class ServeClient(StorageHandler):
     @on(AskObject)
     def object(self, peer: Peer, message_id: int, m: AskObject) -> Message | None:
         self._service.background.asked()
-        late = self._host.fault(FaultSite.READ_LATE)
-        if not late and not self._locks.read_locked(m.oid):
+        if not self._locks.read_locked(m.oid):
             try:
-                answer = self._load(m)
+                return self._load(m)
             except BackendFailure:
                 raise
             except Exception as e:  # noqa: BLE001  # a bug fails this request only
                 raise refusal(peer, e) from None
-            if self._host.fault(FaultSite.READ_ANSWER_LATE):
-                self.database.call_later(LATE_SECONDS, lambda: peer.answer(message_id, answer))
-                return None
-            return answer
         read = self._answer_with(peer, message_id, lambda: self._load(m))
-        if late:
-            seconds = LATE_SECONDS
-            self.database.call_later(seconds, lambda: self._locks.when_readable(m.oid, read))
-        else:
-            self._locks.when_readable(m.oid, read)
+        self._locks.when_readable(m.oid, read)
         return None
 
     def _load(self, m: AskObject) -> Message:
@@ -278,7 +265,7 @@ class ServeClient(StorageHandler):
             self._check_readable(m.oid)
             # Older revisions that a pack leaves can be read, but are not part of the history, as in other
             # implementations.
-            since = self._service.packer.horizon()
+            since = self._service.packs.horizon()
             history = self._backend.history(m.oid, m.first, m.last, since)
             if not history:
                 raise ErrorAnswer(ErrorCode.OID_NOT_FOUND, m.oid.hex())

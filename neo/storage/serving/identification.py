@@ -49,8 +49,8 @@ class Identification(StorageHandler, Part):
     service: Service
     links: Links
     downstream: DownstreamLinks
-    #: Returns the handler for a storage node of a backup of this cluster.
-    serve: Callable[[], Handler]
+    #: The handler for a storage node of a backup of this cluster.
+    guests: Handler
     #: Peers that are newer than the node table → a callback that evaluates their request again.
     _delayed: dict[Peer, Callable[[], None]] = field(default_factory=dict, init=False)
 
@@ -179,7 +179,7 @@ class Identification(StorageHandler, Part):
                 peer.send(NotifyFeatures(self.downstream.announced))
             peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, None, None))
             peer.node = node
-            peer.handler = self.serve()
+            peer.handler = self.guests
             self.downstream.add(peer)
             return
         peer.trust()

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from neo.net.fault_sites import FaultSite
 from neo.node.handler import on
 from neo.node.host import Host
 from neo.node.peer import Peer
@@ -73,7 +72,6 @@ from neo.protocol.packets import (
     ValidateTransaction,
     VerifyContents,
 )
-from neo.storage.backend.api import BackendFailure
 from neo.storage.blobs.state import ContentStates
 from neo.storage.blobs.verify import Verifier
 from neo.storage.cells import Cells
@@ -363,8 +361,6 @@ class ServeMaster(StorageHandler):
         """Lock, and answer when the vote and the partition table are durable. A node that got its cells
         after the client's stores has nothing to lock; replication of these cells waits for the end of
         the transaction."""
-        if self.host.fault(FaultSite.DATABASE_FAILS_AT_LOCK):
-            raise BackendFailure("fails on purpose")
         if m.ttid in self.votes.known:
             self.votes.lock(m.ttid, m.tid)
             self.database.answer_stored(peer, message_id, AnswerInformationLocked(m.ttid))

@@ -15,12 +15,14 @@ from neo.protocol.packets import (
     AnswerFinishPrepared,
     AnswerPrepared,
     AnswerPrepareTransaction,
+    AnswerTIDsFrom,
     AnswerTransactionInformation,
     AskFinalTID,
     AskFinishPrepared,
     AskPrepared,
     AskPrepareTransaction,
     AskStoreTransaction,
+    AskTIDsFrom,
     AskTransactionInformation,
     Error,
     ForgetPrepared,
@@ -50,6 +52,8 @@ class Cluster:
         self.decisions: list[tuple[bytes, bool]] = []
         self.now = 1000.0
         self.silent = False
+        #: Tids of the history, which the resolver searches.
+        self.history: list[bytes] = []
         scripted.master.answers |= {
             AskPrepareTransaction: self._prepare,
             AskFinishPrepared: self._finish,
@@ -61,6 +65,9 @@ class Cluster:
             node.answers |= {
                 AskFinalTID: self._final_tid,
                 AskTransactionInformation: self._information,
+                AskTIDsFrom: lambda m: AnswerTIDsFrom(
+                    [t for t in self.history if m.min_tid <= t <= m.max_tid]
+                ),
             }
 
     def states(self) -> dict[bytes, str]:

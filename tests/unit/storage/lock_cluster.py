@@ -29,18 +29,25 @@ class Storage:
         self.data: set[int] = set()
         self.reads = 0
         self.closed: set[SimClient] = set()
-        self.locks = Locks(self._mode, self.serials.get, self._deadlock, self._discard, lambda: 0.0)
+        self.last_serial = self.serials.get
+        self.locks = Locks(self)
 
-    def _mode(self, oid: bytes) -> CellMode:
+    def clock(self) -> float:
+        return 0.0
+
+    def watch(self) -> None:
+        """Do nothing: no transaction is prepared here."""
+
+    def cell_mode(self, oid: bytes) -> CellMode:
         if oid in self.gone:
             return CellMode.ABSENT
         return CellMode.LOCKLESS if oid in self.late else CellMode.NORMAL
 
-    def _deadlock(self, ttid: bytes, locking_tid: bytes) -> None:
+    def deadlock(self, ttid: bytes, locking_tid: bytes) -> None:
         master = self.cluster.master
         self.cluster.send(self, master, lambda: master.deadlock(ttid, locking_tid))
 
-    def _discard(self, stored: Stored) -> None:
+    def discard(self, stored: Stored) -> None:
         assert stored.data_id is not None
         self.data.remove(stored.data_id)
 

@@ -29,13 +29,23 @@ class LockNode:
         self.answers: list[tuple[str, Answer]] = []
         self.now = 0.0
         self._data_id = 0
-        self.locks = Locks(
-            lambda o: self.modes.get(o, CellMode.NORMAL),
-            self.serials.get,
-            lambda ttid, locking_tid: self.deadlocks.append((ttid, locking_tid)),
-            lambda stored: self.discarded.append(stored.data_id),
-            lambda: self.now,
-        )
+        self.last_serial = self.serials.get
+        self.locks = Locks(self)
+
+    def cell_mode(self, oid: bytes) -> CellMode:
+        return self.modes.get(oid, CellMode.NORMAL)
+
+    def deadlock(self, ttid: bytes, locking_tid: bytes) -> None:
+        self.deadlocks.append((ttid, locking_tid))
+
+    def discard(self, stored: Stored) -> None:
+        self.discarded.append(stored.data_id)
+
+    def clock(self) -> float:
+        return self.now
+
+    def watch(self) -> None:
+        """Do nothing: the tests refuse overdue requests themselves."""
 
     def client(self, number: int) -> Client:
         return Client(number, number)
