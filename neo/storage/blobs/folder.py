@@ -3,9 +3,11 @@
 Theory of operation
 -------------------
 Some threads execute the calls. Those for one part, and for one checksum, go to the same thread, in their
-order. A ``keep`` belongs to both: the thread of its part executes it, and a lock keeps the rename and the
-removal of one content apart. Hashing and input and output release the interpreter, so that pieces of
-several transfers, and the loop, go on at the same time.
+order. A ``keep`` belongs to both: the thread of its part executes it, a lock keeps the rename and the
+removal of one content apart, and a removal that has not begun is given up, because it would come after
+the rename. Who holds the content asks for the removal again, should the ``keep`` fail. Hashing and input
+and output release the interpreter, so that pieces of several transfers, and the loop, go on at the same
+time.
 
 The kernel writes the bytes of a part to the disk while more of them come. A content becomes durable in
 this order: its bytes are synced, its part is renamed, the folder of its new name is synced. What is
@@ -119,8 +121,8 @@ class ContentFolder:
         self._closed = True
         #: One for each worker's checksums: a content is renamed or removed by one thread at a time.
         self._names = [Lock() for _ in range(THREADS)]
-        self._buckets: set[int] = set()
-        self._buckets_lock = Lock()
+        #: Removals that have not begun: the loop adds and gives up, a thread takes out what it removes.
+        self._removals: dict[bytes, object] = {}
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -331,6 +333,7 @@ class ContentFolder:
                 raise
             os.close(worker.parts.pop(part).fd)
 
+        self._removals.pop(content.checksum, None)
         self._simple(hash(part), call, done)
 
     def drop(self, part: str) -> None:
@@ -378,9 +381,13 @@ class ContentFolder:
         self._simple(content.checksum[0], call, done)
 
     def remove(self, checksum: bytes, done: Done) -> None:
+        removal = self._removals[checksum] = object()
+
         def call(worker: _Worker) -> None:
             with self._names[checksum[0] % THREADS], suppress(FileNotFoundError):
-                os.unlink(self.file(checksum))
+                # A later keep has given this up, or waits for the lock.
+                if self._removals.get(checksum) is removal and self._removals.pop(checksum, None):
+                    os.unlink(self.file(checksum))
 
         self._simple(checksum[0], call, done)
 
