@@ -23,6 +23,10 @@ class Loop:
         found: list[Any] = []
         call(found.append)
         while not found:
-            callback, args = self._calls.get(timeout=PATIENCE_SECONDS)
-            callback(*args)
+            self.turn()
         return found[0]
+
+    def turn(self) -> None:
+        """Wait for a callback, and run it."""
+        callback, args = self._calls.get(timeout=PATIENCE_SECONDS)
+        callback(*args)
