@@ -329,7 +329,10 @@ class ContentFolder:
         return found.size
 
     def keep(self, part: str, content: Content, done: Done) -> None:
+        keeper = self._keeper
+
         def call(worker: _Worker) -> None:
+            assert keeper is not None  # the folder was open
             try:
                 open_part = worker.parts.get(part)
                 if open_part is None:
@@ -350,7 +353,7 @@ class ContentFolder:
             whole = self._keeping[part] = Whole(fd, path, file, name, not is_small, done)
             keeper.keep(whole)
 
-        if (keeper := self._keeper) is not None:
+        if not self._closed:
             self._removals.pop(content.checksum, None)
             self._workers[hash(part) % THREADS].calls.put(call)
 

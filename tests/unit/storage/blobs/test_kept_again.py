@@ -24,7 +24,8 @@ def test_a_removal_does_not_overtake_a_later_keep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread of the checksum is busy, that of the part is not."""
-    loop, told, busy, go_on = Loop(), [], Event(), Event()
+    told: list[object] = []
+    loop, busy, go_on = Loop(), Event(), Event()
     folder = ContentFolder(str(tmp_path / "blobs"), loop)
     folder.open(None)
     data, content = b"needed again", content_of(b"needed again")
