@@ -9,9 +9,9 @@ threads make the syncs of a step, and the bytes were handed to the disk before: 
 journal writes it a few times for a group, and not twice for each content.
 
 Each file and each folder has a sync of its own, whose error is that of this file or folder. One syncfs(2)
-instead is not faster, measured with groups of 16 and of 64 files of 10 KiB. It would sync what other
-programs write, too, and whether it tells all errors, and syncs names, depends on the kernel and the file
-system.
+instead, measured with groups of 64 files of 10 KiB, took 0.7 to 0.9 times as long on ext4 without a
+journal, and 0.8 to 2 times with one. It would sync what other programs write, too, and whether it tells
+all errors, and syncs names, depends on the kernel and the file system.
 
 Bounds: a group has at most GROUP_MAX contents, and so many more wait. Their files are open.
 """
