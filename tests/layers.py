@@ -63,6 +63,7 @@ HOSTS = (
     "neo.simple",
     "neo.storage.backend",
     "neo.storage.blobs.folder",
+    "neo.storage.blobs.keeping",
     "neo.storage.operations.worker",
     "neo.transactor.client",
     "neo.transactor.daemon",

@@ -3,8 +3,11 @@
 Theory of operation
 -------------------
 Some threads execute the calls. Those for one part, and for one checksum, go to the same thread, in their
-order. A ``keep`` belongs to both: the thread of its part executes it, and a lock keeps the rename and the
-removal of one content apart. Hashing and input and output release the interpreter, so that pieces of
+order. A ``keep`` belongs to both: the thread of its part looks at it, then the keeper
+(:mod:`neo.storage.blobs.keeping`) makes contents of many parts at a time, and later calls for the part
+wait for it. A lock keeps the rename and the removal of one content apart, and a removal that has not
+begun is given up, because it would come after the rename. Who holds the content asks for the removal
+again, should the ``keep`` fail. Hashing and input and output release the interpreter, so that pieces of
 several transfers, and the loop, go on at the same time.
 
 The kernel writes the bytes of a part to the disk while more of them come. A content becomes durable in
@@ -32,16 +35,20 @@ from blake3 import blake3
 from neo.protocol.blobs import Content, content_hash
 from neo.storage.backend.api import BackendFailure, Schedule
 from neo.storage.blobs.disk import BUCKETS, ContentMismatch, Done
+from neo.storage.blobs.keeping import Keeper, Whole
+from neo.storage.blobs.keeping import sync_folder as _sync_folder
 
 logger = logging.getLogger("neo.storage")
 
-#: Threads: some transfers at a time, and syncs of several small contents that the disk joins.
+#: Threads: some transfers at a time.
 THREADS = 4
 #: Bytes that are read together to compute a checksum.
 STEP_BYTES = 1 << 20
 #: Bytes of a part that are not on their way to the disk. So the sync at its end finds little to write,
 #: and the syncs of the database, which share the disk, never wait for a whole content.
 WRITE_BACK_BYTES = 8 << 20
+#: Larger contents are synced before they come to the keeper: small ones need not wait for them there.
+SMALL_BYTES = 1 << 20
 #: Begins the names of parts of fetches, which are resumed.
 FETCH = "fetch-"
 #: Parts of fetches that nobody went on with for this time are deleted at the next start.
@@ -86,14 +93,14 @@ class _Worker:
     """A thread and its queue of calls."""
 
     def __init__(self, name: str) -> None:
-        self.calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.calls: SimpleQueue[Callable[[_Worker], None] | None] = SimpleQueue()
         self.parts: dict[str, _Part] = {}
         self.thread = Thread(target=self._run, name=name, daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
         while (call := self.calls.get()) is not None:
-            call()
+            call(self)
         for part in self.parts.values():
             os.close(part.fd)
         self.parts.clear()
@@ -115,12 +122,15 @@ class ContentFolder:
         self._fill = fill
         self._parts = self.path / PARTS
         self._workers: list[_Worker] = []
+        self._keeper: Keeper | None = None
+        #: Parts that the keeper has. A worker adds, the keeper takes out.
+        self._keeping: dict[str, Whole] = {}
         self._lock_fd: int | None = None
         self._closed = True
         #: One for each worker's checksums: a content is renamed or removed by one thread at a time.
         self._names = [Lock() for _ in range(THREADS)]
-        self._buckets: set[int] = set()
-        self._buckets_lock = Lock()
+        #: Removals that have not begun: the loop adds and gives up, a thread takes out what it removes.
+        self._removals: dict[bytes, object] = {}
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -136,6 +146,7 @@ class ContentFolder:
             found = self._identify(identity, needed and identity is not None)
             self._clean()
         self._closed = False
+        self._keeper = Keeper(f"contents {self.path}", self._kept)
         self._workers = [_Worker(f"contents {i} {self.path}") for i in range(THREADS)]
         return found
 
@@ -193,7 +204,7 @@ class ContentFolder:
             found = identity or secrets.token_hex(16)
             self._parts.mkdir(mode=0o700, exist_ok=True)
             _write_durably(path, found)
-        elif found != identity and (needed or any(self._kept())):
+        elif found != identity and (needed or any(self._files())):
             raise BackendFailure(
                 f"the folder of contents {self.path} belongs to another database (identity {found}, and"
                 f" that of this database is {identity or 'none yet'}): set blob_dir to the folder of this"
@@ -201,13 +212,13 @@ class ContentFolder:
             )
         return found
 
-    def _kept(self) -> list[Path]:
+    def _files(self) -> list[Path]:
         return [each for each in self.path.glob("[0-9a-f][0-9a-f]/*") if each.is_file()]
 
     def _judge(self, identity: str | None) -> None:
         """Delete all, in an order that can be interrupted, if the database has been erased."""
         if identity is None:
-            for each in (*self._kept(), *self._parts.glob("*"), self.path / IDENTITY):
+            for each in (*self._files(), *self._parts.glob("*"), self.path / IDENTITY):
                 each.unlink(missing_ok=True)
             for folder in {self.path, *(each for each in self.path.iterdir() if each.is_dir())}:
                 _sync_folder(folder)
@@ -228,6 +239,9 @@ class ContentFolder:
         for worker in self._workers:
             worker.stop()
         self._workers = []
+        if self._keeper is not None:
+            self._keeper.stop()
+            self._keeper = None
         self._unlock()
 
     # -- calls -----------------------------------------------------------------------------------
@@ -236,14 +250,13 @@ class ContentFolder:
         """Have a worker execute a call, and the loop what it returns."""
         if self._closed:
             return
-        worker = self._workers[number % THREADS]
 
-        def run() -> None:
+        def run(worker: _Worker) -> None:
             done = call(worker)
             if not self._closed:
                 self._schedule(self._tell, done)
 
-        worker.calls.put(run)
+        self._workers[number % THREADS].calls.put(run)
 
     def _tell(self, done: Callable[[], None]) -> None:
         if not self._closed:
@@ -304,6 +317,7 @@ class ContentFolder:
         self._run(hash(part), run)
 
     def _resume(self, worker: _Worker, part: str) -> int:
+        self._await_keeper(part)
         if part in worker.parts:
             return worker.parts[part].size
         try:
@@ -315,23 +329,55 @@ class ContentFolder:
         return found.size
 
     def keep(self, part: str, content: Content, done: Done) -> None:
-        def call(worker: _Worker) -> None:
-            open_part = worker.parts.get(part)
-            if open_part is None:
-                raise ContentMismatch(f"part {part} is gone")
-            try:
-                _compare(part, open_part.size, open_part.hash, content)
-                os.fsync(open_part.fd)
-                target = self.file(content.checksum)
-                with self._names[content.checksum[0] % THREADS]:
-                    os.replace(self._parts / part, target)
-                _sync_folder(target.parent)
-            except (OSError, ContentMismatch):
-                self._drop(worker, part)
-                raise
-            os.close(worker.parts.pop(part).fd)
+        keeper = self._keeper
 
-        self._simple(hash(part), call, done)
+        def call(worker: _Worker) -> None:
+            assert keeper is not None  # the folder was open
+            try:
+                open_part = worker.parts.get(part)
+                if open_part is None:
+                    raise ContentMismatch(f"part {part} is gone")
+                _compare(part, open_part.size, open_part.hash, content)
+                is_small = content.size <= SMALL_BYTES
+                if is_small:
+                    _sync_range(open_part.fd, 0, content.size, _WRITE)
+                else:
+                    os.fsync(open_part.fd)
+            except (OSError, ContentMismatch) as e:
+                self._drop(worker, part)
+                self._tell_later([(done, e)])
+                return
+            fd = worker.parts.pop(part).fd
+            name = self._names[content.checksum[0] % THREADS]
+            path, file = self._parts / part, self.file(content.checksum)
+            whole = self._keeping[part] = Whole(fd, path, file, name, not is_small, done)
+            keeper.keep(whole)
+
+        if not self._closed:
+            self._removals.pop(content.checksum, None)
+            self._workers[hash(part) % THREADS].calls.put(call)
+
+    def _kept(self, group: list[Whole]) -> None:
+        for whole in group:
+            self._keeping.pop(whole.path.name)
+            whole.ended.set()
+        self._tell_later([(whole.done, whole.error) for whole in group])
+
+    def _tell_later(self, results: list[tuple[Done, OSError | ContentMismatch | None]]) -> None:
+        """Have the loop call back."""
+
+        def tell() -> None:
+            for done, error in results:
+                if not self._closed:  # by the one before
+                    done(error and _explained(error))
+
+        if not self._closed:
+            self._schedule(tell)
+
+    def _await_keeper(self, part: str) -> None:
+        """Wait until the keeper has a part no more."""
+        if (whole := self._keeping.get(part)) is not None:
+            whole.ended.wait()
 
     def drop(self, part: str) -> None:
         def call(worker: _Worker) -> None:
@@ -340,6 +386,7 @@ class ContentFolder:
         self._simple(hash(part), call, _log_error)
 
     def _drop(self, worker: _Worker, part: str) -> None:
+        self._await_keeper(part)
         open_part = worker.parts.pop(part, None)
         if open_part is not None:
             os.close(open_part.fd)
@@ -378,9 +425,13 @@ class ContentFolder:
         self._simple(content.checksum[0], call, done)
 
     def remove(self, checksum: bytes, done: Done) -> None:
+        removal = self._removals[checksum] = object()
+
         def call(worker: _Worker) -> None:
             with self._names[checksum[0] % THREADS], suppress(FileNotFoundError):
-                os.unlink(self.file(checksum))
+                # A later keep has given this up, or waits for the lock.
+                if self._removals.get(checksum) is removal and self._removals.pop(checksum, None):
+                    os.unlink(self.file(checksum))
 
         self._simple(checksum[0], call, done)
 
@@ -441,14 +492,6 @@ def _write_durably(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _explained(error: OSError | ContentMismatch) -> OSError | ContentMismatch:

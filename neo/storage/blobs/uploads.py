@@ -85,12 +85,8 @@ class Uploads(Part):
         def written(error: Exception | None) -> None:
             if error is not None:
                 self._fail(client, m, upload, error)
-            if upload.failure is not None:
-                peer.refuse(message_id, upload.failure.code, upload.failure.message)
-            elif upload.content is None or m.checksum is None:
-                peer.answer(message_id, AnswerStoreBlob(m.ttid, m.oid))
-            else:
-                self._keep(client, peer, message_id, m, upload, upload.content)
+            if m.checksum is None:
+                self._answer(peer, message_id, m, upload)
             peer.end_job()
 
         peer.begin_job()
@@ -100,6 +96,8 @@ class Uploads(Part):
             m.data,
             self._contents.guard(written),
         )
+        if upload.content is not None:  # after the piece: the disk keeps the order of calls for a part
+            self._keep(client, peer, message_id, m, upload, upload.content)
 
     def _begin(self, client: Client, m: AskStoreBlob) -> Upload:
         """Begin an upload, in the place of an earlier one of the object."""
@@ -153,18 +151,23 @@ class Uploads(Part):
         def kept(error: Exception | None) -> None:
             if error is not None:
                 self._fail(client, m, upload, error)
-            if upload.failure is not None:
-                peer.refuse(message_id, upload.failure.code, upload.failure.message)
-                return
-            upload.durable = True
-            transaction = self.transactions[client, m.ttid]
-            if transaction.arriving.get(content) is upload:
-                del transaction.arriving[content]
+            else:
+                upload.durable = upload.failure is None
+            if upload.durable:
+                transaction = self.transactions[client, m.ttid]
+                if transaction.arriving.get(content) is upload:
+                    del transaction.arriving[content]
             # Before the store that waits, because it was sent before.
-            peer.answer(message_id, AnswerStoreBlob(m.ttid, m.oid))
+            self._answer(peer, message_id, m, upload)
             _resume(upload, None)
 
         self._contents.keep(upload.part, content, kept)
+
+    def _answer(self, peer: Peer, message_id: int, m: AskStoreBlob, upload: Upload) -> None:
+        if upload.failure is not None:
+            peer.refuse(message_id, upload.failure.code, upload.failure.message)
+        else:
+            peer.answer(message_id, AnswerStoreBlob(m.ttid, m.oid))
 
     # -- failures ----------------------------------------------------------------------------------
 

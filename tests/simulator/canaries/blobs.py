@@ -8,6 +8,7 @@ from neo.protocol.packets import AddObject, AddVotedObject
 from neo.storage.backend.sql import COUNTER_BITS
 from neo.storage.backend.values import Values
 from neo.storage.blobs.contents import Contents
+from neo.storage.blobs.disk import Done
 from neo.storage.blobs.mend import Mender
 from neo.storage.blobs.sweep import Sweep
 from neo.storage.blobs.uploads import Resume, Uploads
@@ -32,6 +33,17 @@ def _row_before_sync() -> list[Patch]:
         pass
 
     return [(Uploads, "await_content", await_content), (Uploads, "check", check)]
+
+
+def _told_before_sync() -> list[Patch]:
+    original = Contents.keep
+
+    def keep(self: Contents, part: str, content: Content, done: Done) -> None:
+        original(self, part, content, lambda error: None)
+        self._kept.add(content.checksum)
+        done(None)
+
+    return [(Contents, "keep", keep)]
 
 
 def _removed_before_the_row() -> list[Patch]:
@@ -126,7 +138,15 @@ CANARIES = (
         _row_before_sync,
         20,
         _KILLS,
-        first=2,
+        first=50,
+    ),
+    Canary(
+        "content-told-before-sync",
+        "a content counts as durable before its group is synced",
+        "disk: after a power loss, a record refers to a content that is missing",
+        _told_before_sync,
+        40,
+        _KILLS,
     ),
     Canary(
         "content-removed-before-the-row",

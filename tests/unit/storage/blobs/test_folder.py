@@ -5,9 +5,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -17,27 +16,8 @@ from neo.storage.backend.api import BackendFailure
 from neo.storage.blobs import folder
 from neo.storage.blobs.disk import ContentMismatch
 from neo.storage.blobs.folder import ContentFolder
-from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.storage.blobs.contents import content_of
-
-
-class Loop:
-    """Runs the callbacks of a folder in the thread of the test."""
-
-    def __init__(self) -> None:
-        self._calls: SimpleQueue[tuple[Callable[..., None], tuple[object, ...]]] = SimpleQueue()
-
-    def __call__(self, callback: Callable[..., None], *args: object) -> None:
-        self._calls.put((callback, args))
-
-    def ask(self, call: Callable[[Callable[[Any], None]], None]) -> Any:
-        """Make a call; return what its callback gets."""
-        found: list[Any] = []
-        call(found.append)
-        while not found:
-            callback, args = self._calls.get(timeout=PATIENCE_SECONDS)
-            callback(*args)
-        return found[0]
+from tests.unit.storage.blobs.loop import Loop
 
 
 class Disk:
