@@ -87,6 +87,10 @@ class OwnSteps(Protocol):
     def finish(self, operation: Operation) -> bool:
         """Make the change of global data. All peers have noted the success."""
 
+    def waits(self, operation: Operation, step: int) -> str:
+        """Return what a step that is not done waits for, in words; '' if there is nothing to say. A text
+        with WAITS_LONG is shown to operators unasked."""
+
 
 class _Request(NamedTuple):
     names: tuple[str, ...]
@@ -94,6 +98,8 @@ class _Request(NamedTuple):
     answer: Answer
 
 
+#: In the text of a step of the primary that has waited for longer than is usual.
+WAITS_LONG = "it has waited"
 #: Why an operation fails that nobody goes on with.
 GONE = "the primary that began it is gone"
 
@@ -400,6 +406,8 @@ class Initiator:
             known[INITIATOR, number] = Progress(Mark.BEGUN, 0.0, "")
             try:
                 if not self._own.run(operation, number):
+                    text = shortened(self._own.waits(operation, number))
+                    known[INITIATOR, number] = Progress(Mark.BEGUN, 0.0, text)
                     return
             except Refused as e:
                 self._once(Fail(pending.id, shortened(str(e))))

@@ -267,6 +267,9 @@ class SimOwnSteps:
         self._effects.finish(operation)
         return not self._in_vain()
 
+    def waits(self, operation: Operation, step: int) -> str:
+        return "by chance"
+
 
 class SimKind:
     """Implements Kind: random steps on random nodes."""
@@ -336,6 +339,9 @@ class WatchedMoves:
                 self._fail(operation, f"{left} are not dropped")
         return done
 
+    def waits(self, operation: Operation, step: int) -> str:
+        return self._own.waits(operation, step)
+
     def _check_gone(self, operation: Operation, cells: Sequence[tuple[int, int]]) -> None:
         rows = self._core.partitions.rows
         if left := [(p, nid) for p, nid in cells if nid in rows[p]]:
@@ -362,6 +368,9 @@ class WatchedSwitch:
 
     def finish(self, operation: Operation) -> bool:
         return self._checked(operation, self._own.finish(operation), "partitions")
+
+    def waits(self, operation: Operation, step: int) -> str:
+        return self._own.waits(operation, step)
 
     def _checked(self, operation: Operation, done: bool, wanted: str) -> bool:
         count, wanted_count = len(self._core.partitions), operation.arguments[wanted]

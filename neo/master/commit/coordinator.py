@@ -114,6 +114,10 @@ class Coordinator:
     def prepared_count(self) -> int:
         return len(self.prepared)
 
+    def under_way(self) -> list[Transaction[Peer]]:
+        """Return the open transactions, but for those that are prepared."""
+        return self.transactions.all()
+
     def hold(self) -> bool:
         """Let no transaction begin; return whether none is open but those that are prepared."""
         self._held = True

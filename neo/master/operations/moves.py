@@ -24,6 +24,7 @@ from neo.master.cluster import Cluster
 from neo.master.maintenance.membership import Membership
 from neo.master.operations.kinds import MONTH_SECONDS, Steps
 from neo.master.operations.storage_nodes import StorageNodes, listed, named
+from neo.master.operations.waiting import TABLE_NOT_DURABLE
 from neo.master.states import SERVING
 from neo.operations.initiator import Refused
 from neo.operations.model import ARGUMENT_MAX, INITIATOR, Operation, Step
@@ -151,6 +152,20 @@ class MovesCells:
             and self._taken_away(move.losses)
             and self._dropped(operation.id, move.leaving)
         )
+
+    def waits(self, operation: Operation, step: int) -> str:
+        move, cluster = move_of(operation), self._cluster
+        if cluster.state not in SERVING:
+            return f"the cluster must serve, it is {cluster.state.name}"
+        nodes = [(nid, cluster.nodes.get(nid)) for nid in move.incoming]
+        if away := [nid for nid, node in nodes if node is None or not node.identified]:
+            return f"{format_nids(away)} must be connected: neoctl status"
+        rows = cluster.partitions.rows if operation.steps[step].name == HAND_OVER else []
+        for partition, nid in move.gains if rows else ():
+            state = rows[partition].get(nid)
+            if state is not None and not state.readable:
+                return f"partition {partition} is {state.name} on {format_nid(nid)}: neoctl print pt"
+        return "" if cluster.published.complete else TABLE_NOT_DURABLE
 
     def _complete(self, move: Move) -> bool:
         """Return whether the new cells can be read. Those of a node that the operator dropped meanwhile

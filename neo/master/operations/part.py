@@ -348,6 +348,9 @@ class Operations:
     def finish(self, operation: Operation) -> bool:
         return self._tried(operation, lambda own: own.finish(operation))
 
+    def waits(self, operation: Operation, step: int) -> str:
+        return self._own(operation).waits(operation, step)
+
     def _own(self, operation: Operation) -> OwnSteps:
         """Raise ValueError if this release does not know the kind: another one began the operation."""
         kind = self._kinds.get(operation.kind)

@@ -11,7 +11,7 @@ that belong to it. The way back is another switch, so the operation can fail at 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -21,9 +21,10 @@ from neo.master.commit.sync_backups import SyncBackups
 from neo.master.maintenance.pack import Packs
 from neo.master.operations.kinds import MONTH_SECONDS, Steps
 from neo.master.operations.storage_nodes import StorageNodes
+from neo.master.operations.waiting import LONG_SECONDS, Open, why_not_idle, why_not_ready
 from neo.master.parts import Operation as Phases
 from neo.node.core import Core
-from neo.operations.initiator import Refused
+from neo.operations.initiator import WAITS_LONG, Refused
 from neo.operations.model import INITIATOR, Operation, Step
 from neo.protocol.enums import ClusterState
 from neo.topology.partitions import MAX_PARTITIONS, PartitionTable
@@ -43,6 +44,9 @@ class Commits(Protocol):
     @property
     def prepared_count(self) -> int:
         """How many transactions wait for the decision of their coordinators."""
+
+    def under_way(self) -> Sequence[Open]:
+        """Return the transactions that are open, but for those that are prepared."""
 
     def hold(self) -> bool:
         """Let no transaction begin; return whether none is open."""
@@ -69,6 +73,9 @@ class SwitchesPartitions:
         #: Since when transactions are held up; when they may be again.
         self._since: float | None = None
         self._again = 0.0
+        #: The operation that waits, since when, and for what it did when its try ended.
+        self._waiting: tuple[int, float] | None = None
+        self._tried = ""
 
     def run(self, operation: Operation, step: int) -> bool:
         return self._has(_order(operation).partitions)
@@ -78,6 +85,20 @@ class SwitchesPartitions:
 
     def finish(self, operation: Operation) -> bool:
         return True
+
+    def waits(self, operation: Operation, step: int) -> str:
+        commits, now = self._commits, self._core.host.monotonic()
+        if self._waiting is None or self._waiting[0] != operation.id:
+            self._waiting = operation.id, now
+        text = why_not_ready(self._cluster)
+        if not text:
+            text = why_not_idle(commits.prepared_count, commits.under_way(), now)
+        if not text and now < self._again:
+            text = self._tried
+        seconds = now - self._waiting[1]
+        if not text or seconds < LONG_SECONDS:
+            return text
+        return f"{text}; {WAITS_LONG} for {seconds / 60:.0f} min"
 
     def _has(self, partitions: int) -> bool:
         """Return whether the table has this number of partitions; if not, switch as soon as possible."""
@@ -108,6 +129,7 @@ class SwitchesPartitions:
             reason = f"there will be {partitions} partitions"
             self._phases.back_to_recovery(reason, asked=True, partitions=partitions)
         elif now - self._since > HOLD_SECONDS:
+            self._tried = why_not_idle(0, self._commits.under_way(), now)
             self._release()
             self._again = now + PAUSE_SECONDS
 

@@ -38,6 +38,9 @@ class Waits:
     def finish(self, operation: Operation) -> bool:
         return True
 
+    def waits(self, operation: Operation, step: int) -> str:
+        return f"{format_nids(operation.steps[step - 1].peers)} must be ready, with all cells UP_TO_DATE"
+
 
 class Upgrade:
     """Plans an upgrade. Nothing is undone: nodes that have begun anew stay so."""

@@ -210,6 +210,9 @@ class OwnSteps:
         self.finished.add(operation.id)
         return not self._in_vain()
 
+    def waits(self, operation: Operation, step: int) -> str:
+        return f"step {step} was in vain"
+
 
 class World:
     """``persistent``: the log survives the primary, as that of several masters."""
