@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Container, Iterable
+from functools import partial
 from typing import Protocol
 
 from neo.master.ids import OidGenerator, TidGenerator
@@ -53,8 +54,15 @@ class Events(Protocol):
     def table_confirmed(self) -> None:
         """A storage node, or the log, made a published partition table durable."""
 
+    def commits_advanced(self) -> None:
+        """A storage node has done what a transaction waits for, or a transaction does not wait for a
+        synchronous backup any more."""
+
     def transactions_ended(self) -> None:
         """Transactions may have ended."""
+
+    def preset_tid_free(self) -> None:
+        """All storage nodes know how a transaction with an imposed tid ended."""
 
     def upstream_lost(self) -> None:
         """The upstream cluster is lost, or cannot be followed."""
@@ -283,12 +291,12 @@ class Cluster:
                 self._ask_confirmation(peer, nid, self.published.ptid)
 
     def _ask_confirmation(self, peer: Peer, nid: int, ptid: int) -> None:
-        def answered(durable: bool) -> None:
-            if durable:
-                self.published.confirmed(nid, ptid)
-                self.events.table_confirmed()
+        self.when_durable(peer, partial(self._table_durable, nid, ptid))
 
-        self.when_durable(peer, answered)
+    def _table_durable(self, nid: int, ptid: int, durable: bool) -> None:
+        if durable:
+            self.published.confirmed(nid, ptid)
+            self.events.table_confirmed()
 
     def when_durable(self, peer: Peer, callback: Callable[[bool], None]) -> None:
         """Call back with True when a storage node has on its disk all that it was sent until now; with
@@ -298,20 +306,22 @@ class Cluster:
         here; for them the callback is called at once.
         """
 
-        def answered(future: Future[AnswerRecovery]) -> None:
-            try:
-                future.result()
-            except ConnectionLost:
-                callback(False)
-            except ErrorAnswer as e:
-                logger.error("%r does not confirm what it was told: %s", peer, e)
-                self.disconnect(peer)
-                callback(False)
-            else:
-                callback(True)
-
         if peer.node is not None and peer.node.features:
-            peer.ask(AskRecovery()).then(answered)
+            peer.ask(AskRecovery()).then(partial(self._durable, peer, callback))
+        else:
+            callback(True)
+
+    def _durable(
+        self, peer: Peer, callback: Callable[[bool], None], answer: Future[AnswerRecovery]
+    ) -> None:
+        try:
+            answer.result()
+        except ConnectionLost:
+            callback(False)
+        except ErrorAnswer as e:
+            logger.error("%r does not confirm what it was told: %s", peer, e)
+            self.disconnect(peer)
+            callback(False)
         else:
             callback(True)
 

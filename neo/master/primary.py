@@ -389,8 +389,18 @@ class PrimaryMaster(Core):
     def storage_dropped(self, nid: int) -> None:
         self.operations.dropped(nid)
 
+    def commits_advanced(self) -> None:
+        self.coordinator.finish()
+
     def transactions_ended(self) -> None:
-        self.check_stopped()
+        # A vote may wait for the end of another transaction.
+        if self.coordinator.failed_votes.waiting:
+            self.coordinator.failed_votes.evaluate()
+        if self.cluster.state is ClusterState.STOPPING:
+            self.check_stopped()
+
+    def preset_tid_free(self) -> None:
+        self.coordinator.begin_waiting()
 
     def upstream_lost(self) -> None:
         self.checks.upstream_lost()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from neo.master.cluster import Cluster
-from neo.master.commit.coordinator import Coordinator
+from neo.master.commit.requests import CommitRequests
 from neo.master.commit.transactions import Transactions
 from neo.master.phases import verification
 from neo.master.serving.admin import ServeAdmin
@@ -30,7 +30,7 @@ from tests.simulator.world import Violation
 @contextmanager
 def watched_administration(history: History) -> Iterator[None]:
     """Inside the block, fail the world when a refused command changed something."""
-    last_ids, lock = verification._last_ids, Coordinator.lock
+    last_ids, lock = verification._last_ids, CommitRequests.lock
     #: By cluster, the storage nodes without which it was started. The master that was told so may be
     #: lost at once, when storage nodes know its table already: then the next master gives these nodes
     #: up.
@@ -64,7 +64,7 @@ def watched_administration(history: History) -> Iterator[None]:
         if lost - cluster.partitions.nodes(readable_only=True):
             history.given_up(cluster.last_tid, given.get(cluster.name, ZERO_TID))
 
-    def locked(self: Coordinator, *arguments: Any) -> bytes:
+    def locked(self: CommitRequests, *arguments: Any) -> bytes:
         tid = lock(self, *arguments)
         cluster = self._cluster.name
         given[cluster] = max(given.get(cluster, tid), tid)
@@ -73,7 +73,7 @@ def watched_administration(history: History) -> Iterator[None]:
     patches: list[Patch] = [
         (ServeAdmin, "table", {kind: watch(take) for kind, take in ServeAdmin.table.items()}),
         (verification, "_last_ids", verified),
-        (Coordinator, "lock", locked),
+        (CommitRequests, "lock", locked),
     ]
     with plant(patches):
         yield

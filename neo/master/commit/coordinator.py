@@ -1,14 +1,18 @@
-"""Coordinator of two-phase commit (specification 7)."""
+"""Coordinator of two-phase commit: which transactions begin and finish now (specification 7).
+
+The parts of commits know only those below them. What lets a transaction go on is an event of the cluster,
+``commits_advanced``, to which :meth:`Coordinator.finish` reacts.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 
 from neo.master.cluster import Cluster
 from neo.master.commit.open_transactions import OpenTransactions
 from neo.master.commit.prepared import PreparedTransactions
 from neo.master.commit.preset_tids import PresetTids
+from neo.master.commit.requests import CommitRequests
 from neo.master.commit.rounds import Rounds
 from neo.master.commit.sync_backups import SyncBackups
 from neo.master.commit.transactions import Transaction, Transactions
@@ -18,17 +22,12 @@ from neo.master.settings import MasterSettings
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.core import Core
 from neo.node.peer import Peer
-from neo.node.task import Future
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType
-from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import MAX_TID, add64
 from neo.protocol.packets import (
-    AbortTransaction,
     AnswerBeginTransaction,
     AnswerFinalTID,
-    AnswerInformationLocked,
     AnswerTransactionFinished,
-    AskLockInformation,
     CellChange,
     InvalidateObjects,
     NotifyUnlockInformation,
@@ -51,6 +50,7 @@ class Coordinator:
         replication: Replication,
         settings: MasterSettings,
     ) -> None:
+        """Create the parts of commits; each knows those that are created before it."""
         self._cluster = cluster
         self._core = core
         self.transactions = transactions
@@ -61,13 +61,31 @@ class Coordinator:
         #: thread.
         self._begins: list[tuple[Peer, int, bytes | None]] = []
         self._final_tid: dict[bytes, list[tuple[Peer, int]]] = {}
-        self.failed_votes = FailedVotes(cluster, transactions)
-        self._preset = PresetTids(cluster, self.begin_waiting)
-        self.open = OpenTransactions(cluster, core, transactions, self.abort)
-        self._rounds = Rounds(cluster, self.finish)
-        self.backups = SyncBackups(cluster, core, transactions, settings, self.finish)
+        self.failed_votes = FailedVotes(cluster=cluster, transactions=transactions)
+        self._preset = PresetTids(cluster=cluster)
+        self.backups = SyncBackups(
+            cluster=cluster, core=core, transactions=transactions, settings=settings
+        )
+        self.requests = CommitRequests(
+            cluster=cluster,
+            core=core,
+            transactions=transactions,
+            replication=replication,
+            backups=self.backups,
+            preset=self._preset,
+        )
+        self.open = OpenTransactions(
+            cluster=cluster, core=core, transactions=transactions, requests=self.requests
+        )
+        self._rounds = Rounds(cluster=cluster)
         self.prepared = PreparedTransactions(
-            cluster, core, transactions, replication, self._rounds, self.backups, self
+            cluster=cluster,
+            core=core,
+            transactions=transactions,
+            replication=replication,
+            rounds=self._rounds,
+            backups=self.backups,
+            requests=self.requests,
         )
 
     # -- begin -----------------------------------------------------------------------------------
@@ -142,52 +160,6 @@ class Coordinator:
 
     # -- finish ----------------------------------------------------------------------------------
 
-    def lock(
-        self, transaction: Transaction[Peer], stored: list[bytes], nodes: Iterable[int]
-    ) -> bytes:
-        """Allocate the final tid, and a place in the order of commits."""
-        if stored:
-            self._cluster.oids.seen(max(stored))
-        tid = transaction.tid
-        if tid is None:
-            tid = self._cluster.tids.tid(transaction.ttid, len(self._cluster.partitions))
-        transaction.stored = stored
-        self.transactions.lock(transaction, tid, nodes)
-        return tid
-
-    def abort_elsewhere(self, transaction: Transaction[Peer], involved: set[int]) -> None:
-        """Abort the transaction on nodes that have no cells of it any more, but had some when it began:
-        they keep what they voted until they are told the outcome."""
-        if self._replication.discarded_ptid > transaction.ptid:
-            self._abort_on(transaction.ttid, (transaction.ready & self._cluster.ready) - involved)
-
-    def ask_locks(self, transaction: Transaction[Peer], tid: bytes) -> None:
-        """Ask the connected storage nodes of the transaction to lock."""
-        transaction.locked_ptid = self._cluster.partitions.ptid
-        for nid in list(transaction.nodes):
-            storage = self._cluster.connected.get(nid)
-            if storage is not None:
-                self._ask_lock(storage, nid, transaction.ttid, tid)
-
-    def _ask_lock(self, storage: Peer, nid: int, ttid: bytes, tid: bytes) -> None:
-        def locked(future: Future[AnswerInformationLocked]) -> None:
-            try:
-                future.result()
-            except ConnectionLost:
-                return  # go_on_without() takes the node out of the transaction
-            except ErrorAnswer as e:
-                # The node lacks what it could not lock: recovery or replication must copy it.
-                logger.error("%r failed to lock transaction %s: %s", storage, ttid.hex(), e)
-                self._cluster.disconnect(storage)
-                return
-            self.transactions.locked(ttid, nid)
-            if self._core.host.fault(FaultSite.FINISH_LATE):
-                self._core.call_later(LATE_SECONDS, self.finish)
-            else:
-                self.finish()
-
-        storage.ask(AskLockInformation(ttid, tid)).then(locked)
-
     def finish(self) -> None:
         """Finish all transactions whose turn it is (specification 7.33), and end the rounds that are
         over, unless a master that knows an older partition table could start without them."""
@@ -202,7 +174,6 @@ class Coordinator:
             self._rounds.evaluate()
         if self.backups.configured and self._cluster.published.complete:
             self.prepared.evaluate()
-        self.failed_votes.evaluate()
         self._cluster.events.transactions_ended()
 
     def _finish(self, transaction: Transaction[Peer]) -> None:
@@ -222,7 +193,7 @@ class Coordinator:
             if (storage := cluster.connected.get(nid)) is not None:
                 storage.send(NotifyUnlockInformation(ttid))
         asked = self._replication.finished(ttid, tid)
-        self._abort_on(ttid, self._newcomers(transaction) - asked)
+        self.requests.abort_on(ttid, self.requests.newcomers(transaction) - asked)
         for peer, message_id in self._final_tid.pop(ttid, ()):
             peer.answer(message_id, AnswerFinalTID(tid))
         if mark is not None:
@@ -234,42 +205,12 @@ class Coordinator:
 
     # -- abort and loss --------------------------------------------------------------------------
 
-    def abort(self, transaction: Transaction[Peer], nids: Iterable[int]) -> None:
-        """Forget a transaction, and tell these storage nodes and those that joined since it began."""
-        self.transactions.forget(transaction)
-        if transaction.mark is not None:
-            self.backups.aborted(transaction.ttid)
-        self._abort_on(transaction.ttid, {*nids, *self._newcomers(transaction)})
-        self._aborted(transaction)
-        self.failed_votes.evaluate()
-        self._cluster.events.transactions_ended()
-
-    def _abort_on(self, ttid: bytes, nids: Iterable[int]) -> None:
-        for nid in nids:
-            storage = self._cluster.connected.get(nid)
-            if storage is not None and nid >= 0:
-                storage.send(AbortTransaction(ttid, []))
-
-    def _newcomers(self, transaction: Transaction[Peer]) -> set[int]:
-        """Return the storage nodes that joined since the transaction began. They take no part in it,
-        but clients that saw them earlier than the master may have made them vote. A node that has not
-        asked for the unfinished transactions yet is told that it is aborted: when the node asks, the
-        transaction is among the committed ones."""
-        return (self._cluster.starting | self._cluster.ready) - transaction.ready
-
-    def _aborted(self, transaction: Transaction[Peer]) -> None:
-        """React to an abort. Call when storage nodes were told of it, or of the loss of the client."""
-        self._replication.aborted(transaction.ttid)
-        if transaction.tid is not None:
-            self._preset.aborted(transaction.tid)
-
     def client_lost(self, client: Peer) -> None:
         self.open.client_lost(client)
         self.backups.client_lost(client)
         for transaction in self.transactions.client_lost(client):
             logger.info("transaction %s is dropped with its client", transaction.ttid.hex())
-            self._aborted(transaction)
-        self.failed_votes.evaluate()
+            self.requests.aborted(transaction)
         self._cluster.events.transactions_ended()
 
     def go_on_without(self, nid: int) -> None:

@@ -9,9 +9,10 @@ once; any other client learns it when its vote or finish is refused.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from neo.master.cluster import Cluster
+from neo.master.commit.requests import CommitRequests
 from neo.master.commit.transactions import State, Transaction, Transactions
 from neo.master.denial import denied
 from neo.node.core import Core
@@ -22,7 +23,6 @@ from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nids, format_xid, time_from_tid
 from neo.protocol.packets import (
     FEATURE_LOCKS,
-    AbortTransaction,
     AnswerLocks,
     AnswerTransactions,
     AskLocks,
@@ -46,13 +46,12 @@ class OpenTransactions:
         cluster: Cluster,
         core: Core,
         transactions: Transactions[Peer],
-        abort: Callable[[Transaction[Peer], Iterable[int]], None],
+        requests: CommitRequests,
     ) -> None:
-        """``abort``: abort a transaction and tell these storage nodes."""
         self._cluster = cluster
         self._core = core
         self._transactions = transactions
-        self._abort_transaction = abort
+        self._requests = requests
         #: Clients of ended transactions by ttid, until they abort these or are lost.
         self._ended: dict[bytes, Peer] = {}
 
@@ -66,7 +65,8 @@ class OpenTransactions:
                 raise denied(
                     f"no transaction 0x{ttid.hex()} is open: 'neoctl print transactions' lists them"
                 )
-            self._abort(ttid, self._cluster.ready)  # stores of the client may have arrived since
+            # Stores of the client may have arrived since.
+            self._requests.abort_on(ttid, self._cluster.ready)
             return
         if transaction.mark is not None:
             raise denied(
@@ -82,7 +82,7 @@ class OpenTransactions:
         client = transaction.client
         assert client is not None
         logger.warning("transaction %s of %r was ended by the operator", ttid.hex(), client)
-        self._abort_transaction(transaction, self._cluster.ready)
+        self._requests.abort(transaction, self._cluster.ready)
         self._ended[ttid] = client
         if len(self._ended) > ENDED_MAX:
             del self._ended[next(iter(self._ended))]
@@ -95,7 +95,7 @@ class OpenTransactions:
         Data that the client has stored since on nodes that did not know the transaction is aborted there.
         """
         if self._ended.get(ttid) is client:
-            self._abort(ttid, self._cluster.ready)
+            self._requests.abort_on(ttid, self._cluster.ready)
             raise ErrorAnswer(
                 ErrorCode.INCOMPLETE_TRANSACTION,
                 f"transaction 0x{ttid.hex()} was ended by the operator (neoctl end)",
@@ -106,14 +106,8 @@ class OpenTransactions:
         if self._ended.get(ttid) is not client:
             return False
         del self._ended[ttid]
-        self._abort(ttid, nids)
+        self._requests.abort_on(ttid, nids)
         return True
-
-    def _abort(self, ttid: bytes, nids: Iterable[int]) -> None:
-        for nid in nids:
-            storage = self._cluster.connected.get(nid)
-            if storage is not None and nid >= 0:
-                storage.send(AbortTransaction(ttid, []))
 
     def began(self, ttid: bytes) -> None:
         """Forget a former transaction of this ttid, which was imposed by its client."""

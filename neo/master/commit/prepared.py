@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Set
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from neo.master.cluster import Cluster
 from neo.master.commit.outcomes import Outcome, Outcomes
+from neo.master.commit.requests import CommitRequests
 from neo.master.commit.rounds import Round, Rounds
 from neo.master.commit.sync_backups import SyncBackups
 from neo.master.commit.transactions import Mark, State, Transaction, Transactions
@@ -59,24 +60,6 @@ PREPARED_MAX = 10_000
 NAMED_MAX = 10
 
 
-class Finisher(Protocol):
-    """The coordinator, which commits and aborts."""
-
-    def lock(
-        self, transaction: Transaction[Peer], stored: list[bytes], nodes: Iterable[int]
-    ) -> bytes:
-        """Allocate the final tid, and a place in the order of commits."""
-
-    def abort_elsewhere(self, transaction: Transaction[Peer], involved: set[int]) -> None:
-        """Abort the transaction on nodes that have no cells of it any more."""
-
-    def ask_locks(self, transaction: Transaction[Peer], tid: bytes) -> None:
-        """Ask the storage nodes of the transaction to lock."""
-
-    def abort(self, transaction: Transaction[Peer], nids: Iterable[int]) -> None:
-        """Forget a transaction, and tell these storage nodes and those that joined since it began."""
-
-
 class Survivor(NamedTuple):
     """A transaction that stays prepared at a start (specification 24.19). ``nodes``: those with its mark.
     ``stored``, ``checked``: its oids."""
@@ -106,7 +89,7 @@ class PreparedTransactions:
         replication: Replication,
         rounds: Rounds,
         backups: SyncBackups,
-        finisher: Finisher,
+        requests: CommitRequests,
     ) -> None:
         self._cluster = cluster
         self._core = core
@@ -114,7 +97,7 @@ class PreparedTransactions:
         self._replication = replication
         self._rounds = rounds
         self._backups = backups
-        self._finisher = finisher
+        self._requests = requests
         self._by_xid: dict[bytes, Transaction[Peer]] = {}
         #: Rounds of transactions that are PREPARING.
         self._preparing: dict[bytes, Round] = {}
@@ -243,7 +226,7 @@ class PreparedTransactions:
         else:
             self._rounds.end(self._preparing.pop(xid))
         del self._by_xid[xid]
-        self._finisher.abort(transaction, {*nids, *transaction.nodes})
+        self._requests.abort(transaction, {*nids, *transaction.nodes})
         if client is not None:
             client.refuse(transaction.message_id, ErrorCode.INCOMPLETE_TRANSACTION, why)
         self._reconsider(xid)
@@ -301,9 +284,9 @@ class PreparedTransactions:
         rows = self._cluster.partitions.rows
         involved = {nid for partition in mark.partitions for nid in rows[partition]}
         nodes = transaction.nodes & involved
-        tid = self._finisher.lock(transaction, transaction.stored, nodes)
-        self._finisher.abort_elsewhere(transaction, involved)
-        self._finisher.ask_locks(transaction, tid)
+        tid = self._requests.lock(transaction, transaction.stored, nodes)
+        self._requests.abort_elsewhere(transaction, involved)
+        self._requests.ask_locks(transaction, tid)
 
     def finished(self, xid: bytes, ttid: bytes, tid: bytes) -> None:
         """Remember the commit of a transaction, and answer the requests for it."""
@@ -327,7 +310,7 @@ class PreparedTransactions:
         logger.info("transaction %s is rolled back", format_xid(xid))
         self._remember(xid, outcome)
         if transaction is not None:
-            self._finisher.abort(transaction, self._cluster.ready)
+            self._requests.abort(transaction, self._cluster.ready)
 
     def _keepers(self, ttid: bytes) -> set[int]:
         """Return the connected storage nodes that remember the outcome of this transaction: those with a

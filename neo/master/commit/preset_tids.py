@@ -8,7 +8,7 @@ second transaction waits until all storage nodes know how the first one ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 from neo.master.cluster import Cluster
 from neo.node.peer import Peer
@@ -17,10 +17,8 @@ from neo.node.peer import Peer
 class PresetTids:
     """Bound: storage nodes times transactions with imposed tids that were aborted just now."""
 
-    def __init__(self, cluster: Cluster, ended: Callable[[], None]) -> None:
-        """``ended``: called when the end of such a transaction is known everywhere."""
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._ended = ended
         #: Nodes that may not know the end yet, by tid.
         self._waiting: dict[bytes, set[Peer]] = {}
 
@@ -30,17 +28,14 @@ class PresetTids:
         peers = self._cluster.storages()
         waiting.update(peers)
         for peer in peers:
-            self._cluster.when_durable(peer, self._heard(tid, peer))
+            self._cluster.when_durable(peer, partial(self._heard, tid, peer))
 
-    def _heard(self, tid: bytes, peer: Peer) -> Callable[[bool], None]:
-        def heard(_: bool) -> None:
-            # A node that was lost has dropped the transaction, too.
-            waiting = self._waiting.get(tid, set())
-            waiting.discard(peer)
-            if not waiting and self._waiting.pop(tid, None) is not None:
-                self._ended()
-
-        return heard
+    def _heard(self, tid: bytes, peer: Peer, _: bool) -> None:
+        # A node that was lost has dropped the transaction, too.
+        waiting = self._waiting.get(tid, set())
+        waiting.discard(peer)
+        if not waiting and self._waiting.pop(tid, None) is not None:
+            self._cluster.events.preset_tid_free()
 
     def ending(self, tid: bytes | None) -> bool:
         """Return whether a transaction must wait to impose this tid."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
+from functools import partial
 
 from neo.master.cluster import Cluster
 from neo.node.peer import Peer
@@ -33,10 +34,8 @@ class Round:
 class Rounds:
     """Bound: one round for each xid that a coordinator decides or forgets, or that is purged."""
 
-    def __init__(self, cluster: Cluster, answered: Callable[[], None]) -> None:
-        """``answered``: called when a node has answered; calls :meth:`evaluate` if a round is open."""
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._answered = answered
         self.open: list[Round] = []
 
     def begin(self, round_: Round) -> None:
@@ -58,26 +57,23 @@ class Rounds:
             if (storage := self._cluster.connected.get(nid)) is None:
                 round_.waiting.discard(nid)
             else:
-                storage.ask(round_.request).then(self._callback(round_, storage, nid))
+                storage.ask(round_.request).then(partial(self._answered, round_, storage, nid))
         return bool(round_.waiting)
 
-    def _callback(self, round_: Round, storage: Peer, nid: int) -> Callable[[Future[Answer]], None]:
-        def answered(future: Future[Answer]) -> None:
-            try:
-                future.result()
-            except ConnectionLost:
-                return  # storage_lost() takes the node out of the round
-            except ErrorAnswer as e:
-                if round_ in self.open:
-                    round_.failed(storage, e)
-                return
-            round_.waiting.discard(nid)
-            self._answered()
-
-        return answered
+    def _answered(self, round_: Round, storage: Peer, nid: int, answer: Future[Answer]) -> None:
+        try:
+            answer.result()
+        except ConnectionLost:
+            return  # storage_lost() takes the node out of the round
+        except ErrorAnswer as e:
+            if round_ in self.open:
+                round_.failed(storage, e)
+            return
+        round_.waiting.discard(nid)
+        self._cluster.events.commits_advanced()
 
     def evaluate(self) -> None:
-        """End the rounds that are over."""
+        """End the rounds that are over. Call when commits have advanced."""
         for round_ in list(self.open):
             if not self._cluster.published.complete:
                 break

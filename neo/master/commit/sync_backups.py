@@ -26,8 +26,9 @@ that one is finished (specification 25.65).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from neo.master.cluster import Cluster
 from neo.master.commit.transactions import State, Transaction, Transactions
@@ -105,15 +106,12 @@ class SyncBackups:
         core: Core,
         transactions: Transactions[Peer],
         settings: MasterSettings,
-        finish: Callable[[], None],
     ) -> None:
-        """``finish``: called when transactions may not wait for a backup any more."""
         self._cluster = cluster
         self._core = core
         self._transactions = transactions
         self._stops = settings.sync_policy is SyncPolicy.STOP
         self._timeout = settings.sync_timeout
-        self._finish = finish
         over = core.host.monotonic() + LEASE_OVER_SECONDS
         self._backups = {name: SyncBackup(name, over) for name in settings.sync_backups}
         for backup in self._backups.values():
@@ -182,34 +180,42 @@ class SyncBackups:
 
     def _ask(self, backup: SyncBackup, peer: Peer, transaction: Transaction[Peer]) -> None:
         """Ask a backup to lock a transaction, or to keep it if it is being prepared."""
-        ttid, tid, joined = transaction.ttid, transaction.tid, backup.joined
-
-        def answered(future: Future[Answer]) -> None:
-            current = backup.peer is not None and backup.joined == joined
-            if current:
-                backup.asked.pop(ttid, None)
-            try:
-                future.result()
-            except ConnectionLost:
-                return  # client_lost() follows
-            except ErrorAnswer as e:
-                if current:
-                    backup.over = self._core.host.monotonic()  # it said so: it holds no lease
-                    self._lose(backup, e.message or str(e))
-                return
-            if tid is not None:
-                backup.tid = max(backup.tid or tid, tid)
-            transaction.backups.discard(backup.name)
-            self._finish()
-
+        ttid, tid = transaction.ttid, transaction.tid
         backup.asked[ttid] = transaction.waited[backup.name]
         request: Request[Answer]
         if tid is None:
             request = AskPrepareBackup(_mark(transaction))
         else:
             request = AskLockBackup(ttid, tid, transaction.stored)
-        peer.ask(request).then(answered)
+        peer.ask(request).then(partial(self._answered, backup, backup.joined, transaction, tid))
         self._watch(backup)
+
+    def _answered(
+        self,
+        backup: SyncBackup,
+        joined: int,
+        transaction: Transaction[Peer],
+        tid: bytes | None,
+        answer: Future[Answer],
+    ) -> None:
+        """``joined``: how often the backup had joined when it was asked. ``tid``: None if it was asked to
+        keep the transaction prepared."""
+        current = backup.peer is not None and backup.joined == joined
+        if current:
+            backup.asked.pop(transaction.ttid, None)
+        try:
+            answer.result()
+        except ConnectionLost:
+            return  # client_lost() follows
+        except ErrorAnswer as e:
+            if current:
+                backup.over = self._core.host.monotonic()  # it said so: it holds no lease
+                self._lose(backup, e.message or str(e))
+            return
+        if tid is not None:
+            backup.tid = max(backup.tid or tid, tid)
+        transaction.backups.discard(backup.name)
+        self._cluster.events.commits_advanced()
 
     def _watch(self, backup: SyncBackup) -> None:
         """Lose the backup when an answer is late, unless commits wait for it in any case: it may fetch a
@@ -220,10 +226,10 @@ class SyncBackups:
         backup.watched = True
         self._core.call_later(
             max(0.0, oldest + self._timeout - self._core.host.monotonic()) + ROUNDING_SECONDS,
-            lambda: self._look(backup),
+            partial(self._check_asked, backup),
         )
 
-    def _look(self, backup: SyncBackup) -> None:
+    def _check_asked(self, backup: SyncBackup) -> None:
         backup.watched = False
         limit = self._core.host.monotonic() - self._timeout
         if any(asked <= limit for asked in backup.asked.values()):
@@ -263,7 +269,7 @@ class SyncBackups:
             self._wait(backup, transaction)
             self._ask(backup, peer, transaction)
         joined = backup.joined
-        self._core.call_later(JOIN_SECONDS, lambda: self._check_joined(backup, joined))
+        self._core.call_later(JOIN_SECONDS, partial(self._check_joined, backup, joined))
 
     def _check_joined(self, backup: SyncBackup, joined: int) -> None:
         if backup.peer is not None and backup.joined == joined and not backup.leased:
@@ -284,7 +290,7 @@ class SyncBackups:
                 if (transaction := self._transactions.get(ttid)) is not None:
                     if transaction.state is State.PREPARING:
                         transaction.backups.discard(backup.name)
-            self._finish()
+            self._cluster.events.commits_advanced()
         backup.over = now + LEASE_OVER_SECONDS
         backup.in_sync = now
 
@@ -296,7 +302,7 @@ class SyncBackups:
                 assert transaction.tid is not None
                 if transaction.tid <= tid:
                     transaction.backups.discard(backup.name)
-        self._finish()
+        self._cluster.events.commits_advanced()
 
     def client_lost(self, client: Peer) -> None:
         for backup in self._backups.values():
@@ -317,14 +323,14 @@ class SyncBackups:
         logger.warning("transactions are committed without synchronous backup %s", backup.name)
         for transaction in self._transactions.all():
             transaction.backups.discard(backup.name)
-        self._finish()
+        self._cluster.events.commits_advanced()
 
     def _plan(self, backup: SyncBackup) -> None:
         """Look again when the last lease is over."""
         left = backup.over - self._core.host.monotonic()
         if left > 0 and not backup.planned and backup.peer is None:
             backup.planned = True
-            self._core.call_later(left + ROUNDING_SECONDS, lambda: self._lease_over(backup))
+            self._core.call_later(left + ROUNDING_SECONDS, partial(self._lease_over, backup))
 
     def _lease_over(self, backup: SyncBackup) -> None:
         backup.planned = False

@@ -32,7 +32,7 @@ class FailedVotes:
     def __init__(self, cluster: Cluster, transactions: Transactions[Peer]) -> None:
         self._cluster = cluster
         self._transactions = transactions
-        self._waiting: list[_Vote] = []
+        self.waiting: list[_Vote] = []
 
     def ask(
         self,
@@ -41,15 +41,15 @@ class FailedVotes:
         message_id: int,
         failed: Iterable[int],
     ) -> None:
-        self._waiting.append(_Vote(client, transaction, message_id, frozenset(failed)))
+        self.waiting.append(_Vote(client, transaction, message_id, frozenset(failed)))
         self.evaluate()
 
     def evaluate(self) -> None:
         """Answer what can be answered. Call after a transaction ended or a storage node came or went."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self.waiting = self.waiting, []
         for vote in waiting:
             if not self._decide(vote):
-                self._waiting.append(vote)
+                self.waiting.append(vote)
 
     def _decide(self, vote: _Vote) -> bool:
         """Answer a vote. Return False if that depends on the end of other transactions."""
@@ -67,4 +67,4 @@ class FailedVotes:
 
     def clear(self) -> None:
         """Forget all votes: the operation stops, and clients are disconnected."""
-        self._waiting.clear()
+        self.waiting.clear()

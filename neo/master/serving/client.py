@@ -115,7 +115,7 @@ class ServeClient(Handler):
             if transaction is None and self._coordinator.open.aborted(m.ttid, peer, m.nid_list):
                 return
         elif transaction.state is State.BEGUN:
-            self._coordinator.abort(transaction, m.nid_list)
+            self._coordinator.requests.abort(transaction, m.nid_list)
             return
         elif transaction.state is State.PREPARING:
             self._coordinator.prepared.abort(transaction, m.nid_list, "its client aborts it")
@@ -129,7 +129,7 @@ class ServeClient(Handler):
     def finish(self, peer: Peer, message_id: int, m: AskFinishTransaction) -> None:
         transaction = self._transaction(peer, m.ttid)
         if transaction.tid is not None and self._coordinator.late(transaction.tid):
-            self._coordinator.abort(transaction, self._cluster.ready)
+            self._coordinator.requests.abort(transaction, self._cluster.ready)
             raise ErrorAnswer(
                 ErrorCode.INCOMPLETE_TRANSACTION,
                 f"tid {transaction.tid.hex()} was overtaken by other transactions",
@@ -137,11 +137,11 @@ class ServeClient(Handler):
         transaction.message_id = message_id
         chosen = self._choose(transaction, m)
         self._admit(transaction, m, chosen)
-        tid = self._coordinator.lock(transaction, m.stored_list, chosen.nodes)
+        tid = self._coordinator.requests.lock(transaction, m.stored_list, chosen.nodes)
         if chosen.lost:
             self._drop(chosen.lost)
-        self._coordinator.abort_elsewhere(transaction, chosen.involved)
-        self._coordinator.ask_locks(transaction, tid)
+        self._coordinator.requests.abort_elsewhere(transaction, chosen.involved)
+        self._coordinator.requests.ask_locks(transaction, tid)
 
     def _choose(
         self, transaction: Transaction[Peer], m: AskFinishTransaction | AskPrepareTransaction
@@ -167,7 +167,7 @@ class ServeClient(Handler):
         cluster = self._cluster
         if m.stored_list and max(m.stored_list) > OID_MAX:
             # Oids continue after the greatest one: this one would use up all of them.
-            self._coordinator.abort(transaction, cluster.ready)
+            self._coordinator.requests.abort(transaction, cluster.ready)
             raise ErrorAnswer(
                 ErrorCode.PROTOCOL_ERROR, f"oid {max(m.stored_list).hex()} is too great"
             )
@@ -175,7 +175,7 @@ class ServeClient(Handler):
         if any(chosen.nodes.isdisjoint(readable(p)) for p in chosen.partitions) or (
             chosen.lost and not cluster.operational_without(transaction.failed)
         ):
-            self._coordinator.abort(transaction, cluster.ready)
+            self._coordinator.requests.abort(transaction, cluster.ready)
             raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION)
 
     def _drop(self, lost: Iterable[int]) -> None:
@@ -204,7 +204,7 @@ class ServeClient(Handler):
             )
         # AskFinishTransaction may still arrive by the old connection of the client. It must be refused
         # then, because the client is told here that nothing was committed.
-        self._coordinator.abort(transaction, cluster.ready)
+        self._coordinator.requests.abort(transaction, cluster.ready)
         return AnswerFinalTID(None)
 
     # -- prepared transactions -------------------------------------------------------------------
@@ -222,7 +222,7 @@ class ServeClient(Handler):
             self._drop(chosen.lost)
             if self._coordinator.transactions.get(m.ttid) is not transaction:
                 return  # the operation stopped with the loss of these nodes
-        self._coordinator.abort_elsewhere(transaction, chosen.involved)
+        self._coordinator.requests.abort_elsewhere(transaction, chosen.involved)
         prepared.ask(transaction)
 
     @on(AskFinishPrepared)

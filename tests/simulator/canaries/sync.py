@@ -9,7 +9,7 @@ from neo.master.backup.cells import BackupCells
 from neo.master.backup.marks import Marks
 from neo.master.backup.roll_call import RollCall
 from neo.master.backup.sync import Synchronous
-from neo.master.commit.coordinator import Coordinator
+from neo.master.commit.requests import CommitRequests
 from neo.master.commit.sync_backups import SyncBackup, SyncBackups
 from neo.master.commit.transactions import Transaction, Transactions
 from neo.node.peer import Peer
@@ -50,11 +50,11 @@ def _acknowledged_before_the_backup() -> list[Patch]:
 
 
 def _backup_asked_at_once() -> list[Patch]:
-    original = Coordinator.ask_locks
+    original = CommitRequests.ask_locks
 
-    def ask_locks(self: Coordinator, transaction: Transaction[Peer], tid: bytes) -> None:
+    def ask_locks(self: CommitRequests, transaction: Transaction[Peer], tid: bytes) -> None:
         original(self, transaction, tid)
-        self.backups.offer()
+        self._backups.offer()
 
     def to_offer(self: Transactions[Peer]) -> Iterator[Transaction[Peer]]:
         for transaction in self._queue:
@@ -62,7 +62,7 @@ def _backup_asked_at_once() -> list[Patch]:
                 transaction.offered = True
                 yield transaction
 
-    return [(Coordinator, "ask_locks", ask_locks), (Transactions, "to_offer", to_offer)]
+    return [(CommitRequests, "ask_locks", ask_locks), (Transactions, "to_offer", to_offer)]
 
 
 def _votes_dropped_at_restart() -> list[Patch]:
@@ -114,8 +114,8 @@ def _shown_before_announced() -> list[Patch]:
 def _no_wait_for_leases() -> list[Patch]:
     original = SyncBackups.__init__
 
-    def init(self: SyncBackups, *arguments: Any) -> None:
-        original(self, *arguments)
+    def init(self: SyncBackups, **neighbours: Any) -> None:
+        original(self, **neighbours)
         for backup in self._backups.values():
             backup.over = 0.0
 
