@@ -17,7 +17,7 @@ from tests.unit.master.moves_world import World
 class Waiting:
     """The step of an operation that the master does."""
 
-    def __init__(self, kind: str, step: str, arguments: dict[str, object], **world: object) -> None:
+    def __init__(self, kind: str, step: str, arguments: dict[str, object], **world: int) -> None:
         self.world = World(**world)
         self.operation: Operation = self.world.operation(kind, **arguments)
         self.step = [each.name for each in self.operation.steps].index(step)
@@ -29,7 +29,7 @@ class Waiting:
         return operations.waits(self.operation, self.step)
 
 
-def switch(**world: object) -> Waiting:
+def switch(**world: int) -> Waiting:
     return Waiting("partitions", "switch", {"partitions": 8}, **{"pending": 0} | world)
 
 
