@@ -10,7 +10,6 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from neo.admin.monitor import OLD_PREPARED_SECONDS, SERVING, lacks_sync, tid_date
-from neo.operations.initiator import WAITS_LONG
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import PreparedRow, TransactionRow
@@ -98,10 +97,6 @@ def find_operation_problems(operations: list[Data], nodes: list[Data]) -> list[P
                         f"start neostorage there; if it is lost for ever: neoctl drop {nid}",
                     )
                 )
-        for part in row["progress"] if row["state"] == "RUNNING" else ():
-            if WAITS_LONG in part["text"]:
-                advice = f"as it says; to give up: neoctl abort {row['id']}"
-                problems.append(Problem("warning", f"{title} does not go on: {part['text']}", advice))
         for part in row["progress"] if row["state"] == "ROLLING_BACK" else ():
             nid, why = part["node"], part["text"]
             if part["mark"] == "failed" and nid not in down:

@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "neo.admin": {"neo.protocol", "neo.topology", "neo.net", "neo.node"},
     # It serves threads, without an event loop.
     "neo.client": {"neo.protocol", "neo.topology", "neo.net"},
-    "neoctl": {"neo.protocol", "neo.net", "neo.node", "neo.operations", "neo.admin", "neo.archive"},
+    "neoctl": {"neo.protocol", "neo.net", "neo.node", "neo.admin", "neo.archive"},
     "neo.simple": {"neo.protocol", "neo.topology", "neo.net", "neo.node", "neo.client", "neoctl"},
     "neo.migrate": {"neo.protocol", "neo.client"},
     # Records read without their classes: knows ZODB's format and nothing of the cluster.

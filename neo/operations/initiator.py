@@ -88,8 +88,7 @@ class OwnSteps(Protocol):
         """Make the change of global data. All peers have noted the success."""
 
     def waits(self, operation: Operation, step: int) -> str:
-        """Return what a step that is not done waits for, in words; '' if there is nothing to say. A text
-        with WAITS_LONG is shown to operators unasked."""
+        """Return what a step that is not done waits for, in words; '' if there is nothing to say."""
 
 
 class _Request(NamedTuple):
@@ -98,8 +97,6 @@ class _Request(NamedTuple):
     answer: Answer
 
 
-#: In the text of a step of the primary that has waited for longer than is usual.
-WAITS_LONG = "it has waited"
 #: Why an operation fails that nobody goes on with.
 GONE = "the primary that began it is gone"
 

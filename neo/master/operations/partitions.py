@@ -24,7 +24,7 @@ from neo.master.operations.storage_nodes import StorageNodes
 from neo.master.operations.waiting import LONG_SECONDS, Open, why_not_idle, why_not_ready
 from neo.master.parts import Operation as Phases
 from neo.node.core import Core
-from neo.operations.initiator import WAITS_LONG, Refused
+from neo.operations.initiator import Refused
 from neo.operations.model import INITIATOR, Operation, Step
 from neo.protocol.enums import ClusterState
 from neo.topology.partitions import MAX_PARTITIONS, PartitionTable
@@ -98,7 +98,7 @@ class SwitchesPartitions:
         seconds = now - self._waiting[1]
         if not text or seconds < LONG_SECONDS:
             return text
-        return f"{text}; {WAITS_LONG} for {seconds / 60:.0f} min"
+        return f"{text}; it has waited for {seconds / 60:.0f} min"
 
     def _has(self, partitions: int) -> bool:
         """Return whether the table has this number of partitions; if not, switch as soon as possible."""

@@ -9,7 +9,7 @@ from neo.master.cluster import Cluster
 from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.ids import format_nid, format_nids
 
-#: A step that waits for longer than this is shown by ``neoctl status``; the usual wait is shorter.
+#: A step that waits for longer than this says so; the usual wait is shorter.
 LONG_SECONDS = 60.0
 TABLE_NOT_DURABLE = "a node does not have the partition table on its disk yet: neoctl status"
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from neo.archive.folder import ArchiveFolder
-from neo.operations.initiator import WAITS_LONG
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import p64
@@ -201,18 +200,6 @@ def test_status_tells_what_is_in_progress_and_what_keeps_it(console: Make) -> No
     assert "S2: it cannot be undone yet: the disk is full" in ctl.out
     assert "succeeded" not in ctl.out
     assert [each["state"] for each in ctl.data("status")["operations"]] == ["ROLLING_BACK"]
-
-
-def test_status_warns_of_a_step_of_the_master_that_waits_for_long(console: Make) -> None:
-    """Specification 27.101."""
-    text = f"S3 must operate: neoctl status; {WAITS_LONG} for 3 min"
-    ctl = console({AskOperations: AnswerOperations([row("RUNNING", "", (0, 1, "begun", 0.0, text))])})
-    ctl("status")
-    assert f"operation 12 (backup) does not go on: {text}" in ctl.out
-    assert "to give up: neoctl abort 12" in ctl.out
-    shown = console({AskOperations: AnswerOperations([row("RUNNING", "", (0, 1, "begun", 0.0, "S3"))])})
-    shown("status")
-    assert "does not go on" not in shown.out
 
 
 def test_an_operation_is_aborted_and_a_node_forgotten(console: Make) -> None:
