@@ -223,6 +223,8 @@ class Contents(Part):
         if freed is None:
             self.sweep()
             freed = set()
+        if freed:
+            self._database.commit_soon()  # another row may keep the file, so that nobody waits for it
         freed |= self._released
         self._released = set()
         self.leave(sorted(freed))

@@ -16,6 +16,7 @@ from neo.protocol.packets import (
     FEATURE_BLOBS,
     AbortTransaction,
     AnswerBlob,
+    AnswerPack,
     AnswerStoreBlob,
     AnswerStoreObject,
     AskPack,
@@ -218,6 +219,21 @@ def test_a_pack_removes_files(world: World, master: End, client: End, folder: Pa
     wait_for_files(world, folder, b"new")
     assert read(client, b"new") == AnswerBlob(b"new")
     check_refused(read(client, b"old"), ErrorCode.OID_NOT_FOUND)
+
+
+def test_the_row_of_a_value_is_deleted_durably_when_another_one_keeps_the_file(
+    world: World, master: End, client: End, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Specification 26.9. Nobody waits for it, so that a node without other work must plan it."""
+    commit_blob(master, client, b"same", 12)
+    commit_blob(master, client, b"same", 22, 20, 12)
+    planned: list[str] = []
+    assert master.ask(AskPack(p64(22))) == AnswerPack(True)
+    world.settle()
+    monkeypatch.setattr(world.core.database, "commit_soon", lambda: planned.append("soon"))
+    world.host.advance(contents.COLLECT_SECONDS)
+    assert planned == ["soon"]
+    assert files(folder) == [content_of(b"same").checksum.hex()]
 
 
 # -- features ------------------------------------------------------------------------------------
