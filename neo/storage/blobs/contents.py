@@ -223,11 +223,11 @@ class Contents(Part):
         if freed is None:
             self.sweep()
             freed = set()
-        if freed:
-            self._database.commit_soon()  # another row may keep the file, so that nobody waits for it
+        deleted = bool(freed)
         freed |= self._released
         self._released = set()
-        self.leave(sorted(freed))
+        if not self.leave(sorted(freed)) and deleted:
+            self._database.commit_soon()  # other rows keep the files, so that nobody waits for it
 
     def leave(self, checksums: list[bytes]) -> int:
         """Remove the files of those contents that nothing needs, when that is durable; return their

@@ -30,7 +30,6 @@ class Sweep(Part):
     """Sweeps in the background. All methods run on the loop's thread."""
 
     def __init__(self, database: Database, contents: Contents, background: Background) -> None:
-        self._database = database
         self._backend = database.backend
         self._contents = contents
         self._background = background
@@ -102,7 +101,6 @@ class Sweep(Part):
             began = self._background.monotonic()
             min_id = self._backend.forget_freed(min_id, self._background.rows(STEP_LENGTH))
             await self._background.give_way(began)
-        self._database.commit_soon()
 
     async def _rows(self, bucket: int, files: set[bytes]) -> tuple[set[bytes], list[Content]]:
         """Return the checksums of a bucket that have rows, and those contents that are not in

@@ -155,7 +155,7 @@ CANARIES = (
         _removed_before_the_row,
         100,
         _KILLS,
-        first=22,
+        first=77,
     ),
     Canary(
         "content-never-removed",
