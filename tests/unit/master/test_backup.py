@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from neo.master.backup.following import UNFIT_SECONDS
-from neo.master.backup.orders import ORDER_SECONDS
+from neo.master.following.backup import UNFIT_SECONDS
+from neo.master.following.orders import ORDER_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import MAX_TID, ZERO_TID
 from neo.protocol.packets import (

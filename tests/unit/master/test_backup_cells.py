@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neo.master.backup.cells import BackupCells, Order, Where
+from neo.master.following.cells import BackupCells, Order, Where
 from neo.protocol.ids import ZERO_TID
 from tests.unit.master.cluster import tid
 

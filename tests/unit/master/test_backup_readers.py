@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neo.master.backup.pack import RETRY_SECONDS
+from neo.master.following.pack import RETRY_SECONDS
 from neo.master.settings import SyncPolicy
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.packets import (
@@ -35,7 +35,7 @@ def test_readers_join_again_when_too_many_changes_wait(
     world: BackupWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Specification 13.26."""
-    monkeypatch.setattr("neo.master.backup.readers.WAITING_OIDS_MAX", 2)
+    monkeypatch.setattr("neo.master.following.readers.WAITING_OIDS_MAX", 2)
     upstream, (storage,) = world.backingup()
     reader = world.client()
     upstream.send(InvalidateObjects(tid(21), [tid(2), tid(6), tid(10)]))

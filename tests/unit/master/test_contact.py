@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from neo.master.backup.contact import LATE_SECONDS, SILENCE_SECONDS
+from neo.master.following.contact import LATE_SECONDS, SILENCE_SECONDS
 from neo.node.liveness import LOOK_SECONDS
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.packets import (

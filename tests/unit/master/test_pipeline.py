@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from neo.master.backup.pipeline import BackupTransaction, Pipeline, Rows
+from neo.master.sync.pipeline import BackupTransaction, Pipeline, Rows
 from tests.unit.master.cluster import tid
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from neo.master.backup.sync import (
+from neo.master.commit.sync_backups import JOIN_SECONDS, LEASE_SECONDS
+from neo.master.sync.synchronous import (
     HOLD_SECONDS,
     LEASE_INTERVAL,
     NEAR_SECONDS,
@@ -12,7 +13,6 @@ from neo.master.backup.sync import (
     RETRY_SECONDS_MAX,
     TICK_SECONDS,
 )
-from neo.master.commit.sync_backups import JOIN_SECONDS, LEASE_SECONDS
 from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import (
     FEATURES,

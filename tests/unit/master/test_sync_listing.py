@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neo.master.backup.sync import TICK_SECONDS
+from neo.master.sync.synchronous import TICK_SECONDS
 from neo.protocol.packets import AnswerJoinSync, AskJoinSync, AskPrepared, SyncMark
 from tests.unit.master.cluster import tid
 from tests.unit.master.sync_world import SyncWorld

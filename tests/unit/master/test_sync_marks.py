@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from neo.master.backup.sync import LEASE_INTERVAL, RETRY_SECONDS, TICK_SECONDS
 from neo.master.commit import outcomes
 from neo.master.commit.sync_backups import JOIN_SECONDS
+from neo.master.sync.synchronous import LEASE_INTERVAL, RETRY_SECONDS, TICK_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode
 from neo.protocol.packets import (
     FEATURE_PREPARED,

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from neo.master.backup.sync import LEASE_INTERVAL, TICK_SECONDS
-from neo.master.backup.sync_memory import WRITE_SECONDS
+from neo.master.sync.memory import WRITE_SECONDS
+from neo.master.sync.synchronous import LEASE_INTERVAL, TICK_SECONDS
 from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import (
     FEATURE_SYNC,

@@ -3,9 +3,9 @@ seldom when it leaves again and again (specification 25.61, 25.67)."""
 
 from __future__ import annotations
 
-from neo.master.backup.roll_call import ROLL_SECONDS
-from neo.master.backup.sync import LEASE_INTERVAL, RETRY_SECONDS, STEADY_SECONDS, TICK_SECONDS
 from neo.master.flapping import FLAP_LOSSES
+from neo.master.sync.roll_call import ROLL_SECONDS
+from neo.master.sync.synchronous import LEASE_INTERVAL, RETRY_SECONDS, STEADY_SECONDS, TICK_SECONDS
 from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import (
     AnswerSyncLease,

@@ -7,13 +7,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from neo.master.backup.following import Backup, Known
-from neo.master.backup.sync import Synchronous
-from neo.master.backup.sync_memory import SyncMemory
 from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
 from neo.master.commit.prepared import Survivor
 from neo.master.denial import denied
+from neo.master.following.backup import Backup, Known
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
 from neo.master.maintenance.truncation import check_all_there
@@ -22,6 +20,8 @@ from neo.master.phases.memory import Memory
 from neo.master.phases.survivors import Settled
 from neo.master.settings import MasterSettings
 from neo.master.states import Event
+from neo.master.sync.memory import SyncMemory
+from neo.master.sync.synchronous import Synchronous
 from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType

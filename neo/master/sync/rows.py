@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from neo.master.backup.pipeline import Cells, Rows
 from neo.master.cluster import Cluster
+from neo.master.sync.pipeline import Cells, Rows
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import ErrorCode

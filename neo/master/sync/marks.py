@@ -30,9 +30,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from neo.master.backup.pipeline import BackupTransaction, Cells, Rows
-from neo.master.backup.rows import RowRequests
 from neo.master.cluster import Cluster
+from neo.master.sync.pipeline import BackupTransaction, Cells, Rows
+from neo.master.sync.rows import RowRequests
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.errors import ErrorAnswer

@@ -1,7 +1,7 @@
 """Requests to the storage nodes of a synchronous backup, for each transaction that it is to lock
 (specification 25.10, 25.20).
 
-The order is that of :mod:`neo.master.backup.pipeline`. AskLockBackup is answered when all readable cells
+The order is that of :mod:`neo.master.sync.pipeline`. AskLockBackup is answered when all readable cells
 remember that they are complete up to the transaction, not when it is locked: if all nodes fail between
 unlock and Replicate, they have it and do not know that, and a take-over would delete it (specification
 25.42).
@@ -14,9 +14,9 @@ from collections.abc import Collection
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from neo.master.backup.pipeline import BackupTransaction, Pipeline, Rows
-from neo.master.backup.rows import RowRequests
 from neo.master.cluster import Cluster
+from neo.master.sync.pipeline import BackupTransaction, Pipeline, Rows
+from neo.master.sync.rows import RowRequests
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import ErrorCode

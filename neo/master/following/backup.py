@@ -2,9 +2,9 @@
 
 Theory of operation
 -------------------
-The master joins the upstream cluster as a client (:mod:`neo.master.backup.upstream`) and compares
+The master joins the upstream cluster as a client (:mod:`neo.master.following.upstream`) and compares
 histories: the last transaction of this cluster must be in the other one. From then on it is told of
-commits, and orders storage nodes to fetch their partitions up to these. :mod:`neo.master.backup.cells`
+commits, and orders storage nodes to fetch their partitions up to these. :mod:`neo.master.following.cells`
 decides which node fetches when, and from where. Clients of this cluster are readers. They see the tid
 up to which every cell is complete; when it is raised, they get the invalidations of the transactions
 between.
@@ -24,15 +24,13 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from neo.master.backup.cells import BackupCells, Cell
-from neo.master.backup.contact import Contact
-from neo.master.backup.marks import Committed
-from neo.master.backup.orders import Orders
-from neo.master.backup.pack import Packer
-from neo.master.backup.readers import Readers
-from neo.master.backup.sync import Synchronous
-from neo.master.backup.sync_memory import SyncMemory
-from neo.master.backup.upstream import (
+from neo.master.cluster import Cluster, left_behind
+from neo.master.following.cells import BackupCells, Cell
+from neo.master.following.contact import Contact
+from neo.master.following.orders import Orders
+from neo.master.following.pack import Packer
+from neo.master.following.readers import Readers
+from neo.master.following.upstream import (
     SyncUpstream,
     Unfit,
     Upstream,
@@ -40,11 +38,13 @@ from neo.master.backup.upstream import (
     join,
     last_transaction,
 )
-from neo.master.cluster import Cluster, left_behind
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
 from neo.master.settings import MasterSettings
 from neo.master.states import BACKINGUP, STARTING_BACKUP, Event
+from neo.master.sync.marks import Committed
+from neo.master.sync.memory import SyncMemory
+from neo.master.sync.synchronous import Synchronous
 from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Future, Task

@@ -10,7 +10,7 @@ Theory of operation
 
 Outside, the backup follows by orders, as any backup does. When it is near the end of the upstream
 cluster, and all its nodes answer, it joins: from then on the upstream master asks it to lock every
-transaction, and counts on it as long as it holds a lease. :mod:`neo.master.backup.locking` has the
+transaction, and counts on it as long as it holds a lease. :mod:`neo.master.sync.locking` has the
 transactions.
 
 Rules:
@@ -31,17 +31,17 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from neo.master.backup.cells import BackupCells
-from neo.master.backup.locking import Locking
-from neo.master.backup.marks import Committed, Marks
-from neo.master.backup.pipeline import BackupTransaction
-from neo.master.backup.readers import Readers
-from neo.master.backup.roll_call import RollCall
-from neo.master.backup.rows import RowRequests
-from neo.master.backup.sync_memory import SyncMemory
 from neo.master.cluster import Cluster
 from neo.master.commit.sync_backups import JOIN_SECONDS, LEASE_SECONDS
 from neo.master.flapping import Losses
+from neo.master.following.cells import BackupCells
+from neo.master.following.readers import Readers
+from neo.master.sync.locking import Locking
+from neo.master.sync.marks import Committed, Marks
+from neo.master.sync.memory import SyncMemory
+from neo.master.sync.pipeline import BackupTransaction
+from neo.master.sync.roll_call import RollCall
+from neo.master.sync.rows import RowRequests
 from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Future

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from neo.master.backup.cells import BackupCells, Order, Where
 from neo.master.cluster import Cluster
+from neo.master.following.cells import BackupCells, Order, Where
 from neo.node.core import Core
 from neo.protocol.packets import Address, Replicate
 
