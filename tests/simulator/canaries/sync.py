@@ -16,7 +16,7 @@ from neo.node.peer import Peer
 from neo.protocol.ids import MAX_TID
 from neo.protocol.packets import SyncMark
 from neo.storage.node import StorageNode
-from neo.storage.replication.received_votes import ReceivedVotes
+from neo.storage.sync.received_votes import ReceivedVotes
 from tests.simulator.planting import Canary, Patch
 
 #: Options for runs with a synchronous backup beside a busy cluster.

@@ -20,7 +20,7 @@ from neo.client.blobs.cache import BlobCache
 from neo.client.blobs.eviction import Eviction
 from neo.client.blobs.owned import OWNER, OwnedFolder, remove_abandoned
 from neo.client.errors import ConfigurationError
-from neo.client.system import System
+from neo.client.host.system import System
 from neo.protocol.ids import p64
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.unit.client.scripted import scripted
@@ -89,7 +89,7 @@ def test_the_exit_of_a_child_removes_nothing(tmp_path: Path) -> None:
     program = """
 import os, sys, tempfile
 from neo.client.blobs.cache import BlobCache
-from neo.client.system import System
+from neo.client.host.system import System
 tempfile.tempdir = sys.argv[1]
 cache = BlobCache(System(1.0), None, "shop")
 path = cache.temporary
@@ -120,7 +120,7 @@ def killed(request: pytest.FixtureRequest, tmp_path: Path, temporary: Path) -> I
 import os, sys, tempfile, time
 from pathlib import Path
 from neo.client.blobs.cache import BlobCache
-from neo.client.system import System
+from neo.client.host.system import System
 tempfile.tempdir = sys.argv[1]
 cache = BlobCache(System(1.0), sys.argv[2] or None, "shop")
 for name in ("BUCx", "pending-x"):

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from neo.client.cache import LARGEST_PART, OVERHEAD_BYTES, REVISIONS_MAX, Cache, Load, Loaded
+from neo.client.read.cache import LARGEST_PART, OVERHEAD_BYTES, REVISIONS_MAX, Cache, Load, Loaded
 from neo.protocol.ids import p64, u64
 from tests.unit.client.peers import in_threads
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from neo.client import system
-from neo.client.system import SocketWire, System
+from neo.client.host import system
+from neo.client.host.system import SocketWire, System
 from neo.net import connection
 from neo.net.channel import Channel, Ticket
 from neo.net.connection import Received

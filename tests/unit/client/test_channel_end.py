@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-from neo.client.system import System
+from neo.client.host.system import System
 from neo.net.channel import Channel
 from neo.net.host import Lock, Served, Watch, Wire
 from tests.support.patience import PATIENCE_SECONDS

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from neo.client import system
 from neo.client.errors import TransactionLostError
+from neo.client.host import system
 from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import ZERO_TID, p64
 from neo.protocol.packets import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from neo.client.garbage import Garbage
+from neo.client.maintenance.garbage import Garbage
 from neo.protocol.ids import ZERO_TID, add64, p64, u64
 
 

@@ -8,8 +8,8 @@ import zlib
 import deflate
 import pytest
 
-from neo.client import records
-from neo.client.records import inflate
+from neo.client.read import records
+from neo.client.read.records import inflate
 
 LIMIT = 32 << 20
 

@@ -9,9 +9,9 @@ from unittest.mock import patch
 import pytest
 from ZODB.mvccadapter import MVCCAdapter
 
-from neo.client.cache import Cache, Loaded
-from neo.client.invalidations import Invalidations
-from neo.client.system import System
+from neo.client.host.system import System
+from neo.client.read.cache import Cache, Loaded
+from neo.client.read.invalidations import Invalidations
 from neo.protocol.ids import p64, u64
 from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.client.peers import in_threads

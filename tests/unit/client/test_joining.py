@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from neo.client.connections import Backoff
+from neo.client.connect.connections import Backoff
 from neo.client.errors import UnavailableError
 from neo.client.settings import WAIT_SECONDS
 from neo.master.ids import OidGenerator

@@ -12,8 +12,9 @@ import pytest
 from transaction.interfaces import TransientError
 from ZODB.POSException import ConflictError, ReadConflictError
 
-from neo.client import NEOStorage, system
+from neo.client import NEOStorage
 from neo.client.errors import NEOStorageError, TransactionLostError
+from neo.client.host import system
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID, p64, parse_nid

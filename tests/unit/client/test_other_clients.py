@@ -13,7 +13,7 @@ from ZODB.POSException import POSKeyError
 from ZODB.utils import maxtid
 
 from neo.client import NEOStorage
-from neo.client.cache import Cache, Loaded
+from neo.client.read.cache import Cache, Loaded
 from neo.protocol.blobs import Content, with_content
 from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import add64, p64

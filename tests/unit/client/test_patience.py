@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from neo.client import NEOStorage
-from neo.client.connections import patience_of
-from neo.client.master import MASTER_PATIENCE_SECONDS
+from neo.client.connect.connections import patience_of
+from neo.client.connect.master import MASTER_PATIENCE_SECONDS
 from tests.unit.client.scripted import NAME, Scripted
 
 

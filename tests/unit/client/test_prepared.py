@@ -11,6 +11,7 @@ from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError, ReadConflictError, StorageTransactionError
 
 from neo.client import NEOStorage
+from neo.client.commit.prepared import Outcome, Prepared
 from neo.client.errors import (
     NEOStorageError,
     OutcomeUnknownError,
@@ -18,7 +19,6 @@ from neo.client.errors import (
     RefusedError,
     TransactionLostError,
 )
-from neo.client.prepared import Outcome, Prepared
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, p64

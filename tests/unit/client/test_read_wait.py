@@ -8,9 +8,10 @@ from contextlib import contextmanager
 import pytest
 from transaction.interfaces import TransientError
 
-from neo.client import NEOStorage, system
+from neo.client import NEOStorage
+from neo.client.connect.master import Part
 from neo.client.errors import UnavailableError
-from neo.client.master import Part
+from neo.client.host import system
 from neo.protocol.ids import INVALID_OID, ZERO_TID, p64, parse_nid
 from neo.protocol.packets import (
     FEATURE_LOCKS,

@@ -15,7 +15,7 @@ from ZODB.POSException import POSKeyError
 
 from neo.client import NEOStorage
 from neo.client.errors import CorruptedError, RefusedError, UnavailableError
-from neo.client.replicas import FIRST, WINDOW, WINDOW_BYTES, Replicas, Where
+from neo.client.read.replicas import FIRST, WINDOW, WINDOW_BYTES, Replicas, Where
 from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_HASH, p64

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from neo.client.records import pack_data, unpack_data
+from neo.client.read.records import pack_data, unpack_data
 from neo.protocol.ids import p64
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from neo.client.errors import ClosedError, RegroupedError
-from neo.client.history import tids_ascending, tids_descending
-from neo.client.iterator import Objects
-from neo.client.scan import Order, Range, Scanner
+from neo.client.history.iterator import Objects
+from neo.client.history.scan import Order, Range, Scanner
+from neo.client.history.transactions import tids_ascending, tids_descending
 from neo.protocol.enums import CellState
 from neo.protocol.ids import ZERO_TID, p64, u64
 from neo.protocol.packets import (
@@ -109,7 +109,7 @@ def regrouping(changes: list[tuple[int, int]], anew: bool = False) -> Iterator[R
 def test_tids_are_listed_once_and_in_order(
     changes: list[tuple[int, int]], page: int, anew: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("neo.client.history.PAGE", page)
+    monkeypatch.setattr("neo.client.history.transactions.PAGE", page)
     with regrouping(changes, anew) as cluster:
         assert list(tids_ascending(cluster.storage.replicas, ZERO_TID, LAST)) == IDS
     with regrouping(changes) as cluster:
@@ -121,7 +121,7 @@ def test_tids_are_listed_once_and_in_order(
 def test_objects_are_listed_once(
     changes: list[tuple[int, int]], window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("neo.client.iterator.WINDOW", window)
+    monkeypatch.setattr("neo.client.history.iterator.WINDOW", window)
     with regrouping(changes) as cluster:
         found = list(Objects(cluster.storage.replicas).after(None))
         assert sorted(found) == IDS

@@ -18,7 +18,7 @@ from transaction.interfaces import TransientError
 
 import neo.client.storage
 from neo.client import NEOStorage
-from neo.client.connections import LATE_SECONDS
+from neo.client.connect.connections import LATE_SECONDS
 from neo.client.errors import (
     ClosedError,
     ConfigurationError,
@@ -26,7 +26,7 @@ from neo.client.errors import (
     RefusedError,
     UnavailableError,
 )
-from neo.client.system import DIAL_SECONDS
+from neo.client.host.system import DIAL_SECONDS
 from neo.master.ids import OidGenerator
 from neo.net.connection import Received
 from neo.net.sockets import format_address

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from neo.client import NEOStorage, size
-from neo.client.size import Totals, total
+from neo.client import NEOStorage
+from neo.client.maintenance import size
+from neo.client.maintenance.size import Totals, total
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neo.client.system import System
+from neo.client.host.system import System
 from neo.net.connection import HANDSHAKE
 from neo.net.tls import TlsLink, tls_context
 from tests.support.certificates import Authority

@@ -13,8 +13,8 @@ from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import StorageTransactionError
 
 from neo.client import xa
+from neo.client.commit.prepared import PreparedTransaction
 from neo.client.errors import ConfigurationError, OutcomeUnknownError, TransactionLostError
-from neo.client.prepared import PreparedTransaction
 from neo.client.xa.joining import Unit
 from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import (

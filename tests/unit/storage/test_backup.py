@@ -34,7 +34,7 @@ from neo.protocol.packets import (
     StopOperation,
     Truncate,
 )
-from neo.storage.replication.backup import RETRY_SECONDS
+from neo.storage.following.replicator import RETRY_SECONDS
 from tests.unit.storage.replicas import (
     MAX,
     OTHER,

@@ -46,7 +46,7 @@ from neo.protocol.packets import (
     StopOperation,
     ValidateTransaction,
 )
-from neo.storage.commit.prepared_waits import PREPARED_WAIT
+from neo.storage.prepared.waits import PREPARED_WAIT
 from tests.unit.storage.prepared import restart
 from tests.unit.storage.requests import (
     commit,

@@ -34,7 +34,7 @@ from neo.protocol.packets import (
     StopOperation,
 )
 from neo.storage.maintenance.pack import LOOK_SECONDS
-from neo.storage.replication.sync_source import FULL_SECONDS, STEP_BYTES, STORE_SECONDS
+from neo.storage.sync.source import FULL_SECONDS, STEP_BYTES, STORE_SECONDS
 from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.storage.replicas import answer, reply
 from tests.unit.storage.requests import commit, data_of, finish, store, store_request, vote

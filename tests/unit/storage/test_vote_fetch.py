@@ -27,7 +27,7 @@ from neo.protocol.packets import (
     StopOperation,
     SyncMark,
 )
-from neo.storage.replication.vote_fetch import FETCHES_MAX
+from neo.storage.sync.vote_fetch import FETCHES_MAX
 from tests.unit.storage.replicas import OTHER, answer, take_question
 from tests.unit.storage.syncing import ask_voted, connected, kept, row, send, store_later
 from tests.unit.storage.upstream import SOURCE, backup, upstream

@@ -36,7 +36,7 @@ from neo.protocol.packets import (
     NotifyFeatures,
     RequestIdentification,
 )
-from neo.storage.replication.vote_fetch import FETCHES_MAX
+from neo.storage.sync.vote_fetch import FETCHES_MAX
 from tests.unit.storage.blobs.contents import content_of, files, parts
 from tests.unit.storage.blobs.transfers import (
     commit_blob,
