@@ -49,7 +49,7 @@ from tests.unit.storage.blobs.transfers import (
     store_of,
     upload,
 )
-from tests.unit.storage.prepared import SINCE, TEXT, XID, Prepared
+from tests.unit.storage.prepared.fetching import SINCE, TEXT, XID, Prepared
 from tests.unit.storage.replicas import MAX, OTHER, answer, reply, storage, take_question
 from tests.unit.storage.requests import finish, vote
 from tests.unit.storage.syncing import (

@@ -21,8 +21,8 @@ from neo.protocol.packets import (
     AskTransactionInformation,
 )
 from tests.unit.client.committing import refusing
-from tests.unit.client.joined import Bank, World
 from tests.unit.client.prepared_master import Cluster, clusters
+from tests.unit.client.xa.joined import Bank, World
 
 XID, OTHER = xid_prefix("first") + b"0123", xid_prefix("first") + b"4567"
 FOREIGN = b"of-another-coordinator"

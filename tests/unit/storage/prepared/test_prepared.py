@@ -47,7 +47,7 @@ from neo.protocol.packets import (
     ValidateTransaction,
 )
 from neo.storage.prepared.waits import PREPARED_WAIT
-from tests.unit.storage.prepared import restart
+from tests.unit.storage.prepared.fetching import restart
 from tests.unit.storage.requests import (
     commit,
     data_of,

@@ -33,7 +33,7 @@ from neo.protocol.packets import (
     RequestIdentification,
     SyncMark,
 )
-from tests.unit.storage.prepared import restart
+from tests.unit.storage.prepared.fetching import restart
 from tests.unit.storage.replicas import answer, reply, take_question
 from tests.unit.storage.requests import voted
 from tests.unit.storage.upstream import SOURCE, backup, upstream

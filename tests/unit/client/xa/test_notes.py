@@ -11,8 +11,8 @@ from neo.client.xa.branches import xid_prefix
 from neo.client.xa.evidence import note, noted
 from neo.protocol.ids import p64
 from neo.protocol.packets import AskPrepareTransaction
-from tests.unit.client.joined import Work, World
 from tests.unit.client.prepared_master import clusters
+from tests.unit.client.xa.joined import Work, World
 
 XID = xid_prefix("first") + b"0123"
 PROOF = "account 7 of bank 3"

@@ -35,7 +35,7 @@ from neo.protocol.packets import (
     Pong,
 )
 from neo.storage.replication.fetch import LOOK_SECONDS
-from tests.unit.storage.prepared import DECIDED, META, SINCE, TEXT, XID, Prepared
+from tests.unit.storage.prepared.fetching import DECIDED, META, SINCE, TEXT, XID, Prepared
 from tests.unit.storage.replicas import Destination, answer, fetching, reply, storage, take_question
 from tests.unit.storage.requests import commit, data_of, finish, store, store_request, vote, voted
 from tests.unit.storage.world import C2, End, MakeWorld, World

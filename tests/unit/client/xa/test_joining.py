@@ -30,9 +30,9 @@ from neo.protocol.packets import (
 from tests.support.patience import wait_until
 from tests.unit.client.boundaries import interrupt
 from tests.unit.client.committing import OID, refusing
-from tests.unit.client.joined import Acts, Fails, Work, World, Writes
 from tests.unit.client.peers import in_threads
 from tests.unit.client.prepared_master import clusters
+from tests.unit.client.xa.joined import Acts, Fails, Work, World, Writes
 
 #: Of so many points at which an exception from outside may come, one is tried: with 1, it takes 20 s.
 POINTS = 11

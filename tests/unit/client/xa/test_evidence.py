@@ -20,8 +20,8 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID, p64, tid_from_time
 from neo.protocol.packets import AnswerTransactionInformation, AskTransactionInformation
 from tests.support.patience import wait_until
-from tests.unit.client.joined import Acts, Bank, Fails, Work, World
 from tests.unit.client.prepared_master import Cluster, clusters
+from tests.unit.client.xa.joined import Acts, Bank, Fails, Work, World
 
 XID = xid_prefix("first") + b"0123"
 TID = p64(1600)
