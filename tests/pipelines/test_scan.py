@@ -14,8 +14,8 @@ from ZODB.serialize import referencesf
 from ZODB.utils import p64, u64, z64
 
 from neo.client import NEOStorage
+from neo.client.history import scan
 from neo.client.history.scan import Order, Range, Revision, Scanner
-from neo.client.history.transactions import scan
 from neo.client.read.replicas import Feature, Question, Replicas, Where
 from neo.protocol.blobs import Content, with_content
 from neo.protocol.enums import ErrorCode

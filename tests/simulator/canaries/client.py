@@ -10,8 +10,8 @@ from neo.client.commit.participants import Asked
 from neo.client.commit.transaction import ClientTransaction
 from neo.client.connect.master import Part
 from neo.client.errors import TransactionLostError
+from neo.client.history import transactions as history
 from neo.client.history.scan import Range, Revision, Scanner
-from neo.client.history.transactions import transactions as history
 from neo.client.read.cache import Cache
 from neo.client.read.invalidations import Invalidations
 from neo.client.read.replicas import Replicas

@@ -7,9 +7,9 @@ from pickle import UnpicklingError
 
 import pytest
 
-import neo.client.maintenance.pack
 from neo.client import NEOStorage
 from neo.client.errors import NEOStorageError
+from neo.client.maintenance import pack
 from neo.protocol.ids import ZERO_OID, p64, time_from_tid
 from neo.protocol.packets import (
     AbortTransaction,
@@ -187,7 +187,7 @@ def test_nothing_is_deleted_before_what_refers_to_it_or_if_that_is_in_use_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Specification 12.14, 12.15."""
-    monkeypatch.setattr(neo.client.maintenance.pack, "DELETED_TOGETHER", together)
+    monkeypatch.setattr(pack, "DELETED_TOGETHER", together)
     with scripted([1], cache_size=0) as (cluster, storage):
         database = Database(cluster, references)
         database.taken_back = taken_back == "before it is finished"
@@ -243,8 +243,8 @@ def test_what_was_committed_meanwhile_is_read_before_objects_are_locked() -> Non
 def test_a_circle_that_is_too_large_for_one_transaction_is_kept_with_what_hangs_on_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(neo.client.maintenance.pack, "CIRCLE_MAX", 1)
-    monkeypatch.setattr(neo.client.maintenance.pack, "DELETED_TOGETHER", 1)
+    monkeypatch.setattr(pack, "CIRCLE_MAX", 1)
+    monkeypatch.setattr(pack, "DELETED_TOGETHER", 1)
     with scripted([1], cache_size=0) as (cluster, storage):
         database = Database(cluster, {END: [], HEAD: [OTHER, END], OTHER: [HEAD]})
         database.pack(storage)
