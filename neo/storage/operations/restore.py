@@ -1,4 +1,4 @@
-"""The steps of ``neoctl restore`` on a storage node (specification 27.60 to 27.66).
+"""The steps of ``neoctl restore`` on a storage node (specification 27.60 to 27.67).
 
 Theory of operation
 -------------------
