@@ -111,7 +111,7 @@ class Cells:
         self.proof.table_replaced(nid, self.partitions, table)
         dropped = set(self.partitions.assigned(nid)) - set(table.assigned(nid))
         self.partitions = table
-        self.backup.told_late([p64(outdated[p]) for p in self.readable() if p in outdated])
+        self.backup.lower([p64(outdated[p]) for p in self.readable() if p in outdated])
         self._changed()
         return CellsChanged((), bool(dropped))
 

@@ -84,7 +84,7 @@ class Eviction:
 
     def _run(self) -> None:
         try:
-            while (pause := self._next(self._look())) is not None:
+            while (pause := self._next(self._evict())) is not None:
                 until = self._host.now() + pause
                 while self._added <= self._step and self._host.now() < until:
                     if not self._cache.open:
@@ -96,7 +96,7 @@ class Eviction:
         finally:
             self._running = False
 
-    def _look(self) -> bool:
+    def _evict(self) -> bool:
         with self._lock:
             self._added = 0
         return self.evict()

@@ -30,7 +30,7 @@ from neo.master.commit.outcomes import Outcome, Outcomes
 from neo.master.commit.requests import CommitRequests
 from neo.master.commit.rounds import Round, Rounds
 from neo.master.commit.sync_backups import SyncBackups
-from neo.master.commit.transactions import Mark, State, Transaction, Transactions
+from neo.master.commit.transactions import PreparedMark, State, Transaction, Transactions
 from neo.master.denial import denied
 from neo.master.maintenance.replication import Replication
 from neo.node.core import Core
@@ -65,7 +65,7 @@ class Survivor(NamedTuple):
     ``stored``, ``checked``: its oids."""
 
     ttid: bytes
-    mark: Mark
+    mark: PreparedMark
     nodes: frozenset[int]
     stored: list[bytes]
     checked: list[bytes]
@@ -157,7 +157,7 @@ class PreparedTransactions:
         """Enter PREPARING. Call :meth:`ask` next, when nodes that failed to vote are disconnected."""
         since = self._cluster.stamp()  # the order of transactions under the same xid
         objects = len({*m.stored_list, *m.checked_list})
-        mark = Mark(m.xid, since, m.text, frozenset(partitions), objects)
+        mark = PreparedMark(m.xid, since, m.text, frozenset(partitions), objects)
         self._transactions.prepare(transaction, mark, nodes)
         transaction.message_id = message_id
         transaction.stored, transaction.checked = m.stored_list, m.checked_list
@@ -181,7 +181,7 @@ class PreparedTransactions:
         )
         self._rounds.begin(round_)
 
-    def _prepared(self, transaction: Transaction[Peer], mark: Mark) -> None:
+    def _prepared(self, transaction: Transaction[Peer], mark: PreparedMark) -> None:
         """Go on when all marks are durable: now, or when synchronous backups have the transaction."""
         del self._preparing[mark.xid]
         if self._backups.configured:
@@ -198,7 +198,7 @@ class PreparedTransactions:
                 del self._offered[xid]
                 self._acknowledge(transaction, transaction.mark)
 
-    def _acknowledge(self, transaction: Transaction[Peer], mark: Mark) -> None:
+    def _acknowledge(self, transaction: Transaction[Peer], mark: PreparedMark) -> None:
         """Answer the client: the transaction is prepared."""
         cluster = self._cluster
         client = self._transactions.prepared(transaction)
@@ -278,7 +278,7 @@ class PreparedTransactions:
                 transaction.client = peer  # it needs no InvalidateObjects: the answer has the tid
         return None
 
-    def _commit(self, transaction: Transaction[Peer], mark: Mark) -> None:
+    def _commit(self, transaction: Transaction[Peer], mark: PreparedMark) -> None:
         """Finish a transaction with the nodes that have its rows, and have a cell of it still."""
         logger.info("prepared transaction %s is committed", transaction.ttid.hex())
         rows = self._cluster.partitions.rows

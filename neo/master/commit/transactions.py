@@ -42,7 +42,7 @@ class State(Enum):
     LOCKING = auto()
 
 
-class Mark(NamedTuple):
+class PreparedMark(NamedTuple):
     """What storage nodes remember of a transaction that is prepared (specification 24.4).
 
     ``since``: seconds since 1970. ``partitions``: those of its objects and of its metadata. ``objects``:
@@ -94,7 +94,7 @@ class Transaction(Generic[C]):
     waited: dict[str, float] = field(default_factory=dict)
     state: State = State.BEGUN
     #: None if it is BEGUN, or was finished from there.
-    mark: Mark | None = None
+    mark: PreparedMark | None = None
     #: The client that prepared it, until it is lost.
     preparer: C | None = None
 
@@ -138,7 +138,7 @@ class Transactions(Generic[C]):
         assert transaction.state is not State.LOCKING
         del self._by_ttid[transaction.ttid]
 
-    def prepare(self, transaction: Transaction[C], mark: Mark, nodes: Iterable[int]) -> None:
+    def prepare(self, transaction: Transaction[C], mark: PreparedMark, nodes: Iterable[int]) -> None:
         """Enter PREPARING with the storage nodes that store the mark."""
         assert transaction.state is State.BEGUN
         transaction.mark = mark
@@ -153,7 +153,7 @@ class Transactions(Generic[C]):
         transaction.state = State.PREPARED
         return transaction.preparer
 
-    def restore(self, ttid: bytes, mark: Mark, nodes: Iterable[int]) -> Transaction[C]:
+    def restore(self, ttid: bytes, mark: PreparedMark, nodes: Iterable[int]) -> Transaction[C]:
         """Add a transaction that these storage nodes have prepared under an earlier master."""
         nids = frozenset(nodes)
         transaction = self._by_ttid[ttid] = Transaction[C](ttid, None, nids, None, locking_tid=ttid)

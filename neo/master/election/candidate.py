@@ -170,7 +170,7 @@ class Candidate:
             f"no majority: {', '.join(away)} not reached; {len(members) // 2 + 1} of"
             f" {len(members)} masters are needed to have a primary"
         )
-        if (more := self._core.noise.admit(report)) is not None:
+        if (more := self._core.log_throttle.admit(report)) is not None:
             logger.error("%s%s", report, more)
 
     def _make_claim(self) -> Claim | None:

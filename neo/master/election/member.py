@@ -197,7 +197,7 @@ class LogMember:
                 f"the log of master {link.name} was begun with other masters than this one's: set aside"
                 " the log of the one that is wrong, and start it again"
             )
-            if (more := self._core.noise.admit(report)) is not None:
+            if (more := self._core.log_throttle.admit(report)) is not None:
                 logger.error("%s%s", report, more)
             return
         self.log.receive(link.name, packets)

@@ -69,7 +69,7 @@ class Follower(Protocol):
         """A pack was asked for."""
 
 
-class Locks(Protocol):
+class SyncRequests(Protocol):
     """Receives what the upstream master asks of a synchronous backup."""
 
     def lock(self, peer: Peer, message_id: int, m: AskLockBackup) -> None:
@@ -149,7 +149,7 @@ class SyncUpstream(Upstream):
 
     announced = (FEATURE_PACK, FEATURE_SYNC)
 
-    def __init__(self, follower: Follower, locks: Locks) -> None:
+    def __init__(self, follower: Follower, locks: SyncRequests) -> None:
         super().__init__(follower)
         self._locks = locks
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from neo.master.cluster import Cluster, left_behind
 from neo.master.commit.outcomes import Outcome
 from neo.master.commit.prepared import Survivor
-from neo.master.commit.transactions import Mark
+from neo.master.commit.transactions import PreparedMark
 from neo.master.phases.memory import Memory
 from neo.protocol.ids import format_nid, format_nids, format_xid
 from neo.protocol.packets import AnswerPreparedTransactions
@@ -153,13 +153,13 @@ def _partial(
 
 def _marked(answers: dict[int, AnswerPreparedTransactions]) -> Iterator[Survivor]:
     """Yield the transactions with marks: those that may survive."""
-    rows: dict[bytes, Mark] = {}
+    rows: dict[bytes, PreparedMark] = {}
     nodes: dict[bytes, set[int]] = {}
     stored: dict[bytes, set[bytes]] = {}
     checked: dict[bytes, set[bytes]] = {}
     for nid, answer in answers.items():
         for ttid, xid, since, text, partitions, stores, checks in answer.mark_list:
-            rows.setdefault(ttid, Mark(xid, since, text, frozenset(partitions), 0))
+            rows.setdefault(ttid, PreparedMark(xid, since, text, frozenset(partitions), 0))
             nodes.setdefault(ttid, set()).add(nid)
             stored.setdefault(ttid, set()).update(stores)
             checked.setdefault(ttid, set()).update(checks)

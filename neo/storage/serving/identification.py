@@ -32,7 +32,7 @@ from neo.storage.commit.transactions import Client
 from neo.storage.events import Part
 from neo.storage.following.links import DownstreamLinks
 from neo.storage.links import Links
-from neo.storage.serving.client import ServeClient, Service
+from neo.storage.serving.client import ClientParts, ServeClient
 from neo.storage.serving.handler import StorageHandler
 from neo.topology.nodes import Node
 
@@ -46,7 +46,7 @@ class Identification(StorageHandler, Part):
     """The handler of all peers that are not identified yet."""
 
     cluster: Cluster
-    service: Service
+    parts: ClientParts
     links: Links
     downstream: DownstreamLinks
     #: The handler for a storage node of a backup of this cluster.
@@ -161,7 +161,7 @@ class Identification(StorageHandler, Part):
     def _check_partitions(self, request: RequestIdentification) -> None:
         """Raise ErrorAnswer for a node whose partitions are not those of this cluster: it would fetch
         only a part of each, and take it for the whole."""
-        count, theirs = len(self.service.cells.partitions), request.extra.get(PARTITIONS)
+        count, theirs = len(self.parts.cells.partitions), request.extra.get(PARTITIONS)
         if theirs is not None and theirs != count:
             raise ErrorAnswer(
                 ErrorCode.NOT_READY, f"this cluster has {count} partitions, and yours {theirs}"
@@ -188,11 +188,11 @@ class Identification(StorageHandler, Part):
             self._link(peer, request, node)
             return
         peer.node = node
-        peer.handler = ServeClient(self.service, Client(node.nid, next(_connections)))
-        self.service.clients.add(peer)
+        peer.handler = ServeClient(self.parts, Client(node.nid, next(_connections)))
+        self.parts.clients.add(peer)
         if FEATURES in request.extra:
             features = [*CLIENT_FEATURES]
-            if self.service.contents.enabled:
+            if self.parts.contents.enabled:
                 features.append(FEATURE_BLOBS)
             peer.send(NotifyFeatures(features))
 

@@ -163,10 +163,10 @@ class SyncSource(Part):
         subscriber.watched = True
         left = max(oldest, subscriber.progress) + STORE_SECONDS - self._core.host.monotonic()
         self._database.call_later(
-            max(ROUNDING_SECONDS, left), lambda: self._look(peer, subscriber)
+            max(ROUNDING_SECONDS, left), lambda: self._check(peer, subscriber)
         )
 
-    def _look(self, peer: Peer, subscriber: _Subscriber) -> None:
+    def _check(self, peer: Peer, subscriber: _Subscriber) -> None:
         subscriber.watched = False
         limit = self._core.host.monotonic() - STORE_SECONDS
         late = any(began <= limit for began, _ in subscriber.pending.values())

@@ -24,7 +24,7 @@ from neo.storage.backend.api import (
     StatementRefused,
 )
 from neo.storage.backend.mariadb.link import Error, Link, parse
-from neo.storage.backend.mariadb.mark import MariaDBMark
+from neo.storage.backend.mariadb.position import MariaDBPosition
 from neo.storage.backend.mariadb.settings import ENGINE, check, check_engines, explain
 from neo.storage.backend.mariadb.writer import Writer
 from neo.storage.backend.regrouped import others, settle
@@ -105,7 +105,7 @@ class MariaDB:
         self._schedule = schedule
         self._address = parse(database)
         self.name = f"MariaDB database {self._address.database}{self._address.socket or ''}"
-        self._mark = MariaDBMark(self.name, acknowledged or Acknowledged(), mark)
+        self._position = MariaDBPosition(self.name, acknowledged or Acknowledged(), mark)
         if engine is not None and engine.lower() != ENGINE.lower():
             raise BackendFailure(f"{self.name}: engine {engine!r} is not supported, use {ENGINE}")
         self._on_failure = on_failure
@@ -138,8 +138,8 @@ class MariaDB:
             self._reader.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
             self._reader.execute("SET autocommit=1")
             self._next_piece = self._first_piece()
-            self._mark.opened()
-            self._writer = Writer(link, self._mark, self._schedule, self._write_failed)
+            self._position.opened()
+            self._writer = Writer(link, self._position, self._schedule, self._write_failed)
         except (Error, OSError) as error:
             self._disconnect()
             raise explain(error, self.name) from error
@@ -201,7 +201,7 @@ class MariaDB:
                 f"{self.name}: this database belongs to another program: it has the tables"
                 f" {', '.join(sorted(existing)[:5])}. Give another database"
             )
-        acknowledged = self._mark.examine(config.get(ROW), not rows, reset)
+        acknowledged = self._position.examine(config.get(ROW), not rows, reset)
         if rows or len(existing) > 1:
             database = Database(
                 "mariadb",
@@ -254,7 +254,7 @@ class MariaDB:
             if link is not None:
                 link.close()
         self._write_link = self._reader = None
-        self._mark.close()
+        self._position.close()
 
     # -- primitives -----------------------------------------------------------------------------
 
