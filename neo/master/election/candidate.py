@@ -139,7 +139,8 @@ class Candidate:
         if ask is not None:
             self.links.broadcast(ask)
         if election.suspects(now):
-            # Tell the failure detector of the log, too; its own timeout grows with each error.
+            # The log has a failure detector of its own, whose timeout grows with each error: it should
+            # suspect the primary now, too.
             log.gone(election.epochs.primary)
         if election.suspicion(now):
             self.links.broadcast(NotifySuspicion(election.epochs.epoch))

@@ -50,7 +50,8 @@ class Tenure:
         self.ptid, self.nodes = log.epochs.ptid, log.epochs.nodes
         #: All new tables need a greater id.
         self.greatest = log.epochs.greatest
-        #: The table that is being logged: all output waits for it.
+        #: The partition table that is being logged. All output of the primary waits until it is in the
+        #: log.
         self._table: tuple[int, tuple[int, ...]] | None = None
         self._posted = False
         self.over = False

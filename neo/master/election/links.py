@@ -313,7 +313,7 @@ class MasterLinks:
                 self._links[name] = link
 
     def tick(self, wanted: set[str], now: float) -> None:
-        """Drive all links, and drop idle ones that are not in ``wanted``."""
+        """Drive all links. Drop idle links to masters that are not in ``wanted``."""
         for name, link in list(self._links.items()):
             link.tick(now)
             if name not in wanted and not link.up and not link.alive(now):
@@ -325,7 +325,7 @@ class MasterLinks:
             link.send(message)
 
     def accept(self, peer: Peer, message_id: int, request: RequestIdentification) -> None:
-        """Accept another master that dialed this one, or refuse it."""
+        """Accept or refuse a master that dialed this one."""
         known = request.address is not None and self.of(request.address) is not None
         try:
             link = self._check(request)

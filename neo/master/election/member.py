@@ -135,7 +135,7 @@ class LogMember:
         return rows
 
     def may_decide(self) -> bool:
-        """Return whether this master and those that it reaches are a majority."""
+        """Return whether this master and the masters that it can reach are a majority."""
         log = self.the_log()
         links = [self.links.get(name) for name in log.members]
         return len([link for link in links if link and link.up]) + 1 > len(log.members) // 2
