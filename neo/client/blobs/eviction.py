@@ -30,7 +30,7 @@ from neo.net.host import ThreadHost
 
 logger = logging.getLogger("neo.client")
 
-#: Files with a newer time are not removed: those that were handed out within the last minute.
+#: Files that were handed out within this time are not removed.
 SPARED_SECONDS = 60.0 + FRESH_SECONDS
 #: Temporary files that nobody changed for this time are left from a process that crashed: longer than any
 #: transaction or download.
@@ -50,8 +50,8 @@ class _File(NamedTuple):
 
 
 class Eviction:
-    """``capacity``: in bytes. ``check``: percentage of it after which the folder is looked at again.
-    Thread-safe."""
+    """``capacity``: bound in bytes. ``check``: percentage of the bound that is added before the folder is
+    listed again. Thread-safe."""
 
     def __init__(self, host: ThreadHost, cache: BlobCache, capacity: int, check: int) -> None:
         self._host = host
