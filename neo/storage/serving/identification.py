@@ -74,8 +74,8 @@ class Identification(StorageHandler, Part):
     def _identify(
         self, peer: Peer, message_id: int, request: RequestIdentification, alive: bool
     ) -> None:
-        """``alive``: the peer answered a Ping, so it waits for the answer, and no other connection
-        with it was made since the Ping."""
+        """``alive``: the peer answered a Ping, so it still waits for the answer to its identification,
+        and it has made no other connection since the Ping."""
         try:
             node = self._node(request)
         except ErrorAnswer as e:
@@ -105,7 +105,7 @@ class Identification(StorageHandler, Part):
     def _admit(
         self, peer: Peer, message_id: int, request: RequestIdentification, node: Node
     ) -> None:
-        """Accept a storage node of this cluster, when no other connection with it is in the way."""
+        """Accept a storage node of this cluster, as soon as no other connection with it is in the way."""
         assert node.nid is not None
         admitted = self.links.admit(node.nid)
         at_once = admitted.done
@@ -159,8 +159,8 @@ class Identification(StorageHandler, Part):
         raise ErrorAnswer(ErrorCode.NOT_READY, "unknown by master")
 
     def _check_partitions(self, request: RequestIdentification) -> None:
-        """Raise ErrorAnswer for a node whose partitions are not those of this cluster: it would fetch
-        only a part of each, and take it for the whole."""
+        """Raise ErrorAnswer for a node with another number of partitions than this cluster: it would
+        fetch a part of each partition, and take that for the whole."""
         count, theirs = len(self.parts.cells.partitions), request.extra.get(PARTITIONS)
         if theirs is not None and theirs != count:
             raise ErrorAnswer(
@@ -171,7 +171,7 @@ class Identification(StorageHandler, Part):
         self, peer: Peer, message_id: int, request: RequestIdentification, node: Node
     ) -> None:
         if node.nid is None:
-            # No master vouches for it. It sends only short requests.
+            # No master vouches for this peer, which sends only short requests.
             peer.welcome()
             node.features = _features(request)
             if FEATURES in request.extra:

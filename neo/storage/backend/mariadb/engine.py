@@ -118,7 +118,7 @@ class MariaDB:
         self._rows: dict[str, list[Row]] = {}
         self._rows_size = 0
         self._attempts = 0
-        #: What attempts ask of the writer when they are over.
+        #: Calls of the writer that wait until all attempts are over.
         self._after: list[Callable[[Writer], None]] = []
 
     # -- life -----------------------------------------------------------------------------------
@@ -148,8 +148,9 @@ class MariaDB:
             raise
 
     def _first_piece(self) -> int:
-        """Return an id for ``bigdata`` that no row has, or had: a row of ``data`` whose pieces are gone
-        would refer to those of another value. The server remembers the greatest one."""
+        """Return an id for ``bigdata`` that no row has or ever had. Otherwise a row of ``data`` whose
+        pieces are lost would refer to the pieces of another value. The server remembers the greatest
+        id."""
         last = self.read("SELECT MAX(id) FROM bigdata")[0][0] or 0
         following = self.read(
             "SELECT AUTO_INCREMENT FROM information_schema.TABLES"
@@ -172,8 +173,9 @@ class MariaDB:
         return bool(link.execute("SELECT 1 FROM config WHERE name = ?", (ERASING,)))
 
     def _erase(self, link: Link) -> None:
-        """Drop all tables. MariaDB commits each statement: what is left when the process dies in between
-        must be known as such, hence the row, in the table that is dropped last."""
+        """Drop all tables. MariaDB commits each statement. If the process dies in between, the next one
+        must recognise the remaining tables as leftovers: hence the row in the table that is dropped
+        last."""
         if link.execute("SHOW TABLES LIKE 'config'"):
             link.execute("REPLACE INTO config (name, value) VALUES (?, '')", (ERASING,))
         for view in schema.VIEWS:
@@ -399,7 +401,7 @@ class MariaDB:
                 f"DELETE b FROM data d JOIN bigdata b ON b.id >= {start}"
                 f" AND b.id < {start} + {pieces} WHERE d.compression >= {BIG} AND {rows}",
             )
-        # One call of the writer, because no commit may come between them.
+        # One call of the writer for all statements, because no commit may come between them.
         self._put("write_all", statements)
 
     @contextmanager

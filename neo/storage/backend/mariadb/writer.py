@@ -24,8 +24,8 @@ BYTES_MAX = 64 << 20
 #: Bound of the queue in statements, each of some hundred bytes.
 STATEMENTS_MAX = 100_000
 
-#: With so much in the queue the thread starts before a caller waits. To wake it up for each statement
-#: would cost more than the statement.
+#: Length of the queue at which the thread begins although no caller waits. To wake the thread up for each
+#: statement would cost more than the statement.
 WAKE_BYTES = 256 << 10
 WAKE_STATEMENTS = 100
 
