@@ -215,7 +215,8 @@ class BlobCache:
                 fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
     def take(self, path: str) -> str:
-        """Make a file of the application one of a transaction in progress; return its new path."""
+        """Move a file of the application to the files of transactions in progress. Return its new
+        path."""
         fd, taken = tempfile.mkstemp(prefix=PENDING, dir=self.temporary)
         os.close(fd)
         rename_or_copy_blob(path, taken, chmod=False)

@@ -199,10 +199,9 @@ class Participants:
         return ZERO_TID if self._rebase is None else self._rebase.locking_tid
 
     def rebase(self, message: AskRebaseTransaction) -> None:
-        """Send a new locking tid to all nodes, also to those that join later.
-
-        Called with the lock by the thread that leads on the master's channel. An interrupted call is
-        repeated, for nodes that were not sent the locking tid the first time.
+        """Send a new locking tid to all participants, also to nodes that join later. The thread that
+        leads on the master's channel calls this method with the lock. If the call is interrupted, it is
+        repeated for the nodes to which the locking tid was not sent.
         """
         self._rebase = message
         # A copy, because the committing thread may change the dictionary.

@@ -86,8 +86,8 @@ def read_extension(extension: bytes) -> dict[str, Any]:
 
 
 def note(proofs: Mapping[str, str]) -> bytes:
-    """Return what the text of a prepared transaction says of proofs, because its extension cannot be read
-    before the decision. Return nothing if it would be too long."""
+    """Return the note with proofs for the text of a prepared transaction, whose extension cannot be read
+    before the decision. Return an empty note if it would be too long."""
     words = f"{_NOTE}{json.dumps(proofs, sort_keys=True)}".encode() if proofs else b""
     return words if len(words) <= _NOTE_BYTES else b""
 

@@ -426,7 +426,7 @@ class Coordination:
                 del self._units[metadata]
 
     def note(self, metadata: Any) -> bytes:
-        """Return what the text of a transaction that is being prepared shall say."""
+        """Return the text of a transaction that is being prepared."""
         unit = self._units.get(metadata)
         return b"" if unit is None else note(unit.proofs)
 

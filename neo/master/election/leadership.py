@@ -129,7 +129,7 @@ class OperationsInLog:
 
 
 class PrimaryHost:
-    """The host of a primary master: that of the process, but for ``stop``."""
+    """The host of a primary master: the host of the process, with another ``stop``."""
 
     def __init__(self, host: Host, stop: Callable[[int], None]) -> None:
         self.random = host.random

@@ -186,7 +186,7 @@ class Partitions:
         return Steps({"partitions": after, "before": len(table)}, steps, MONTH_SECONDS)
 
     def _check(self) -> None:
-        """Raise Refused unless the cluster is as it must be."""
+        """Raise Refused unless the state of the cluster allows the operation."""
         cluster = self._cluster
         if cluster.state is not ClusterState.RUNNING:
             raise Refused(f"the cluster must be RUNNING, it is {cluster.state.name}")

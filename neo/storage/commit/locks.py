@@ -492,10 +492,9 @@ class Locks:
         return frozenset(self._writes.shared)
 
     def lose(self, gone: Callable[[bytes], bool]) -> None:
-        """Forget the objects for which ``gone`` is true: their partitions were taken from this node.
-
-        The remaining cells may have accepted the stores lockless, and rely on the check for conflicts
-        here. So a transaction with objects that are still to be checked must not commit.
+        """Forget the objects for which ``gone`` is true: their partitions were taken from this node. The
+        remaining cells may have accepted the stores lockless, and rely on this node to detect conflicts.
+        So a transaction with such objects that were not checked yet must not commit.
         """
         for transaction in self._transactions.values():
             if transaction.xid is not None and transaction.tid is None:
