@@ -59,7 +59,8 @@ class Eviction:
         self._capacity = capacity
         self._step = capacity * check // 100
         self._lock = host.lock()
-        #: Bytes since the last look. The first file of a process makes it look.
+        #: Bytes added since the folder was listed last. The first file of a process makes it list the
+        #: folder.
         self._added = self._step
         self._running = False
         cache.added = self.added

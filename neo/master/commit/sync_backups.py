@@ -62,7 +62,7 @@ LEASE_OVER_SECONDS = LEASE_SECONDS * (1 + DRIFT)
 JOIN_SECONDS = 1.0
 #: Timers expire a little later than needed, because the clock of the loop is rounded.
 ROUNDING_SECONDS = 0.001
-#: Why a backup is not in sync that this master has not heard of.
+#: Why a backup is not in sync, if this master has never heard of the backup.
 NOT_JOINED = "it has not joined yet"
 
 
