@@ -16,7 +16,7 @@ CACHE_BYTES = 20 * 1024 * 1024
 WAIT_SECONDS = 30.0
 #: Bound of the folder of blobs.
 BLOB_CACHE_BYTES = 10 << 30
-#: Percentage of it that a process adds before it looks at the folder again.
+#: Percentage of this bound that a process adds before it lists the folder again.
 BLOB_CACHE_CHECK = 10
 #: zlib's default level.
 COMPRESS_LEVEL = 6

@@ -50,7 +50,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-from neo.net.connection import Connection, Mark
+from neo.net.connection import Connection, SentFlag
 from neo.net.fault_sites import FaultSite
 from neo.net.host import Lock, ThreadHost, Waker, Wire
 from neo.net.inbox import Inbox
@@ -203,12 +203,12 @@ class Channel:
             self.close(broken)
         return ticket
 
-    def send(self, message: Message, mark: Mark | None = None) -> None:
-        """Send a notification, and set ``mark``. Do nothing if the connection is lost or the mark is
+    def send(self, message: Message, flag: SentFlag | None = None) -> None:
+        """Send a notification, and set ``flag``. Do nothing if the connection is lost or the flag is
         set."""
         with self._sending:
-            if mark is None or not mark.sent:
-                self._connection.send(message, None, mark)
+            if flag is None or not flag.sent:
+                self._connection.send(message, None, flag)
             broken = self._flush()
         if broken is not None:
             self.close(broken)

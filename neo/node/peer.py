@@ -22,7 +22,7 @@ from neo.node.backlog import (
     TURN_SECONDS,
     Backlog,
 )
-from neo.node.log_throttle import Noise
+from neo.node.log_throttle import LogThrottle
 from neo.node.task import Future
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, LastWords, PeerError
@@ -92,7 +92,7 @@ class PeerOwner(Protocol):
     #: At the end of this event, what is queued for them is written out.
     touched: dict[Peer, None]
     backlog: Backlog
-    noise: Noise
+    log_throttle: LogThrottle
 
     @property
     def host(self) -> Clock: ...
@@ -196,7 +196,7 @@ class Peer:
         asks again each second, each time from another port."""
         who = request.node_type.name.lower() if request.nid is None else format_nid(request.nid)
         host = self.address[0] if self.address else None
-        if (more := self.core.noise.admit(f"{who} {host} may not join: {why}")) is not None:
+        if (more := self.core.log_throttle.admit(f"{who} {host} may not join: {why}")) is not None:
             address = format_address(self.address)
             logger.warning("%s (%s) may not join: %s%s", who, address, why, more)
         self.refuse(message_id, why.code, why.message)
@@ -408,7 +408,7 @@ class Peer:
         second."""
         if self.server or self.node is not None:
             return ""
-        return self.core.noise.admit(f"{format_address(self.address)} {what}")
+        return self.core.log_throttle.admit(f"{format_address(self.address)} {what}")
 
     # -- the end -------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from neo.node.config import ConfigError
 from neo.node.core import Core
 from neo.node.host import Timer
 from neo.node.log import configure_logging, reopen_logs
-from neo.node.log_throttle import Noise
+from neo.node.log_throttle import LogThrottle
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import Address, Error
@@ -240,7 +240,7 @@ class ProcessHost:
         """Make the core, unless the process is told to stop. Meanwhile, connections are told why there
         is none. Raises StartFailure."""
         begin = self.monotonic()
-        noise = Noise(self.monotonic)
+        throttle = LogThrottle(self.monotonic)
         while not self._ended.done():
             try:
                 self._start_core()
@@ -248,7 +248,7 @@ class ProcessHost:
             except StartFailure as e:
                 if self.monotonic() - begin >= e.patience:
                     raise
-                if (more := noise.admit(str(e))) is not None:
+                if (more := throttle.admit(str(e))) is not None:
                     logger.warning("not started yet, trying again each second: %s%s", e, more)
                 self._waits = f"not started yet: {e}"
                 await self._listen(sock)

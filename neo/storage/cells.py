@@ -16,8 +16,8 @@ from neo.storage.proof import Proof, in_groups, read_partitions, write_partition
 from neo.topology.partitions import PartitionTable, grouped
 
 CORRUPTED = CellState.CORRUPTED
-#: A row of ``config``: the partitions whose own cell was CORRUPTED. The data of such a cell is not to be
-#: trusted, whatever its ids: replication first erases it, and then the mark.
+#: A row of ``config``: the partitions whose own cell was CORRUPTED. The data of such a cell cannot be
+#: trusted, whatever its ids: replication erases the data first, then the entry in this row.
 _ERASE = "_erase"
 #: Rows of a step, between which no request is served.
 REGROUPED_TOGETHER = 1000
@@ -111,7 +111,7 @@ class Cells:
         self.proof.table_replaced(nid, self.partitions, table)
         dropped = set(self.partitions.assigned(nid)) - set(table.assigned(nid))
         self.partitions = table
-        self.backup.told_late([p64(outdated[p]) for p in self.readable() if p in outdated])
+        self.backup.lower([p64(outdated[p]) for p in self.readable() if p in outdated])
         self._changed()
         return CellsChanged((), bool(dropped))
 

@@ -77,10 +77,10 @@ from neo.storage.prepared.fetch import PreparedFetch
 from neo.storage.prepared.transactions import PreparedTransactions
 from neo.storage.replication.fetch import Receiver
 from neo.storage.replication.replicator import Replicator
-from neo.storage.serving.client import Clients, Service
+from neo.storage.serving.client import ClientParts, Clients
 from neo.storage.serving.identification import Identification
 from neo.storage.serving.master import ServeMaster
-from neo.storage.serving.storage import ServeGuest, ServeStorage
+from neo.storage.serving.storage import ServeBackupNode, ServeStorage
 from neo.storage.sync.received_votes import ReceivedVotes
 from neo.storage.sync.source import SyncSource
 from neo.storage.sync.vote_fetch import VoteFetch
@@ -280,7 +280,7 @@ class StorageNode(Core):
         self.operations = Operations(self, database, cluster, steps)
 
         # The handlers of connections.
-        serve_guest = ServeGuest(
+        serve_backup_node = ServeBackupNode(
             database=database,
             cells=cells,
             locks=locks,
@@ -307,7 +307,7 @@ class StorageNode(Core):
             prepared_fetch=prepared_fetch,
         )
         clients = Clients()
-        service = Service(
+        client_parts = ClientParts(
             database=database,
             cells=cells,
             locks=locks,
@@ -322,10 +322,10 @@ class StorageNode(Core):
         self._identification = identification = Identification(
             database=database,
             cluster=cluster,
-            service=service,
+            parts=client_parts,
             links=links,
             downstream=downstream,
-            guests=serve_guest,
+            guests=serve_backup_node,
         )
         self._serve_master = ServeMaster(
             database=database,

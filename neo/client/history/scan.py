@@ -116,8 +116,8 @@ class Scanner:
     """Scans through an open storage. Thread-safe."""
 
     def __init__(self, storage: Opened, partitions: int | None = None) -> None:
-        """``partitions``: the number with which the scan was planned; None: that of now. When there is
-        another number, methods raise RegroupedError."""
+        """``partitions``: the number with which the scan was planned; None for the current number. When
+        there is another number, methods raise RegroupedError."""
         self._replicas = storage.replicas
         self._pages = self._replicas.feature(FEATURE_PAGES)
         self.partitions = len(self._replicas.view().readable) if partitions is None else partitions

@@ -59,8 +59,9 @@ DELETED_TOGETHER = 1000
 LATER_TOGETHER = 50
 #: Later transactions whose pages are read in one pass over the partitions. Their tids are in memory.
 LATER_PAGED = 5000
-#: Passes over later transactions before a deletion takes locks. Each pass reads what was committed
-#: during the one before. Passes get shorter if reading is faster than writing; else more do not help.
+#: Passes over later transactions before a deletion takes locks. Each pass reads the transactions that
+#: were committed during the pass before. Passes get shorter if reading is faster than writing; otherwise
+#: more passes do not help.
 CATCH_UP_MAX = 5
 #: Objects of one circle of references: one transaction deletes them, and lists them in one message.
 CIRCLE_MAX = 1_000_000
@@ -187,14 +188,16 @@ class _Collection:
             ) from e
 
     def _catch_up(self) -> None:
-        """Read what was committed since, so that little is left to read while objects are locked."""
+        """Read the transactions that were committed since the begin of the collection, so that few are
+        left to read while objects are locked."""
         for _ in range(CATCH_UP_MAX):
             self._replicas.barrier()
             if self._mark_later(self._replicas.last_tid) <= LATER_TOGETHER:
                 break
 
     def _mark_later(self, last_tid: bytes) -> int:
-        """Keep objects that transactions up to ``last_tid`` wrote or refer to, and what those refer to.
+        """Keep the objects that transactions up to ``last_tid`` wrote or refer to, and all objects that
+        these refer to.
 
         Read each transaction once. Return their number.
         """

@@ -16,7 +16,7 @@ from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.operations.entries import Clean, End, Entry
 from neo.operations.initiator import Initiator, OwnSteps, Progress, Refused, held
-from neo.operations.model import INITIATOR, Mark, Operation, State, Step, of_brief
+from neo.operations.model import INITIATOR, Operation, State, Step, StepMark, of_brief
 from neo.operations.namespace import Namespace, Pending
 from neo.protocol.enums import ClusterState
 from neo.protocol.errors import PeerError
@@ -153,7 +153,7 @@ class Operations:
     def marked(self, nid: int, m: NotifyOperationMark) -> None:
         """Take a mark of a storage node. Raise PeerError if there is no such mark."""
         try:
-            mark = Mark(m.mark)
+            mark = StepMark(m.mark)
         except ValueError:
             raise PeerError(f"operation {m.id}: there is no mark {m.mark}") from None
         now = self._core.host.time()
@@ -403,7 +403,7 @@ def _progress(
     told = known.get((nid, number))
     if pending.state in (State.ROLLING_BACK, State.FAILED) and nid in pending.settled:
         return "forgotten" if nid in pending.forgotten else "rolled back", 0.0, ""
-    if pending.state is State.ROLLING_BACK and told is not None and told.mark is Mark.FAILED:
+    if pending.state is State.ROLLING_BACK and told is not None and told.mark is StepMark.FAILED:
         return "failed", told.done, told.text  # its undo, maybe, which is tried again
     if pending.done.get(nid, 0) > number or pending.state is State.SUCCEEDED:
         return "done", 1.0, ""

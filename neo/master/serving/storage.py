@@ -64,7 +64,7 @@ class ServeStorage(Handler):
     @on(NotifyReady)
     def ready(self, peer: Peer, message_id: int, m: NotifyReady) -> None:
         cluster, nid = self._cluster, _nid(peer)
-        # It may have been sent before the peer heard that the operation stopped.
+        # The peer may have sent the message before it heard that the operation stopped.
         if cluster.state in SERVING and nid in cluster.starting:
             cluster.starting.discard(nid)
             cluster.ready.add(nid)

@@ -28,13 +28,13 @@ class RollCall:
         self._cluster = cluster
         self._core = core
         self._called: set[int] = set()
-        #: The connections of those that have not answered, by nid.
+        #: The connections of the nodes that have not answered, by nid.
         self._owing: dict[int, Peer] = {}
         self._begun = -math.inf
 
     @property
     def old(self) -> bool:
-        """Whether the last call began so long ago that answers to it do not count."""
+        """Whether the last roll call is so old that its answers do not count."""
         return self._core.host.monotonic() - self._begun > ROLL_SECONDS
 
     @property

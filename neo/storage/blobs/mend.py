@@ -46,17 +46,17 @@ class Mender(Part):
         self._background = background
         self._running = False
         self._operational = False
-        contents.on_lost = self._look
+        contents.on_lost = self._begin_mending
 
     def operation_started(self) -> None:
         self._operational = True
-        self._look()
+        self._begin_mending()
 
     def operation_stopped(self) -> None:
         """The job is cancelled."""
         self._operational = self._running = False
 
-    def _look(self) -> None:
+    def _begin_mending(self) -> None:
         if self._contents.lost and self._operational and not self._running:
             self._running = True
             self._background.run(self._run())

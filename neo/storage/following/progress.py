@@ -127,7 +127,7 @@ class BackupProgress:
         if remembered is not None and remembered < tid.hex():
             self._backend.set_config("backup_tid", tid.hex())
 
-    def told_late(self, tids: Iterable[bytes]) -> None:
+    def lower(self, tids: Iterable[bytes]) -> None:
         """Lower ``backup_tid`` to these tids: a new table makes cells readable that were OUT_OF_DATE
         here, and complete up to them. Call in the database transaction of the table."""
         least = min((tid.hex() for tid in tids), default=None)

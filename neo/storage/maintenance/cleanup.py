@@ -74,8 +74,8 @@ class Eraser(Part):
             if not self._needed():
                 await drop_regrouped(self._database, self._background, self._needed)
             elif self._database.backend.regrouped() is not None:
-                # The way back needs all rows: what is deleted here would be deleted there, too. The end
-                # of the operation starts this again.
+                # The way back needs all rows, because rows that are deleted here would be missing there,
+                # too. The end of the operation starts this job again.
                 continue
             for partition in range(len(self._cells.partitions)) if self.enabled else ():
                 await self._erase(partition)
@@ -124,7 +124,7 @@ class Orphans(Part):
 
     async def _sweep(self) -> None:
         found: list[tuple[int, int]] = []
-        await self._look(False, found)
+        await self._prune_all(False, found)
         self._wanted = False
         rows, size = _sums(found)
         if rows:
@@ -140,14 +140,14 @@ class Orphans(Part):
         found: list[tuple[int, int]] = []
         rest = "; not all was looked at: give the command again"
         try:
-            await self._look(dry_run, found)
+            await self._prune_all(dry_run, found)
             rest = ""
         finally:
             done = "would be deleted" if dry_run else "deleted"
             logger.info("repair: %s orphan records (%s bytes) %s%s", *_sums(found), done, rest)
 
-    async def _look(self, dry_run: bool, found: list[tuple[int, int]]) -> None:
-        """Look at all data; add what each step found, as (records, bytes)."""
+    async def _prune_all(self, dry_run: bool, found: list[tuple[int, int]]) -> None:
+        """Prune all data; add what each step found, as (records, bytes)."""
         background, backend = self._background, self._database.backend
         next_id: int | None = 0
         while next_id is not None:

@@ -102,9 +102,9 @@ class Look:
         self, operation: Operation, step: int, context: Context, report: Report
     ) -> bytes:
         order = order_of(operation)
-        return await self._worker.call(partial(self._look, order))
+        return await self._worker.call(partial(self._find_base, order))
 
-    def _look(self, order: CopyOrder) -> bytes:
+    def _find_base(self, order: CopyOrder) -> bytes:
         folder = ArchiveFolder(order.path)
         try:
             newest = folder.newest(self._cluster.name)

@@ -8,7 +8,7 @@ from typing import Any
 
 from neo.node.core import Core
 from neo.operations.engine import Engine, Journaled
-from neo.operations.model import Mark, State
+from neo.operations.model import State, StepMark
 from neo.protocol.errors import PeerError
 from neo.protocol.packets import (
     FEATURE_OPERATIONS,
@@ -29,7 +29,7 @@ TICK_SECONDS = 1.0
 
 
 class Operations:
-    """Implements Journal and Marks of :mod:`neo.operations.engine`."""
+    """Implements Journal and StepMarks of :mod:`neo.operations.engine`."""
 
     def __init__(
         self, core: Core, database: Database, cluster: Cluster, functions: Mapping[str, StepFunction]
@@ -129,9 +129,9 @@ class Operations:
 
         self._database.backend.stored(self._database.guard(durable))
 
-    # -- Marks -------------------------------------------------------------------------------------
+    # -- StepMarks -------------------------------------------------------------------------------------
 
-    def send(self, id: int, step: int, mark: Mark, done: float, text: str, context: bytes) -> None:
+    def send(self, id: int, step: int, mark: StepMark, done: float, text: str, context: bytes) -> None:
         master = self._cluster.master
         if master is not None and FEATURE_OPERATIONS in master.features:
             master.peer.send(NotifyOperationMark(id, step, mark.value, done, text, context))

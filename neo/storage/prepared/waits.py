@@ -30,9 +30,9 @@ class PreparedWaits:
 
     def _plan(self, locks: Locks, seconds: float) -> None:
         self._planned = True
-        self._database.call_later(seconds, lambda: self._look(locks))
+        self._database.call_later(seconds, lambda: self._tick(locks))
 
-    def _look(self, locks: Locks) -> None:
+    def _tick(self, locks: Locks) -> None:
         self._planned = False
         seconds = locks.refuse_overdue(PREPARED_WAIT, self._refusal)
         if seconds is not None:

@@ -181,7 +181,7 @@ class Replicator(Part):
             self._look_back(cell, answer.max_tid)
             cell.last = answer.max_tid
             cell.waiting = set(answer.ttid_list)
-        self._look()
+        self._notify()
 
     def _look_back(self, cell: OutdatedCell, last: bytes) -> None:
         """Begin with the tail of the cell; delete transactions after ``last``, which were given up. No
@@ -219,7 +219,7 @@ class Replicator(Part):
         self._prepared.update(
             ttid for ttid in ttids if any(ttid in c.waiting for c in self._outdated.values())
         )
-        self._look()
+        self._notify()
 
     def _ended(self, ttid: bytes) -> None:
         self._prepared.discard(ttid)
@@ -233,21 +233,21 @@ class Replicator(Part):
                 cell.waiting.remove(ttid)
                 cell.last = max(cell.last, tid)
                 cell.first = min(cell.first, tid)
-        self._look()
+        self._notify()
 
     def aborted(self, ttid: bytes) -> None:
         """Handle AbortTransaction from the master."""
         self._ended(ttid)
         for cell in self._outdated.values():
             cell.waiting.discard(ttid)
-        self._look()
+        self._notify()
 
     def stuck(self) -> list[tuple[int, str]]:
         """Return the partitions that could not be copied several times, and why not the last time."""
         cells = sorted(self._outdated.items())
         return [(p, cell.failure) for p, cell in cells if cell.failures >= STUCK_ROUNDS]
 
-    def _look(self) -> None:
+    def _notify(self) -> None:
         wake, self._wake = self._wake, Future()
         wake.resolve(None)
 
@@ -279,7 +279,7 @@ class Replicator(Part):
         self._outdated[cell.partition] = self._outdated.pop(cell.partition)
         await self.background.sleep(RETRY_SECONDS)
         cell.paused = False
-        self._look()
+        self._notify()
 
     async def _round(self, cell: OutdatedCell) -> None:
         stored, nid = self.database.stored, self.cluster.nid
@@ -400,12 +400,12 @@ class Replicator(Part):
             cell.waiting |= blind
             self._prepared |= blind
             cell.finishing = False
-            self._look()
+            self._notify()
             return
         cell.lacking = frozenset(self.database.backend.link_undone(partition))
         if cell.lacking:
             cell.finishing = False
-            self._look()
+            self._notify()
             return
         self.cells.complete.add(partition)
         locks.replicated(here)

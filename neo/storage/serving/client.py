@@ -138,7 +138,7 @@ class Clients(Part):
 
 
 @dataclass(frozen=True)
-class Service:
+class ClientParts:
     """The parts of the node that serve all clients."""
 
     database: Database
@@ -170,19 +170,19 @@ class ServeClient(StorageHandler):
     """The handler of an identified client. Reads see whole transactions: they wait for locked ones, of
     which the client may know already (specification 6.6, 6.7)."""
 
-    def __init__(self, service: Service, client: Client) -> None:
+    def __init__(self, parts: ClientParts, client: Client) -> None:
         """``client``: the connection to which its transactions belong."""
-        super().__init__(service.database)
+        super().__init__(parts.database)
         self.client = client
-        self._service = service
-        self._backend = service.database.backend
-        self._cells = service.cells
-        self._locks = service.locks
-        self._sync = service.sync
-        self._uploads = service.uploads
+        self._parts = parts
+        self._backend = parts.database.backend
+        self._cells = parts.cells
+        self._locks = parts.locks
+        self._sync = parts.sync
+        self._uploads = parts.uploads
 
     def lost(self, peer: Peer, reason: str) -> None:
-        self._service.clients.lost(peer)
+        self._parts.clients.lost(peer)
         self.database.guard(self._dropped_connection)()
 
     def _dropped_connection(self) -> None:
@@ -211,7 +211,7 @@ class ServeClient(StorageHandler):
 
     def _scan(self, peer: Peer, message_id: int, read: Read, last: bytes = MAX_TID) -> None:
         """Read when all transactions up to ``last`` that are locked now are unlocked, and answer."""
-        self._service.background.asked()
+        self._parts.background.asked()
         self._locks.when_unlocked(self._answer_with(peer, message_id, read), last)
 
     def _answer_with(self, peer: Peer, message_id: int, read: Read) -> Callable[[], None]:
@@ -243,7 +243,7 @@ class ServeClient(StorageHandler):
 
     @on(AskObject)
     def object(self, peer: Peer, message_id: int, m: AskObject) -> Message | None:
-        self._service.background.asked()
+        self._parts.background.asked()
         if not self._locks.read_locked(m.oid):
             try:
                 return self._load(m)
@@ -275,7 +275,7 @@ class ServeClient(StorageHandler):
         self._check_readable(m.oid)
         # Older revisions that a pack leaves can be read, but are not part of the history, as in other
         # implementations.
-        since = self._service.packs.horizon()
+        since = self._parts.packs.horizon()
         history = self._backend.history(m.oid, m.first, m.last, since)
         if not history:
             raise ErrorAnswer(ErrorCode.OID_NOT_FOUND, m.oid.hex())
@@ -310,7 +310,7 @@ class ServeClient(StorageHandler):
 
     @on(AskSize)
     def size(self, peer: Peer, message_id: int, m: AskSize) -> Message:
-        return self._service.sizes.measure()
+        return self._parts.sizes.measure()
 
     # -- transactions ------------------------------------------------------------------------------
 
@@ -416,7 +416,7 @@ class ServeClient(StorageHandler):
             peer.refuse(message_id, failure.code, failure.message)
 
     def _check_writable(self) -> None:
-        self._service.background.asked()
+        self._parts.background.asked()
         if self._cells.backup.active:
             raise ErrorAnswer(ErrorCode.READ_ONLY_ACCESS, "this is a backup cluster")
 
@@ -505,7 +505,7 @@ class ServeClient(StorageHandler):
             (
                 t.ttid,
                 t.client.nid,
-                self._service.clients.address(t.client.nid),
+                self._parts.clients.address(t.client.nid),
                 locks.age(t),
                 t.phase,
             )
@@ -590,12 +590,12 @@ class ServeClient(StorageHandler):
 
     @on(AskBlob)
     def content(self, peer: Peer, message_id: int, m: AskBlob) -> None:
-        self._service.background.asked()
-        self._service.contents.serve(peer, message_id, m)
+        self._parts.background.asked()
+        self._parts.contents.serve(peer, message_id, m)
 
     @on(NotifyBlobDamaged)
     def content_damaged(self, peer: Peer, message_id: int, m: NotifyBlobDamaged) -> None:
-        self._service.contents.reported(peer, m)
+        self._parts.contents.reported(peer, m)
 
     # -- pages of revisions ------------------------------------------------------------------------
 

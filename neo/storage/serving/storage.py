@@ -85,7 +85,7 @@ FULL_SECONDS = 0.05
 
 
 @dataclass(eq=False, repr=False)
-class ServeGuest(StorageHandler):
+class ServeBackupNode(StorageHandler):
     """The handler of a storage node of a backup of this cluster, for which no master vouches: what is
     committed may be fetched and compared (specification 21.12)."""
 
@@ -282,7 +282,7 @@ class ServeGuest(StorageHandler):
 
 
 @dataclass(eq=False, repr=False)
-class ServeStorage(ServeGuest):
+class ServeStorage(ServeBackupNode):
     """The handler of all storage nodes of this cluster, whichever node dialed."""
 
     receiver: Receiver

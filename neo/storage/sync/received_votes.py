@@ -154,7 +154,7 @@ class ReceivedVotes(Part):
             self._contents.written(content)
         rows.later -= 1
         rows.complete &= rows.failure is None
-        self._look()
+        self._notify()
 
     def _write(self, source: Peer, m: AddVotedObject, rows: _Rows) -> None:
         try:
@@ -195,7 +195,7 @@ class ReceivedVotes(Part):
             rows.complete = rows.failure is None
             rows.stale &= not fetched
             failure = failure or rows.failure
-        self._look()
+        self._notify()
         if failure is not None:
             raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, failure)
 
@@ -251,7 +251,7 @@ class ReceivedVotes(Part):
             return
         rows = vote.partitions.items()
         self.forget(ttid, [p for p, each in rows if each.source is source and not each.complete])
-        self._look()
+        self._notify()
 
     # -- for the own master ------------------------------------------------------------------------
 
@@ -332,9 +332,9 @@ class ReceivedVotes(Part):
         self._backend.abort(ttid)
         self._note(ttid)
         self._locks.abort(ttid, None)
-        self._look()
+        self._notify()
 
-    def _look(self) -> None:
+    def _notify(self) -> None:
         wake, self._wake = self._wake, Future()
         wake.resolve(None)
 
@@ -348,7 +348,7 @@ class ReceivedVotes(Part):
             self.forget(ttid, [each for each, state in states.items() if state in _GONE])
             if not vote.partitions and not vote.confirmed:
                 self.abort(ttid)
-        self._look()
+        self._notify()
 
     def operation_started(self) -> None:
         """Go on with the prepared transactions that stay in a backup. Their rows are not fetched again:

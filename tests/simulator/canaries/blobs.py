@@ -115,10 +115,10 @@ def _data_never_swept() -> list[Patch]:
 
 
 def _not_mended() -> list[Patch]:
-    def look(self: Mender) -> None:
+    def begin_mending(self: Mender) -> None:
         pass
 
-    return [(Mender, "_look", look)]
+    return [(Mender, "_begin_mending", begin_mending)]
 
 
 def _of_another_tid() -> list[Patch]:

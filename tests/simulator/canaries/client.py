@@ -99,12 +99,12 @@ def _undo_overwrites() -> list[Patch]:
 
 
 def _second_page_forgotten() -> list[Patch]:
-    def part_ascending(
+    def ascending_from(
         replicas: Replicas, partition: Partition, page: list[bytes], max_tid: bytes
     ) -> Iterator[bytes]:
         yield from page
 
-    return [(history, "_part_ascending", part_ascending)]
+    return [(history, "_ascending_from", ascending_from)]
 
 
 def _page_ends_too_late() -> list[Patch]:

@@ -136,7 +136,7 @@ def test_this_test_notices_a_mark_that_is_written_before_the_sync(
     real = os.fdatasync
 
     def fdatasync(fd: int) -> None:
-        backend.engine._mark.synced()
+        backend.engine._position.synced()
         check(disk.crash(tmp_path / f"crash{disk.syncs}", random.Random(1)))
         real(fd)
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from neo.storage.backend.api import WentBack
-from neo.storage.backend.sqlite import mark as sqlite_mark
+from neo.storage.backend.sqlite import position as sqlite_position
 from tests.simulator.broken_promises import Promises
 from tests.simulator.sqlite_disk import SQLiteDisk
 from tests.simulator.world import Violation, World
@@ -57,7 +57,7 @@ def test_oracles_read_the_right_files_while_the_disk_has_damaged_ones() -> None:
 
 
 def test_the_oracle_notices_a_node_that_serves_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_mark, "compare", lambda *args: None)
+    monkeypatch.setattr(sqlite_position, "compare", lambda *args: None)
     noticed = 0
     for seed in range(SEEDS):
         disk = crashed(seed)
