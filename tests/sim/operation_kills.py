@@ -46,6 +46,7 @@ STEPS = {
     "upgrade": ("begin anew", "wait until it is up to date") * 2,
     "partitions": ("regroup the rows", "switch"),
 }
+MOVES = ("replace", "add", "remove")
 #: Virtual time after which a killed process is started again.
 AWAY_SECONDS = 1.0
 #: Transactions of a page; the databases have fewer.
@@ -101,7 +102,7 @@ class Trial:
         self.kind = kind
         self.path = path
         self._archive = archive
-        stage = self.stage = Stage(2 if kind in ("backup", "restore") else 3, 4, 1, masters)
+        stage = self.stage = Stage(3 if kind in (*MOVES, "partitions") else 2, 4, 1, masters)
         self.cluster, self.world = stage.cluster, stage.world
         #: The outcomes that operators could hear of, by operation.
         self._told: dict[int, State] = {}
@@ -132,11 +133,11 @@ class Trial:
     def pending(self) -> Pending | None:
         """Return the operation as the master knows it, which may have forgotten it."""
         master = self.cluster.master_core
-        for pending in master.operations.all() if master else ():
-            if pending.operation is not None and pending.operation.kind == self.kind:
-                self.id = pending.id
-                return pending
-        return None
+        known = master.operations.all() if master else []
+        own = [each for each in known if each.operation and each.operation.kind == self.kind]
+        if own:
+            self.id = own[-1].id
+        return own[-1] if own else None
 
     def engines(self) -> dict[int, Engine]:
         """Return what the storage nodes that run know of operations."""
@@ -174,8 +175,9 @@ class Trial:
     # -- moments -------------------------------------------------------------------------------------
 
     def begin(self) -> None:
+        self.id, before = None, self.id
         Command(self.cluster, self.order(), lambda answer: None)
-        self.until(lambda: self.pending is not None, "the operation begins")
+        self.until(lambda: self.pending is not None and self.id != before, "the operation begins")
         pending = self.pending
         assert pending is not None and pending.operation is not None
         assert tuple(step.name for step in pending.operation.steps) == STEPS[self.kind]
@@ -188,7 +190,7 @@ class Trial:
         moment = IN if case.undo else case.moment
         self.until(partial(self._is_at, step, case.step, moment), f"{moment} step {case.name}")
         if case.undo:
-            self._abort()
+            self.abort()
             self.until(partial(self._is_undone, step, case.step, case.moment), f"{case}")
         return next((nid for nid in step.peers if nid != INITIATOR), pending.operation.others[0])
 
@@ -224,7 +226,8 @@ class Trial:
         part = engine._parts.get(id) if engine and id is not None else None
         return part is not None and part.running == number
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
+        """Abort the operation, if it has not ended."""
         master, pending = self.cluster.master_core, self.pending
         assert master is not None
 
@@ -235,6 +238,14 @@ class Trial:
                 pass  # it has ended
 
         self.cluster.master.do(abort)
+
+    def loaded(self, core: StorageNode) -> bool:
+        """Return whether a node has some rows, while its part in the operation goes on."""
+        return any(tids for tids, _ in node_rows(core).rows.values())
+
+    def undone(self, nid: int) -> bool:
+        pending = self.pending
+        return pending is not None and nid in pending.settled
 
     def kill(self, victim: str, nid: int) -> None:
         process = self._victim(victim, nid)
@@ -294,7 +305,7 @@ class Trial:
             return {4: NOTHING, 8: ALL}.get(count, str(count)) if not left else f"other rows: {left}"
         if self.kind == "upgrade":  # nothing is undone (27.83)
             lives = [process.lives for process in self.cluster.storages]
-            done = all(now > before for now, before in zip(lives[:2], self._lives, strict=False))
+            done = all(now > before for now, before in zip(lives, self._lives, strict=True))
             failed = self.id is None or self._told.get(self.id) is not State.SUCCEEDED
             return ALL if done and not failed else NOTHING
         rows = master.partitions.rows
