@@ -35,6 +35,7 @@ from neo.protocol.packets import (
     FEATURE_OIDS,
     FEATURE_OPERATIONS,
     FEATURE_PREPARED,
+    FEATURE_ROOM,
     FEATURE_SYNC,
     FEATURE_SYNC_UNTIL,
     FEATURE_TAILS,
@@ -71,6 +72,7 @@ from neo.storage.operations.move import steps_of_moves
 from neo.storage.operations.part import Operations
 from neo.storage.operations.partitions import steps_of_partitions
 from neo.storage.operations.restore import steps_of_restore
+from neo.storage.operations.room import Room
 from neo.storage.operations.upgrade import steps_of_upgrade
 from neo.storage.operations.worker import InlineWorker, Worker
 from neo.storage.prepared.fetch import PreparedFetch
@@ -102,6 +104,7 @@ ANNOUNCED = [
     FEATURE_CONDITIONS,
     FEATURE_SYNC_UNTIL,
     FEATURE_LOST_CONTENTS,
+    FEATURE_ROOM,
 ]
 
 
@@ -277,7 +280,14 @@ class StorageNode(Core):
         steps |= steps_of_moves(self, cluster, cells)
         steps |= steps_of_upgrade(self.renew)
         steps |= steps_of_partitions(database, background)
-        self.operations = Operations(self, database, cluster, steps)
+        room = Room(
+            database=database,
+            cluster=cluster,
+            cells=cells,
+            contents=blobs.contents,
+            worker=worker,
+        )
+        self.operations = Operations(self, database, cluster, steps, room)
 
         # The handlers of connections.
         serve_backup_node = ServeBackupNode(

@@ -41,6 +41,7 @@ from neo.protocol.packets import (
     AskPrepareInformation,
     AskRecovery,
     AskRollbackPrepared,
+    AskRoom,
     AskTails,
     AskVoted,
     CheckPartition,
@@ -471,6 +472,11 @@ class ServeMaster(StorageHandler):
     def lost_contents(self, peer: Peer, message_id: int, m: AskLostContents) -> Message:
         assert self.cluster.nid is not None
         return self.contents.lost(self.cluster.nid, m.length)
+
+    @on(AskRoom)
+    def ask_room(self, peer: Peer, message_id: int, m: AskRoom) -> None:
+        """Answer when the disk of the archive was looked at."""
+        self.operations.measure(peer, message_id, m)
 
     def _check_operational(self) -> None:
         if not self.cluster.operational:
