@@ -7,6 +7,7 @@ from collections.abc import Callable
 from threading import Lock, Thread
 from typing import Protocol, TypeVar
 
+from neo.archive.disk import OS_FILES, Files
 from neo.node.task import Future
 from neo.storage.backend.api import Schedule
 
@@ -14,7 +15,10 @@ T = TypeVar("T")
 
 
 class Worker(Protocol):
-    """Executes calls outside of the loop, one after the other."""
+    """Executes calls outside of the loop, one after the other. ``files``: what they may use."""
+
+    @property
+    def files(self) -> Files: ...
 
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Return a future of the result, which is completed on the loop's thread."""
@@ -22,6 +26,8 @@ class Worker(Protocol):
 
 class InlineWorker:
     """Implements Worker for files in memory: executes calls at once."""
+
+    files: Files = OS_FILES
 
     def call(self, function: Callable[[], T]) -> Future[T]:
         future: Future[T] = Future()
@@ -35,6 +41,8 @@ class InlineWorker:
 class ThreadWorker:
     """Implements Worker with a thread, which lives while there are calls. It does not keep the process: a
     file system of the network may hang for ever."""
+
+    files: Files = OS_FILES
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
