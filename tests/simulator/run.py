@@ -18,6 +18,7 @@ from neo.master.settings import SyncPolicy
 from neo.storage.node import StorageNode
 from tests.simulator.admin_watch import watched_administration
 from tests.simulator.applications import Application
+from tests.simulator.archives import Archives
 from tests.simulator.backup_site import BackupSite
 from tests.simulator.blob_dirs import BlobDirs
 from tests.simulator.broken_promises import BrokenPromises
@@ -70,6 +71,8 @@ SCRUB_CHANCE = 0.2
 SCRUB_SECONDS = (4.0, 12.0, 40.0)
 #: Part of the seeds that have operations.
 OPERATIONS_CHANCE = 0.25
+#: Part of the seeds that have backups into archives.
+ARCHIVES_CHANCE = 0.2
 #: Unlocked transactions become durable within a second.
 QUIET_SECONDS = 5.0
 
@@ -90,6 +93,7 @@ class Options:
     * ``scrub``: period in seconds, 0 for never, which is the default with a canary
     * ``blobs``: with the workload of blobs, and folders of contents, or without
     * ``operations``: of kinds of the simulator; without, by default, with a canary
+    * ``archives``: backups into them; without, by default, with a canary
     * ``canary``: a planted bug
     """
 
@@ -107,6 +111,7 @@ class Options:
     scrub: float | None = None
     blobs: bool | None = None
     operations: bool | None = None
+    archives: bool | None = None
     canary: str | None = None
 
     def arguments(self) -> str:
@@ -127,6 +132,7 @@ class Options:
             "scrub": self.scrub,
             "blobs": _YES_NO[self.blobs],
             "operations": _YES_NO[self.operations],
+            "archives": _YES_NO[self.archives],
             "canary": self.canary and f"{self.canary} --full-mix",
         }
         return " ".join(f"--{name} {value}" for name, value in given.items() if value is not None)
@@ -200,7 +206,13 @@ class Run:
             self.maintenance = Maintenance(
                 self.cluster, Random(f"operations {seed}"), self.backup is None
             )
-            self.cluster.equipment = self.maintenance
+            self.cluster.equipment.append(self.maintenance)
+        self.archives: Archives | None = None
+        if _archives(options, self.faults, seed):
+            random = Random(f"archives {seed}")
+            self.archives = Archives(self.cluster, random, self.history, self.faults.calm)
+            self.cluster.archives = self.archives.disk
+            self.cluster.equipment.append(self.archives)
         self.master_faults = MasterFaults(self, options.faults)
         self.site_faults = SiteFaults(self, options.faults)
 
@@ -275,6 +287,8 @@ class Run:
         self.sites.start()
         if self.maintenance is not None:
             self.maintenance.start()
+        if self.archives is not None:
+            self.archives.start()
         world.run(self.options.seconds, EVENTS * len(self.clusters) * len(self.masters))
         self.faults.stop()
         self.standing.stop()
@@ -285,6 +299,8 @@ class Run:
         self.sites.stop()
         if self.maintenance is not None:
             self.maintenance.stop()
+        if self.archives is not None:
+            self.archives.stop()
         if self.backup is not None:
             self.backup.stop()
         self._demand_progress()
@@ -393,6 +409,8 @@ class Run:
             application.process.kill()
         if self.maintenance is not None:
             self.maintenance.finish()
+        if self.archives is not None:
+            self.archives.finish()
         self.world.run_until(lambda: self.operator.settled, HEAL_SECONDS, "all cells are complete")
         self.world.run_until(lambda: self.cluster.packed, HEAL_SECONDS, "all cells are packed")
         self.world.run_until(
@@ -479,6 +497,16 @@ def _operations(options: Options, faults: Faults, seed: int) -> bool:
         return options.operations
     # A separate generator, as for replicas.
     return options.canary is None and Random(f"operations {seed}").random() < OPERATIONS_CHANCE
+
+
+def _archives(options: Options, faults: Faults, seed: int) -> bool:
+    """As for operations, and a disk that goes back in time has not what a copy has."""
+    if not faults.keeps_disks:
+        return False
+    if options.archives is not None:
+        return options.archives
+    # A separate generator, as for replicas.
+    return options.canary is None and Random(f"archives or not {seed}").random() < ARCHIVES_CHANCE
 
 
 def _masters(options: Options, seed: int) -> int:

@@ -265,7 +265,8 @@ class Copy:
     async def undo(self, operation: Operation, undo: bytes) -> None:
         order = order_of(operation)
         if not undo:
-            await self._worker.call(partial(ArchiveFolder(order.path, self._worker.files).remove, order.tid))
+            folder = ArchiveFolder(order.path, self._worker.files)
+            await self._worker.call(partial(folder.remove, order.tid))
 
 
 class WriteManifest:
@@ -310,7 +311,8 @@ class WriteManifest:
     async def undo(self, operation: Operation, undo: bytes) -> None:
         order = order_of(operation)
         if not undo:
-            await self._worker.call(partial(ArchiveFolder(order.path, self._worker.files).remove, order.tid))
+            folder = ArchiveFolder(order.path, self._worker.files)
+            await self._worker.call(partial(folder.remove, order.tid))
 
 
 def _was_there(operation: Operation, told: Mapping[int, bytes]) -> bytes:
