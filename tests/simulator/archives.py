@@ -36,7 +36,7 @@ from neo.protocol.packets import (
 )
 from neo.storage.node import StorageNode
 from tests.simulator.archive_disk import ArchiveDisk
-from tests.simulator.cluster import Cluster
+from tests.simulator.cluster import HEAL_SECONDS, Cluster
 from tests.simulator.console import Command
 from tests.simulator.copies import Copied, of_nodes, read, up_to
 from tests.simulator.history import History
@@ -50,13 +50,16 @@ from tests.simulator.world import Violation
 PATHS = ("/archives/1", "/archives/2")
 BACKUP, CHECK = "backup", "look at the copy"
 #: Mean time between two commands of the operator, and between two faults of the disk.
-BETWEEN_SECONDS = 0.4
-FAULT_SECONDS = 1.5
+BETWEEN_SECONDS = 0.15
+FAULT_SECONDS = 2.0
 #: Longest time that a fault of the disk lasts, and most that a call takes longer on a slow one.
 FAULTY_SECONDS = 1.0
 SLOW_SECONDS = 0.3
-#: Part of the copies that follow none.
-FULL_CHANCE = 0.25
+#: Part of the commands that abort a backup, and of the copies that follow none.
+ABORT_CHANCE = 0.02
+FULL_CHANCE = 0.15
+#: Interval at which the operator tries again, at the end.
+AGAIN_SECONDS = 1.0
 
 
 class Kept(NamedTuple):
@@ -110,9 +113,10 @@ class Archives:
         self.disk = ArchiveDisk(cluster.world, Random(random.random()))
         #: Complete copies, by path and tid.
         self.kept: dict[tuple[str, bytes], Kept] = {}
-        #: Copies of which it is known that they are complete, and those that a node that does not come
-        #: back may have left.
+        #: Copies of which it is known that they are complete, by the operations that succeeded, and those
+        #: that a node that does not come back may have left.
         self._told: set[tuple[str, bytes]] = set()
+        self._succeeded: set[int] = set()
         self._left: set[tuple[str, bytes]] = set()
         #: Nodes that are not waited for.
         self._forgotten: set[int] = set()
@@ -145,15 +149,17 @@ class Archives:
         if not self._active:
             return
         choice = self._random.random()
-        if choice < 0.6:
-            full = self._random.random() < FULL_CHANCE
-            arguments = {"path": self._random.choice(PATHS), "full": full}
-            self._type(AskBeginOperation(BACKUP, arguments, False))
-        elif choice < 0.7 and self._ids:
+        if choice < ABORT_CHANCE and self._ids:
             self._type(AbortOperation(self._ids[-1]))
+        elif choice < 0.7:
+            self._begin(self._random.random() < FULL_CHANCE)
         else:
             self._type(AskOperations(None))
         self._plan()
+
+    def _begin(self, full: bool) -> None:
+        arguments = {"path": self._random.choice(PATHS), "full": full}
+        self._type(AskBeginOperation(BACKUP, arguments, False))
 
     def _type(self, message: Message) -> None:
         Command(self._cluster, message, self._answered)
@@ -203,7 +209,7 @@ class Archives:
         pack = max(packed, u64(chain[-1].pack or p64(0)))
         archive.copied.packed(pack).compare(what, database.packed(pack))
         archive.rows["config"].append(("_pack_tid", str(pack)))
-        judge(up_to(self._history, tid), join_tables([archive.rows]))
+        judge(up_to(self._history, tid), join_tables([archive.rows], self._cluster.masters.primaries))
         faulty = {name for disk in self._cluster.disks.values() for name in disk.contents.faulty}
         lost = {content.checksum.hex() for content in archive.lost}
         if lost - faulty:
@@ -253,6 +259,7 @@ class Archives:
     def _ended(self, id: int, place: tuple[str, bytes], state: State) -> None:
         if state is State.SUCCEEDED:
             self._told.add(place)
+            self._succeeded.add(id)
         elif state is State.FAILED and place in self.kept and self.kept[place].id == id:
             if place in self._told:
                 raise Violation(f"backup {id} of {place[0]} failed, and another one has the same copy")
@@ -261,7 +268,20 @@ class Archives:
     # -- the end -----------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Demand that all operations end, and that exactly the complete copies are left."""
+        """Demand that all operations end, that another backup succeeds, and that exactly the complete
+        copies are left."""
+        self._last.wait()
+        before, world = set(self._succeeded), self._cluster.world
+
+        def again() -> None:
+            if self._succeeded == before:
+                # What an earlier copy has may be truncated since.
+                self._begin(full=self._random.random() < 0.5)
+                self._type(AskOperations(None))
+                world.call_later(AGAIN_SECONDS, again, "operator")
+
+        again()
+        world.run_until(lambda: self._succeeded > before, HEAL_SECONDS, "a backup succeeds")
         self._last.wait()
         master = self._cluster.master_core
         assert master is not None

@@ -42,6 +42,7 @@ from tests.simulator.operator import MOST_REPLICAS, Operator
 from tests.simulator.oracles import judge
 from tests.simulator.process import Process
 from tests.simulator.replicas import check_packed, check_replicas
+from tests.simulator.restoring import Restoring
 from tests.simulator.site_faults import SiteFaults
 from tests.simulator.standing import Standing
 from tests.simulator.table_watch import check_tables, watched_tables
@@ -73,6 +74,8 @@ SCRUB_SECONDS = (4.0, 12.0, 40.0)
 OPERATIONS_CHANCE = 0.25
 #: Part of the seeds that have backups into archives.
 ARCHIVES_CHANCE = 0.2
+#: So many events a restore may take.
+RESTORE_EVENTS = 300_000
 #: Unlocked transactions become durable within a second.
 QUIET_SECONDS = 5.0
 
@@ -155,7 +158,7 @@ class Run:
         self.options = options
         self.world = world = World(seed)
         random = world.random
-        make_disk = disk_kind(world, options.disk)
+        self._make_disk = make_disk = disk_kind(world, options.disk)
         storages = options.storages or random.randrange(1, 5)
         # A separate generator, so that older seeds find again what they found without replicas.
         replicated = Random(f"replicas {seed}")
@@ -310,12 +313,19 @@ class Run:
             for drill in (self.drills.pack, self.drills.truncate, self.drills.prune):
                 drill()
                 self._judge_tables()
+            if self.archives is not None:
+                self._restore(self.archives)
         if self.backup is not None:
             random = Random(f"drills {self.world.seed}")
             Drills(self.backup.cluster, self.backup.operator, random).compare_with_upstream()
             self.world.run(QUIET_SECONDS)
             self.backup.judge()
             self.backup.take_over()
+
+    def _restore(self, archives: Archives) -> None:
+        random = Random(f"restore {self.world.seed}")
+        self.world.events_max += RESTORE_EVENTS
+        Restoring(self.cluster, archives, random, self._make_disk, not self.faults.calm).run()
 
     @property
     def calm(self) -> bool:
