@@ -1,13 +1,14 @@
 """Restore a copy into a second, empty cluster of another shape (specification 27.60 to 27.66).
 
-At first processes are killed meanwhile, and the operator aborts. A restore that does not succeed must leave an empty cluster, in which the next one succeeds. Then the cluster has
-exactly what the first one had at the moment that is restored, packed as it was: transactions, revisions
+At first processes are killed meanwhile, and the operator aborts. A restore that does not succeed must
+leave an empty cluster, in which the next one succeeds. Then the cluster has exactly what the first one had at the moment that is restored, packed as it was: transactions, revisions
 and the files of contents, byte by byte.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from neo.archive.chain import Chain, select
@@ -69,7 +70,7 @@ class Restoring:
                 if self._try(cluster, path, chain, self._disturb):
                     break
             else:
-                if not self._try(cluster, path, chain, lambda cluster, path, chain: None):
+                if not self._try(cluster, path, chain, lambda cluster: None):
                     raise Violation("a restore without any fault does not succeed")
             self._judge(cluster, kept, chain)
         finally:
@@ -110,11 +111,11 @@ class Restoring:
     # -- one restore -------------------------------------------------------------------------------
 
     def _try(
-        self, cluster: Cluster, path: str, chain: Chain, disturb: Callable[[Cluster, str, Chain], None]
+        self, cluster: Cluster, path: str, chain: Chain, disturb: Callable[[Cluster], None]
     ) -> bool:
         """Restore, and return whether that succeeded. If not, nothing is left."""
         self._begin(cluster, path, chain)
-        disturb(cluster, path, chain)
+        disturb(cluster)
         self._world.run(self._random.random() * MOMENT_SECONDS)
         for process in cluster.servers:
             self._world.call_later(AWAY_SECONDS, process.revive, f"start {process.name}")
@@ -129,7 +130,8 @@ class Restoring:
         restored = master.cluster.last_tid != ZERO_TID
         self._world.log("restoring", f"{state and state.name}, {master.cluster.last_tid.hex()}")
         if state is not None and restored is not (state is State.SUCCEEDED):
-            raise Violation(f"a restore {state.value}, and the last tid is {master.cluster.last_tid.hex()}")
+            last = master.cluster.last_tid.hex()
+            raise Violation(f"a restore {state.value}, and the last tid is {last}")
         if not restored:
             self._check_empty(cluster)
         return restored
@@ -159,20 +161,17 @@ class Restoring:
     def _type(self, cluster: Cluster, message: Message) -> None:
         Command(cluster, message, lambda answer: None)
 
-    def _disturb(self, cluster: Cluster, path: str, chain: Chain) -> None:
+    def _disturb(self, cluster: Cluster) -> None:
         """Kill processes, and abort, at some moments."""
         random, world = self._random, self._world
         for _ in range(random.randint(1, 3)):
+            moment = random.random() * MOMENT_SECONDS
             if random.random() < 0.3 and self._id is not None:
-                abort = AbortOperation(self._id)
-                world.call_later(
-                    random.random() * MOMENT_SECONDS, lambda: self._type(cluster, abort), "operator"
-                )
+                abort = partial(self._type, cluster, AbortOperation(self._id))
+                world.call_later(moment, abort, "operator")
             else:
                 process = random.choice([*cluster.storages, *cluster.storages, cluster.master])
-                world.call_later(
-                    random.random() * MOMENT_SECONDS, process.kill, f"kill {process.name}"
-                )
+                world.call_later(moment, process.kill, f"kill {process.name}")
 
     # -- oracles -----------------------------------------------------------------------------------
 
