@@ -1,8 +1,9 @@
 """Restore a copy into a second, empty cluster of another shape (specification 27.60 to 27.66).
 
 At first processes are killed meanwhile, and the operator aborts. A restore that does not succeed must
-leave an empty cluster, in which the next one succeeds. Then the cluster has exactly what the first one had at the moment that is restored, packed as it was: transactions, revisions
-and the files of contents, byte by byte.
+leave an empty cluster, in which the next one succeeds. Then the cluster has exactly what the first one
+had at the moment that is restored, packed as it was: transactions, revisions and the files of contents,
+byte by byte.
 """
 
 from __future__ import annotations
