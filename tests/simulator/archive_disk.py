@@ -8,7 +8,7 @@ Oracles are stricter, and look only at what was synced, data and names (:meth:`A
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from errno import EIO, ENOENT, ENOSPC, ENOTDIR, ESTALE
 from io import BytesIO
@@ -43,15 +43,6 @@ class Folder:
     def __init__(self) -> None:
         self.now: dict[str, Folder | File] = {}
         self.durable: dict[str, Folder | File] = {}
-
-    def files(self, path: Path) -> Iterator[tuple[Path, File]]:
-        """Yield the files below, with their paths."""
-        for name in sorted(self.now):
-            found = self.now[name]
-            if isinstance(found, Folder):
-                yield from found.files(path / name)
-            else:
-                yield path / name, found
 
 
 class ArchiveDisk:
