@@ -18,9 +18,8 @@ from neo.operations.model import Operation
 from neo.protocol.blobs import Content
 from neo.protocol.ids import MAX_TID
 from neo.storage.operations import restore
-from neo.storage.operations.backup import Copy, CopyOrder, WriteManifest
-from neo.storage.operations.restore import Load
-from neo.storage.operations.steps import Report
+from neo.storage.operations.backup import Copy, WriteManifest
+from neo.storage.operations.restore import Load, _Target
 from tests.simulator.planting import Canary, Patch
 
 _OPTIONS = {
@@ -40,13 +39,6 @@ def _later_rows() -> list[Patch]:
         await original(self, writer, replace(header, tid=MAX_TID) if nid == 1 else header)
 
     return [(Copy, "_objects", objects)]
-
-
-def _not_unlocked() -> list[Patch]:
-    async def ready(self: Copy, order: CopyOrder, mine: list[int], report: Report) -> None:
-        return None
-
-    return [(Copy, "_ready", ready)]
 
 
 def _not_synced() -> list[Patch]:
@@ -105,6 +97,17 @@ def _not_emptied() -> list[Patch]:
     return [(Load, "_empty", empty)]
 
 
+def _files_of_own_numbers() -> list[Patch]:
+    original = Load._target
+
+    def target(self: Load, chain: Chain) -> _Target:
+        made = original(self, chain)
+        count = chain.copies[-1].partitions
+        return made._replace(numbers=[number for number in sorted(made.cells) if number < count])
+
+    return [(Load, "_target", target)]
+
+
 CANARIES = (
     Canary(
         "archive-of-several-moments",
@@ -113,14 +116,7 @@ CANARIES = (
         _later_rows,
         20,
         _OPTIONS,
-    ),
-    Canary(
-        "archive-before-unlock",
-        "a node copies before it has unlocked all transactions up to the tid",
-        "archives: a copy misses transactions",
-        _not_unlocked,
-        40,
-        _OPTIONS,
+        first=2,
     ),
     Canary(
         "archive-not-synced",
@@ -137,6 +133,7 @@ CANARIES = (
         _contents_of_the_first_copy,
         40,
         _OPTIONS | {"workloads": ("blobs",)},
+        first=3,
     ),
     Canary(
         "archive-left-behind",
@@ -145,6 +142,7 @@ CANARIES = (
         _left_behind,
         40,
         _OPTIONS,
+        first=2,
     ),
     Canary(
         "archive-after-truncation",
@@ -161,6 +159,7 @@ CANARIES = (
         _last_copy_only,
         40,
         _OPTIONS,
+        first=1,
     ),
     Canary(
         "restore-too-much",
@@ -168,6 +167,15 @@ CANARIES = (
         "restore: the last transaction is another one",
         _rows_after_the_moment,
         40,
+        _OPTIONS,
+        first=4,
+    ),
+    Canary(
+        "restore-by-number",
+        "a node reads the files with the numbers of its cells, though the archive has other partitions",
+        "restore: the restored database misses transactions",
+        _files_of_own_numbers,
+        20,
         _OPTIONS,
     ),
     Canary(
