@@ -128,11 +128,14 @@ class Restoring:
         assert master is not None
         states = {pending.id: pending.state for pending in master.operations.all()}
         state = states.get(self._id or 0)
-        restored = master.cluster.last_tid != ZERO_TID
-        self._world.log("restoring", f"{state and state.name}, {master.cluster.last_tid.hex()}")
-        if state is not None and restored is not (state is State.SUCCEEDED):
-            last = master.cluster.last_tid.hex()
-            raise Violation(f"a restore {state.value}, and the last tid is {last}")
+        if state is State.SUCCEEDED:
+            self._world.run_until(
+                lambda: cluster.running and _last(cluster) != ZERO_TID, HEAL_SECONDS, "it is restored"
+            )
+        restored = _last(cluster) != ZERO_TID
+        self._world.log("restoring", f"{state and state.name}, {_last(cluster).hex()}")
+        if state is State.FAILED and restored:
+            raise Violation(f"a restore failed, and the last tid is {_last(cluster).hex()}")
         if not restored:
             self._check_empty(cluster)
         return restored
@@ -189,8 +192,7 @@ class Restoring:
         """Compare the restored database with what it was, and the contents with their names."""
         master = cluster.master_core
         assert master is not None
-        if master.cluster.last_tid != chain.until:
-            last = master.cluster.last_tid.hex()
+        if (last := _last(cluster).hex()) != chain.until.hex():
             raise Violation(f"the last transaction is {last} after a restore of {chain.until.hex()}")
         wanted = chain.pack or ZERO_TID
         self._world.run_until(lambda: cluster.packed_at(wanted), HEAL_SECONDS, "the copy is packed")
@@ -209,3 +211,9 @@ class Restoring:
             disk.contents.faulty |= kept.lost
             disk.check(quiet=True)
         self._world.log("restoring", f"{len(found.transactions)} transactions are there again")
+
+
+def _last(cluster: Cluster) -> bytes:
+    """Return the last tid, as the master knows it."""
+    master = cluster.master_core
+    return ZERO_TID if master is None else master.cluster.last_tid
