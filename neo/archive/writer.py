@@ -47,7 +47,9 @@ class PartitionWriter:
         self._lost: set[Content] = set()
         #: Whether the folders of contents got names since they were synced.
         self._buckets: set[Path] = set()
-        self._file = PartFile(folder.partition(header.tid, header.partition), self._writer)
+        self._file = PartFile(
+            folder.files, folder.partition(header.tid, header.partition), self._writer
+        )
         self._file.write(MAGIC)
         self._write(HEADER, header)
 
@@ -93,17 +95,19 @@ class PartitionWriter:
     def _add(self, content: Content, source: Path | None) -> None:
         """Copy a content, unless this copy, or one before it, has it. A source that is missing or damaged
         is lost."""
-        checksum, tid = content.checksum, self._header.tid
+        checksum, tid, files = content.checksum, self._header.tid, self._folder.files
         target = self._folder.content(tid, checksum)
-        if any(self._folder.content(each, checksum).exists() for each in (*self._before, tid)):
+        copies = (*self._before, tid)
+        if any(files.exists(self._folder.content(each, checksum)) for each in copies):
             return
         if source is None:
             self._lost.add(content)
             return
-        make_folder(target.parent)
-        file, found = PartFile(target, f"{self._writer}-{self._header.partition}"), blake3()
+        make_folder(files, target.parent)
+        writer, found = f"{self._writer}-{self._header.partition}", blake3()
+        file = PartFile(files, target, writer)
         try:
-            for piece in read_pieces(source):
+            for piece in read_pieces(files, source):
                 found.update(piece)
                 file.write(piece)
         except FileNotFoundError:
@@ -127,9 +131,9 @@ class PartitionWriter:
         end.lost = sorted(self._lost)
         self._write(blocks.END, end)
         for bucket in self._buckets:
-            sync_folder(bucket)
+            sync_folder(self._folder.files, bucket)
         self._file.keep()
-        sync_folder(self._file.target.parent)
+        sync_folder(self._folder.files, self._file.target.parent)
         return PartitionFile(
             *(self._header.partition, self._file.size, self._blocks.digest),
             *(end.transactions, end.objects, end.contents, len(self._lost)),

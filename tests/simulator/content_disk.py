@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from errno import EINVAL, EIO, ENOENT
+from pathlib import Path
 
 from neo.protocol.blobs import Content
 from neo.storage.backend.api import BackendFailure
@@ -19,6 +20,8 @@ from tests.simulator.content_volume import (
 from tests.simulator.disk_host import DiskHost
 from tests.simulator.world import Event
 
+#: The folder of contents, as the process sees it.
+CONTENTS = Path("/contents")
 #: Bytes that are free on a disk that is not full.
 FREE_BYTES = 1 << 40
 
@@ -308,8 +311,9 @@ class SimContentDisk:
 
         self._call((f"bucket {bucket}",), ended, (CALL_SECONDS, look))
 
-    def file(self, checksum: bytes) -> None:
-        """Contents are in memory."""
+    def file(self, checksum: bytes) -> Path:
+        """Return a path for those that copy contents into the simulated archives."""
+        return CONTENTS / checksum.hex()
 
     def free(self) -> int:
         return 0 if self._volume.health.full else FREE_BYTES

@@ -161,6 +161,7 @@ def _simulated() -> list[Search]:
     rows: list[_Row] = [
         ("simulator", "the full mix, fresh seeds", 20, _simulator()),
         ("simulator-operations", "with operations", 5, _simulator("--operations", "yes")),
+        ("simulator-archives", "with backups into archives", 5, _simulator("--archives", "yes")),
         ("simulator-sync", "with a synchronous backup", 5, _simulator(*sync)),
         ("simulator-prepared", "prepared transactions beside others", 4, _prepared),
         ("simulator-blobs", "with blobs", 4, _simulator("--blobs", "yes")),

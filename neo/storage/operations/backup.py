@@ -105,7 +105,7 @@ class Look:
         return await self._worker.call(partial(self._find_base, order))
 
     def _find_base(self, order: CopyOrder) -> bytes:
-        folder = ArchiveFolder(order.path)
+        folder = ArchiveFolder(order.path, self._worker.files)
         try:
             newest = folder.newest(self._cluster.name)
             if newest is None or order.full:
@@ -185,7 +185,7 @@ class Copy:
             return b""  # nothing has changed since
         mine = [p for p, nid in enumerate(order.readers) if nid == self._cluster.nid]
         await self._ready(order, mine, report)
-        folder = ArchiveFolder(order.path)
+        folder = ArchiveFolder(order.path, self._worker.files)
         chain = await self._worker.call(partial(_chain, folder, base))
         await self._worker.call(partial(folder.begin, order.tid))
         files = []
@@ -265,7 +265,8 @@ class Copy:
     async def undo(self, operation: Operation, undo: bytes) -> None:
         order = order_of(operation)
         if not undo:
-            await self._worker.call(partial(ArchiveFolder(order.path).remove, order.tid))
+            folder = ArchiveFolder(order.path, self._worker.files)
+            await self._worker.call(partial(folder.remove, order.tid))
 
 
 class WriteManifest:
@@ -296,7 +297,7 @@ class WriteManifest:
         return b""
 
     def _write(self, order: CopyOrder, base: Base, files: list[PartitionFile]) -> None:
-        folder = ArchiveFolder(order.path)
+        folder = ArchiveFolder(order.path, self._worker.files)
         pack = order.pack if order.pack != ZERO_TID else None
         try:
             previous = _chain(folder, base)[-1] if base.tid is not None else None
@@ -310,7 +311,8 @@ class WriteManifest:
     async def undo(self, operation: Operation, undo: bytes) -> None:
         order = order_of(operation)
         if not undo:
-            await self._worker.call(partial(ArchiveFolder(order.path).remove, order.tid))
+            folder = ArchiveFolder(order.path, self._worker.files)
+            await self._worker.call(partial(folder.remove, order.tid))
 
 
 def _was_there(operation: Operation, told: Mapping[int, bytes]) -> bytes:

@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Protocol, TypeVar
 
+from neo.archive.disk import OS_FILES, Files
 from neo.archive.room import Disk, disk_of
 from neo.node.task import Future
 from neo.storage.backend.api import Schedule
@@ -17,7 +18,10 @@ T = TypeVar("T")
 
 
 class Worker(Protocol):
-    """Executes calls outside of the loop, one after the other."""
+    """Executes calls outside of the loop, one after the other. ``files``: what they may use."""
+
+    @property
+    def files(self) -> Files: ...
 
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Return a future of the result, which is completed on the loop's thread."""
@@ -28,6 +32,8 @@ class Worker(Protocol):
 
 class InlineWorker:
     """Implements Worker for files in memory: executes calls at once."""
+
+    files: Files = OS_FILES
 
     def call(self, function: Callable[[], T]) -> Future[T]:
         future: Future[T] = Future()
@@ -44,6 +50,8 @@ class InlineWorker:
 class ThreadWorker:
     """Implements Worker with a thread, which lives while there are calls. It does not keep the process: a
     file system of the network may hang for ever."""
+
+    files: Files = OS_FILES
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
