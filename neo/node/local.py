@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, Protocol
 
 from neo.net.connection import HANDSHAKE, Question, Received, match
 from neo.node.backlog import SLOW_BYTES
+from neo.node.log import NODE
 from neo.node.peer import Link, Wire
 from neo.protocol.codec import MAX_ID, Packet
 from neo.protocol.enums import ErrorCode
@@ -250,6 +251,7 @@ class LocalLink:
         self._deliveries = deliveries
         self._accept = accept
         self._end: End | None = None
+        self._node = ""
         #: What the other end wrote; None: it closed.
         self._inbox: deque[Parcel | None] = deque()
         self._waits = False
@@ -262,6 +264,7 @@ class LocalLink:
         end.connection = LocalConnection(server, self._deliveries.check)
         end.link = self
         self._end = end
+        self._node = NODE.get()
         if server and (dialer := self.other._end) is not None:
             assert isinstance(dialer.connection, LocalConnection)
             dialer.connection.greeted = True
@@ -327,6 +330,7 @@ class LocalLink:
             return
         if end is None:
             return
+        NODE.set(self._node)
         if self._slow and self.unsent <= SLOW_BYTES // 4:
             self._slow = False
             end.drained()
