@@ -76,7 +76,8 @@ class Cluster:
         processes: bool = True,
     ) -> None:
         self.folder = Path(folder).absolute()
-        self._separate = processes
+        #: Whether each node has a process of its own after the next start.
+        self.separate = processes
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._guardian: Guardian | None = None
         wanted: dict[str, object] = {
@@ -192,7 +193,7 @@ class Cluster:
         """
         try:
             deadline = time.monotonic() + timeout
-            if not self._separate:
+            if not self.separate:
                 self._launch_server()
                 self.wait_running(timeout)
                 return
