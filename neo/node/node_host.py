@@ -182,6 +182,11 @@ class NodeHost:
         """Stop, and have the program executed again, unless the process ends already."""
         self._process.renew()
 
+    @property
+    def shared(self) -> bool:
+        """Whether other nodes run in this process."""
+        return len(self._process.nodes) > 1
+
     def healthy(self) -> None:
         """Reset the pauses between restarts."""
         self._failures = 0

@@ -82,6 +82,10 @@ class SimNodeHost:
     def renew(self) -> None:
         self.stop(0)
 
+    @property
+    def shared(self) -> bool:
+        return self._process.group is not None
+
     def healthy(self) -> None:
         pass  # pauses between restarts do not grow here
 
