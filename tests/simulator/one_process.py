@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from neo.node.host import Host
 from neo.node.local import Deliveries, LocalLink, Parcel, join
 from neo.node.peer import Link, Peer, Wire
 from neo.protocol.packets import Address, Message
@@ -22,16 +21,10 @@ from tests.simulator.world import Violation, World
 from tests.support.passing import difference
 
 if TYPE_CHECKING:
-    from tests.simulator.process import Process
+    from tests.simulator.process import Process, SimNodeHost
 
 #: Time that a turn of the loop takes. Not zero, so that virtual time passes in whatever the nodes do.
 TURN_SECONDS = 1e-5
-
-
-class LiveHost(Host, Protocol):
-    """The host of one life of a process."""
-
-    dead: bool
 
 
 class OneProcess:
@@ -109,7 +102,7 @@ class OneProcess:
                 return member
         return None
 
-    def dial(self, process: Process, host: LiveHost, peer: Peer, target: Process) -> None:
+    def dial(self, process: Process, host: SimNodeHost, peer: Peer, target: Process) -> None:
         end = LocalEnd(self, process, host, peer)
         join(end, self._deliveries, lambda link: self._accept(process.address, target, link))
 
@@ -144,7 +137,7 @@ class LocalEnd:
     """Connects a peer of a core to its end of a local connection, as the link of the peer and as the end
     of that link. Events go through the process."""
 
-    def __init__(self, group: OneProcess, process: Process, host: LiveHost, peer: Peer) -> None:
+    def __init__(self, group: OneProcess, process: Process, host: SimNodeHost, peer: Peer) -> None:
         self._group = group
         self._process = process
         self._host = host
