@@ -28,6 +28,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     # It serves threads, without an event loop.
     "neo.client": {"neo.protocol", "neo.topology", "neo.net"},
     "neoctl": {"neo.protocol", "neo.net", "neo.node", "neo.admin", "neo.archive"},
+    # The nodes of a machine in one process.
+    "neo.server": {
+        *("neo.protocol", "neo.topology", "neo.net", "neo.node"),
+        *("neo.master", "neo.storage", "neo.admin"),
+    },
     "neo.simple": {"neo.protocol", "neo.topology", "neo.net", "neo.node", "neo.client", "neoctl"},
     "neo.migrate": {"neo.protocol", "neo.client"},
     # Records read without their classes: knows ZODB's format and nothing of the cluster.
@@ -59,7 +64,7 @@ HOSTS = (
     "neo.net.sockets",
     "neo.net.transport",
     "neo.node.log",
-    "neo.node.process",
+    *("neo.node.node_host", "neo.node.process"),
     "neo.simple",
     "neo.storage.backend",
     "neo.storage.blobs.folder",

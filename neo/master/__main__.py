@@ -31,7 +31,7 @@ from neo.node.config import (
 from neo.node.core import Core
 from neo.node.host import Host
 from neo.node.known_masters import RememberedMasters
-from neo.node.process import ProcessHost, StartFailure
+from neo.node.node_host import NodeHost, StartFailure
 from neo.node.process import main as run
 from neo.protocol.enums import NodeType
 from neo.protocol.ids import nid_namespace, parse_nid
@@ -160,7 +160,7 @@ def master_settings(settings: argparse.Namespace) -> MasterSettings:
     )
 
 
-def make_core(host: ProcessHost) -> Core:
+def make_core(host: NodeHost) -> Core:
     """Return the core of this process. Raise StartFailure if the log cannot be used, ConfigError for a
     wrong list of masters."""
     options, bind = host.settings, host.bind

@@ -48,7 +48,7 @@ from neo.master.states import SERVING, TRANSITIONS, Event
 from neo.node.core import Core
 from neo.node.handler import Handler
 from neo.node.host import Host
-from neo.node.peer import Link, Peer
+from neo.node.peer import Link, Peer, Portion
 from neo.node.task import Task
 from neo.protocol.enums import ClusterState, NodeState, NodeType
 from neo.protocol.ids import format_nid, nid_namespace
@@ -81,7 +81,7 @@ class PrimaryMaster(Core):
         #: This master has verified the database: its storage nodes are connected, or away.
         self._was_operational = False
         #: Output that waits until the log has the partition table.
-        self._held: list[tuple[Link, bytes, bool]] = []
+        self._held: list[tuple[Link, Portion, bool]] = []
         self._phase: Task[None] | None = None
 
         # What all parts share.
@@ -425,7 +425,7 @@ class PrimaryMaster(Core):
 
     # -- one of several masters --------------------------------------------------------------------
 
-    def output(self, link: Link, data: bytes, close: bool) -> None:
+    def output(self, link: Link, data: Portion, close: bool) -> None:
         """Write to a connection if this master holds the lease, and when the log has the partition table
         that the output may depend on."""
         tenure = self.tenure

@@ -84,6 +84,23 @@ def check_handshake(received: bytes) -> None:
     raise StrangerError(f"the peer is not a NEO node, it began with {received!r}")
 
 
+def match(questions: dict[int | None, Question], packet: Packet) -> Received:
+    """Return the message with the question that it answers, which stays among ``questions``. Raise
+    PeerError, LastWords."""
+    message_id, message = packet
+    if not isinstance(message, Answer):
+        return Received(message_id, message, None)
+    question = None if message_id is None else questions.get(message_id)
+    if message_id is None or question is None:
+        if type(message) is Error:
+            raise LastWords(message.message)
+        raise PeerError(f"{type(message).__name__} answers no request of this node")
+    if type(message) is not question.answer and type(message) is not Error:
+        # The question stays: the asker hears of the end of the connection.
+        raise PeerError(f"{question.answer.__name__} expected, got {type(message).__name__}")
+    return Received(message_id, message, question)
+
+
 class Connection:
     """One connection. ``server``: the peer dialed, and has not identified itself yet."""
 
@@ -95,7 +112,8 @@ class Connection:
         #: message.
         self.decoder = Decoder(LIMIT_STRANGER if server else LIMIT_PEER)
         self._next_id = 0
-        self._last_received_id: int | None = None
+        #: Message id of the last message of the peer that is no answer.
+        self.last_received_id: int | None = None
         #: Questions without an answer, by message id.
         self.questions: dict[int | None, Question] = {}
         #: Whether received bytes are left that were not taken as a message.
@@ -208,9 +226,11 @@ class Connection:
             packet = decoder.take() if decoder.incomplete else None
             if packet is not None:
                 self.more = bool(decoder.incomplete or self._unread)
-                received = self.match(packet)
+                received = match(self.questions, packet)
                 if received.question is not None:
-                    self.questions.pop(received.message_id, None)
+                    del self.questions[received.message_id]
+                else:
+                    self.last_received_id = received.message_id
                 return received
             if not self._unread:
                 return None
@@ -221,23 +241,6 @@ class Connection:
             decoder.feed(portion)
         return None
 
-    def match(self, packet: Packet) -> Received:
-        """Return the message with the question that it answers, which stays in :attr:`questions`. Raise
-        PeerError, LastWords."""
-        message_id, message = packet
-        if not isinstance(message, Answer):
-            self._last_received_id = message_id
-            return Received(message_id, message, None)
-        question = None if message_id is None else self.questions.get(message_id)
-        if message_id is None or question is None:
-            if type(message) is Error:
-                raise LastWords(message.message)
-            raise PeerError(f"{type(message).__name__} answers no request of this node")
-        if type(message) is not question.answer and type(message) is not Error:
-            # The question stays: the asker hears of the end of the connection.
-            raise PeerError(f"{question.answer.__name__} expected, got {type(message).__name__}")
-        return Received(message_id, message, question)
-
     # -- the end -------------------------------------------------------------------------------
 
     def fail(self, error: PeerError) -> None:
@@ -245,7 +248,7 @@ class Connection:
         The caller then aborts."""
         if not isinstance(error, (HandshakeError, LastWords)):
             code = ErrorCode.PROTOCOL_ERROR.value
-            self.answer(self._last_received_id, Error(code, str(error)))
+            self.answer(self.last_received_id, Error(code, str(error)))
         self.closed = True
 
     def close(self) -> list[Question]:

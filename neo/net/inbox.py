@@ -14,7 +14,7 @@ step.
 
 from __future__ import annotations
 
-from neo.net.connection import HANDSHAKE, Connection, Received, check_handshake
+from neo.net.connection import HANDSHAKE, Connection, Received, check_handshake, match
 from neo.protocol.codec import LIMIT_PEER, Decoder
 from neo.protocol.errors import ConnectionLost
 
@@ -75,7 +75,9 @@ class Inbox:
                 self._fed += 1
                 packet = decoder.take()
             if packet is not None:
-                received = self._connection.match(packet)
+                received = match(self._connection.questions, packet)
+                if received.question is None:
+                    self._connection.last_received_id = received.message_id
         position = self._decoder.position
         if received is None:
             self._trim(position)

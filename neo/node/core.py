@@ -16,7 +16,7 @@ from neo.node.backlog import Backlog
 from neo.node.handler import Handler
 from neo.node.host import Host, Timer
 from neo.node.log_throttle import LogThrottle
-from neo.node.peer import Link, Peer
+from neo.node.peer import Link, Peer, Portion
 from neo.node.task import Cancelled, Future, Task
 from neo.protocol.packets import Address
 from neo.topology.nodes import NodeTable
@@ -86,8 +86,8 @@ class Core:
             for peer in touched:
                 peer.write_outgoing()
 
-    def output(self, link: Link, data: bytes, close: bool) -> None:
-        """Write bytes to a connection and, if ``close``, close it. All outgoing bytes pass here."""
+    def output(self, link: Link, data: Portion, close: bool) -> None:
+        """Write to a connection and, if ``close``, close it. All that leaves passes here."""
         if data:
             link.write(data)
         if close:

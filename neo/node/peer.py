@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 from neo.net.connection import Connection, Question, Received
 from neo.net.sockets import format_address
@@ -46,6 +46,64 @@ logger = logging.getLogger("neo.net")
 SILENT_LOOKS = 3
 
 
+#: What a connection gives to its link, and takes from it: bytes, or messages of another node of this
+#: process (:mod:`neo.node.local`). The two of a peer fit each other.
+Portion: TypeAlias = Any
+
+
+class Incoming(Protocol):
+    """Sizes of what the peer sends, in bytes."""
+
+    @property
+    def incomplete(self) -> int:
+        """Bytes of the message whose rest has not come."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the last message."""
+
+
+class Wire(Protocol):
+    """Gives the messages of a peer, and takes messages for it: see
+    :class:`neo.net.connection.Connection`, and :class:`neo.node.local.LocalConnection`."""
+
+    closed: bool
+    more: bool
+    questions: dict[int | None, Question]
+
+    @property
+    def queued(self) -> int: ...
+
+    @property
+    def trusted(self) -> bool: ...
+
+    @property
+    def greeted(self) -> bool: ...
+
+    @property
+    def decoder(self) -> Incoming: ...
+
+    def send(self, message: Message, message_id: int | None = None) -> None: ...
+
+    def ask(self, message: Request[Any], context: Any) -> int: ...
+
+    def answer(self, message_id: int | None, message: Message) -> None: ...
+
+    def take_outgoing(self) -> Portion: ...
+
+    def welcome(self) -> None: ...
+
+    def trust(self) -> None: ...
+
+    def feed(self, data: Portion) -> None: ...
+
+    def take(self) -> Received | None: ...
+
+    def fail(self, error: PeerError) -> None: ...
+
+    def close(self) -> list[Question]: ...
+
+
 class Link(Protocol):
     """The host's side of a connection."""
 
@@ -54,7 +112,7 @@ class Link(Protocol):
         """Bytes that were written and that the network has not taken. Above SLOW_BYTES of
         :mod:`neo.node.backlog` the link calls ``peer.slow()``, and later ``peer.drained()``."""
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: Portion) -> None: ...
 
     def pause_reading(self) -> None:
         """Stop passing bytes to ``peer.received()``. Some more bytes may still come."""
@@ -97,7 +155,7 @@ class PeerOwner(Protocol):
     @property
     def host(self) -> Clock: ...
 
-    def output(self, link: Link, data: bytes, close: bool) -> None: ...
+    def output(self, link: Link, data: Portion, close: bool) -> None: ...
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> object: ...
 
@@ -125,7 +183,7 @@ class Peer:
         #: The peer is the primary master: what it says never waits until it reads, since it may itself
         #: wait until this node reads. What it asks for is short.
         self.leads = False
-        self.connection = Connection(server)
+        self.connection: Wire = Connection(server)
         #: Text of the Error with which the peer ended the connection.
         self.last_words = ""
         self.link: Link | None = None
@@ -215,14 +273,14 @@ class Peer:
     def connected(self, link: Link, address: Address) -> None:
         """Do nothing: the link already has what was queued during the dial."""
 
-    def received(self, data: bytes) -> None:
+    def received(self, data: Portion) -> None:
         """Execute the received messages as far as flow control allows (:mod:`neo.node.backlog`)."""
         self._heard = True
         self._execute(data)
         if self.core.touched:
             self.core.flush()
 
-    def _execute(self, data: bytes) -> None:
+    def _execute(self, data: Portion) -> None:
         """Feed ``data``, then execute messages until the turn is over or a request must wait."""
         connection = self.connection
         executed = 0

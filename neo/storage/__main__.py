@@ -13,7 +13,7 @@ from functools import partial
 
 from neo.node.config import ConfigError, Option, load, names, one_of, role_options, seconds
 from neo.node.known_masters import RememberedMasters
-from neo.node.process import ProcessHost, StartFailure
+from neo.node.node_host import NodeHost, StartFailure
 from neo.node.process import main as run
 from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.backend.api import Backend, BackendFailure, DatabaseAway
@@ -94,7 +94,7 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
 
 
 def make_core(
-    host: ProcessHost, acknowledged: Acknowledged | None = None, refusals: Refusals | None = None
+    host: NodeHost, acknowledged: Acknowledged | None = None, refusals: Refusals | None = None
 ) -> StorageNode:
     """Return a core with its database open. ``acknowledged``: by earlier cores of this process;
     ``refusals``: of the database to them.
@@ -139,7 +139,7 @@ def make_core(
 
 
 def _open(
-    host: ProcessHost,
+    host: NodeHost,
     settings: argparse.Namespace,
     failed: Callable[[BackendFailure], None],
     acknowledged: Acknowledged | None,
@@ -162,7 +162,7 @@ def _open(
     return backend
 
 
-def _folder(host: ProcessHost, settings: argparse.Namespace) -> ContentFolder | None:
+def _folder(host: NodeHost, settings: argparse.Namespace) -> ContentFolder | None:
     """Return the folder of contents, which is not open yet; None if the node has none."""
     path = settings.blob_dir
     if path is None and settings.adapter.lower() == "sqlite" and settings.database != ":memory:":

@@ -272,6 +272,9 @@ class SimWorker:
             self._plan()
         return future
 
+    async def disk(self, path: Path) -> None:
+        """The file system does not tell how much room it has."""
+
     def _plan(self) -> None:
         self._disk.world.call_later(self._disk.seconds(), self._run, "archives")
 

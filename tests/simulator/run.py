@@ -37,6 +37,7 @@ from tests.simulator.log_watch import watched_logs
 from tests.simulator.master_faults import MasterFaults
 from tests.simulator.missing_disk import Unmounted
 from tests.simulator.old_disks import OldDisks, varied_tails, watched_comparisons
+from tests.simulator.one_process import OneProcess
 from tests.simulator.operations import Maintenance
 from tests.simulator.operator import MOST_REPLICAS, Operator
 from tests.simulator.oracles import judge
@@ -76,6 +77,8 @@ OPERATIONS_CHANCE = 0.25
 ARCHIVES_CHANCE = 0.2
 #: So many events a restore may take.
 RESTORE_EVENTS = 300_000
+#: Part of the seeds in which some nodes share a process.
+MACHINES_CHANCE = 0.3
 #: Unlocked transactions become durable within a second.
 QUIET_SECONDS = 5.0
 
@@ -97,6 +100,8 @@ class Options:
     * ``blobs``: with the workload of blobs, and folders of contents, or without
     * ``operations``: of kinds of the simulator; without, by default, with a canary
     * ``archives``: backups into them; without, by default, with a canary
+    * ``machines``: some nodes share a process; without, by default, with a canary. Only a cluster with
+      one master and without a backup has them.
     * ``canary``: a planted bug
     """
 
@@ -115,6 +120,7 @@ class Options:
     blobs: bool | None = None
     operations: bool | None = None
     archives: bool | None = None
+    machines: bool | None = None
     canary: str | None = None
 
     def arguments(self) -> str:
@@ -136,6 +142,7 @@ class Options:
             "blobs": _YES_NO[self.blobs],
             "operations": _YES_NO[self.operations],
             "archives": _YES_NO[self.archives],
+            "machines": _YES_NO[self.machines],
             "canary": self.canary and f"{self.canary} --full-mix",
         }
         return " ".join(f"--{name} {value}" for name, value in given.items() if value is not None)
@@ -189,6 +196,7 @@ class Run:
             clocks = Clocks(world)
             for cluster in self.clusters:
                 cluster.skew(clocks)
+        self.one_process = _one_process(self, options, seed)
         # A backup that has what its upstream cluster loses stops until the operator decides.
         rewindable = self.backup is None and all(workload.rewindable for workload in self.workloads)
         self.operator = Operator(self.cluster, replicated, self.history, rewindable)
@@ -517,6 +525,17 @@ def _archives(options: Options, faults: Faults, seed: int) -> bool:
         return options.archives
     # A separate generator, as for replicas.
     return options.canary is None and Random(f"archives or not {seed}").random() < ARCHIVES_CHANCE
+
+
+def _one_process(run: Run, options: Options, seed: int) -> OneProcess | None:
+    # A separate generator, as for replicas.
+    random = Random(f"machines {seed}")
+    by_chance = options.canary is None and random.random() < MACHINES_CHANCE
+    wanted = by_chance if options.machines is None else options.machines
+    if not wanted or run.backup is not None or run.cluster.masters.several:
+        return None
+    servers = run.cluster.servers
+    return OneProcess(run.world, random.sample(servers, random.randint(2, len(servers))))
 
 
 def _masters(options: Options, seed: int) -> int:

@@ -11,9 +11,9 @@ import pytest
 
 from neo.client.host import system
 from neo.client.host.system import SocketWire, System
-from neo.net import connection
+from neo.net import connection, inbox
 from neo.net.channel import Channel, Ticket
-from neo.net.connection import Received
+from neo.net.connection import Question, Received
 from neo.protocol import codec
 from neo.protocol.codec import Packet
 from neo.protocol.enums import ErrorCode
@@ -378,18 +378,18 @@ def test_a_forgotten_ticket_does_not_keep_the_watcher_away() -> None:
 def test_a_thread_without_memory_fails_alone(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is short while a question is encoded, or while a message for another thread is decoded."""
     short = threading.local()
-    encode, match = codec.encode, connection.Connection.match
+    encode, match = codec.encode, connection.match
 
     def encode_or_fail(message_id: int, message: Message) -> bytes:
         if hasattr(short, "encode"):
             raise MemoryError
         return encode(message_id, message)
 
-    def match_or_fail(self: connection.Connection, packet: Packet) -> Received:
+    def match_or_fail(known: dict[int | None, Question], packet: Packet) -> Received:
         if hasattr(short, "receive"):
             del short.receive
             raise MemoryError
-        return match(self, packet)
+        return match(known, packet)
 
     def script(peer: Peer, received: Received) -> None:
         questions.append(received)
@@ -399,7 +399,7 @@ def test_a_thread_without_memory_fails_alone(place: str, monkeypatch: pytest.Mon
 
     questions: list[Received] = []
     monkeypatch.setattr(connection, "encode", encode_or_fail)
-    monkeypatch.setattr(connection.Connection, "match", match_or_fail)
+    monkeypatch.setattr(inbox, "match", match_or_fail)
     with channel_to(script) as (channel, recorder, _, peer):
         first = channel.ask(AskNewOIDs(1))
         other = channel.ask(AskNewOIDs(2)) if place == "receive" else None
