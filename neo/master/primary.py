@@ -402,6 +402,9 @@ class PrimaryMaster(Core):
     def preset_tid_free(self) -> None:
         self.coordinator.begin_waiting()
 
+    def backup_advanced(self) -> None:
+        self.backup.advanced()
+
     def upstream_lost(self) -> None:
         self.checks.upstream_lost()
 

@@ -74,11 +74,13 @@ class Locking:
     """Bounds: those of the pipeline; pending questions, one for each open transaction of the upstream
     cluster."""
 
-    def __init__(self, cluster: Cluster, requests: RowRequests, member: Member) -> None:
+    def __init__(
+        self, cluster: Cluster, pipeline: Pipeline, requests: RowRequests, member: Member
+    ) -> None:
         self._cluster = cluster
         self._requests = requests
         self._member = member
-        self.pipeline = Pipeline(cluster.partitions.readable)
+        self.pipeline = pipeline
         #: Questions for the transactions of the pipeline, by ttid; and for those that are unlocked.
         self._askers: dict[bytes, _Asker] = {}
         self._unanswered: list[_Asker] = []

@@ -30,7 +30,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from neo.master.backup.pipeline import BackupTransaction, Cells, Rows
+from neo.master.backup.cells import BackupCells
+from neo.master.backup.pipeline import BackupTransaction, Rows
 from neo.master.backup.rows import RowRequests
 from neo.master.cluster import Cluster
 from neo.node.peer import Peer
@@ -61,9 +62,6 @@ class Member(Protocol):
     def last(self) -> bytes:
         """The last transaction that is known."""
 
-    def advance(self) -> None:
-        """Go on with what waited for marks: the first lease, and cells that are about to be readable."""
-
     def leave(self, reason: str) -> None:
         """Give up the membership, if there is one: a transaction cannot be kept."""
 
@@ -87,16 +85,15 @@ class Marks:
         self,
         cluster: Cluster,
         requests: RowRequests,
-        joining: Cells,
+        cells: BackupCells,
         member: Member,
         remember: Committed,
         known: Iterable[SyncMark],
     ) -> None:
-        """``joining``: return the nodes with a cell of a partition that is about to become readable.
-        ``known``: what all readable cells have."""
+        """``remember``: told of transactions that were kept. ``known``: what all readable cells have."""
         self._cluster = cluster
         self._requests = requests
-        self._joining = joining
+        self._cells = cells
         self._member = member
         self._remember = remember
         self._kept: dict[bytes, _Kept] = {}
@@ -127,6 +124,10 @@ class Marks:
 
     def _readable(self, partition: int) -> list[int]:
         return self._cluster.partitions.readable(partition)
+
+    def _joining(self, partition: int) -> list[int]:
+        """Return the nodes with a cell that is about to become readable."""
+        return [nid for nid, cell in self._cells.rows[partition].items() if cell.joining]
 
     def _add(self, mark: SyncMark) -> _Kept:
         ttid, _, _, _, partitions, oids, _ = mark
@@ -192,7 +193,7 @@ class Marks:
         """Drop a transaction that was rolled back upstream; ignore one that is not kept."""
         if ttid in self._kept:
             self._drop(ttid)
-            self._member.advance()
+            self._cluster.events.backup_advanced()
 
     def committed(self, transaction: BackupTransaction) -> None:
         """Forget a transaction that was unlocked here. Nodes that did not take part fetch what was
@@ -251,12 +252,12 @@ class Marks:
             return
         if error is None:
             self._ask(kept)
-            self._member.advance()
+            self._cluster.events.backup_advanced()
             return
         kept.rows.failed(nid, partitions)
         if error.code is ErrorCode.TID_NOT_FOUND:
             self._end(kept, self._member.last)
-            self._member.advance()
+            self._cluster.events.backup_advanced()
         elif any(nid in self._readable(partition) for partition in partitions):
             self._member.leave(error.message)
 

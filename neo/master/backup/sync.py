@@ -27,17 +27,20 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from neo.master.backup.cells import BackupCells
 from neo.master.backup.locking import Locking
 from neo.master.backup.marks import Committed, Marks
-from neo.master.backup.pipeline import BackupTransaction
+from neo.master.backup.orders import Orders
+from neo.master.backup.pipeline import BackupTransaction, Pipeline
+from neo.master.backup.positions import Positions
 from neo.master.backup.readers import Readers
 from neo.master.backup.roll_call import RollCall
 from neo.master.backup.rows import RowRequests
+from neo.master.backup.sources import Sources
 from neo.master.backup.sync_memory import SyncMemory
 from neo.master.cluster import Cluster
 from neo.master.commit.sync_backups import JOIN_SECONDS, LEASE_SECONDS
@@ -50,7 +53,6 @@ from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_TID, format_nids
 from neo.protocol.packets import (
     FEATURE_SYNC,
-    Address,
     AnswerJoinSync,
     AnswerSyncLease,
     AskJoinSync,
@@ -94,15 +96,20 @@ class Source(Protocol):
     def synchronous(self) -> bool:
         """Whether its master announced ``sync``."""
 
-    def sources(self, partition: int) -> list[Address]:
-        """Return the addresses of nodes from which the partition can be fetched now."""
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Copy:
+    """What this cluster has of the upstream one, and how it gets the rest."""
 
-class Giver(Protocol):
-    """Orders storage nodes to complete their cells."""
-
-    def give(self) -> None:
-        """Send orders for all cells that are not complete."""
+    cells: BackupCells
+    positions: Positions
+    sources: Sources
+    orders: Orders
+    #: The transactions that this cluster is asked to lock.
+    pipeline: Pipeline
+    readers: Readers
+    #: What storage nodes keep prepared.
+    marks: Collection[SyncMark]
 
 
 @dataclass(slots=True, eq=False)
@@ -125,44 +132,36 @@ class _Membership:
 
 
 class Synchronous:
-    """The synchronous backup of one stay in backup mode. Bounds: those of the pipeline; one address for
-    each partition."""
+    """The synchronous backup of one stay in backup mode. Bounds: those of the pipeline."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        core: Core,
-        cells: BackupCells,
-        readers: Readers,
-        orders: Giver,
-        name: str,
-        kept: Callable[[], bool],
-        advance: Callable[[], None],
-        committed: Committed,
-        marks: Iterable[SyncMark],
-        memory: SyncMemory,
+        self, cluster: Cluster, core: Core, copy: Copy, committed: Committed, memory: SyncMemory
     ) -> None:
-        """``name``: of the upstream cluster. ``kept``: whether a storage node has the partition table on
-        its disk. ``advance``: called when cells may be readable, or the backup may be in sync. ``marks``:
-        what storage nodes keep prepared. ``memory``: until when the backup was in sync before."""
+        """``committed``: told of transactions that were kept. ``memory``: until when the backup was in
+        sync before."""
         self._cluster = cluster
         self._core = core
-        self._cells = cells
-        self._readers = readers
-        self._orders = orders
-        self._kept = kept
-        self._advance = advance
-        self._name = name
+        self._cells = copy.cells
+        self._positions = copy.positions
+        self._readers = copy.readers
+        self._orders = copy.orders
+        self._name = copy.sources.name
         self._source: Source | None = None
         self._member: _Membership | None = None
-        self._requests = RowRequests(cluster, name, self._choose)
-        self._locking = Locking(cluster, self._requests, self)
-        self._marks = Marks(cluster, self._requests, self._joining_cells, self, committed, marks)
+        requests = RowRequests(cluster, copy.sources)
+        self._locking = Locking(cluster, copy.pipeline, requests, self)
+        self._marks = Marks(
+            cluster=cluster,
+            requests=requests,
+            cells=copy.cells,
+            member=self,
+            remember=committed,
+            known=copy.marks,
+        )
         self._roll = RollCall(cluster, core)
         #: The nodes that do not answer.
         self._late: Collection[int] = ()
         self._losses = Losses()
-        self._chosen: dict[int, Address] = {}
         #: The last transaction that was unlocked here: every readable cell has it, and all earlier ones.
         self._last = ZERO_TID
         #: The same, of those that were not announced before: their cells have nothing to fetch.
@@ -248,16 +247,6 @@ class Synchronous:
         if reason != self._reason:
             self._reason = reason
             logger.info("this backup is not in sync: %s", reason)
-
-    def _choose(self, partition: int) -> Address | None:
-        """Return the storage node of the upstream cluster where a partition is fetched, the same one as
-        long as it can be read there: nodes subscribe to it (specification 25.11)."""
-        sources = [] if self._source is None else self._source.sources(partition)
-        if not sources:
-            return None
-        if self._chosen.get(partition) not in sources:
-            self._chosen[partition] = self._core.host.random.choice(sources)
-        return self._chosen[partition]
 
     def _tick(self, peer: Peer, source: Source) -> None:
         """Join, ask for leases, let cells become readable. Call once for each connection; it reschedules
@@ -471,7 +460,7 @@ class Synchronous:
     def may_unlock(self) -> bool:
         """Whether every master would come to a partition table in which lost nodes are out of date
         (specification 25.20)."""
-        return self._cluster.published.complete and self._kept()
+        return self._positions.table_kept
 
     @property
     def complete(self) -> bytes:
@@ -494,10 +483,6 @@ class Synchronous:
         """The last transaction that is known."""
         return self._cells.last
 
-    def advance(self) -> None:
-        """Go on with what waited for marks: the first lease, and cells that are about to be readable."""
-        self._advance()
-
     def unlocked(self, transaction: BackupTransaction) -> None:
         """Note a transaction that its nodes were told to unlock: they have nothing to fetch."""
         tid, cluster = transaction.tid, self._cluster
@@ -511,10 +496,6 @@ class Synchronous:
             self._cells.unlocked(tid, transaction.rows.partitions, transaction.nodes)
             self._readers.heard(tid, transaction.oids)
         self._orders.give()
-
-    def may_fetch(self) -> bool:
-        """Whether cells may fetch from upstream: nothing is between its lock and its unlock."""
-        return not self._locking.busy
 
     # -- cells -----------------------------------------------------------------------------------------
 
@@ -537,10 +518,6 @@ class Synchronous:
         # The upstream cluster may have acknowledged what was unlocked here.
         least = self._last if self._member is None else self._cells.last
         return self._cells.joined(least, self._marks.has)
-
-    def _joining_cells(self, partition: int) -> list[int]:
-        """Return the nodes with a cell that is about to become readable."""
-        return [nid for nid, cell in self._cells.rows[partition].items() if cell.joining]
 
     def _hold(self, member: _Membership, now: float) -> None:
         """Hold back locks for cells that are near the end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from neo.master.backup.cells import BackupCells, Cell
-from neo.master.backup.following import Backup
+from neo.master.backup.positions import Positions
 from neo.master.backup.readers import Readers
 from neo.node.task import Future
 from neo.protocol.ids import ZERO_TID
@@ -60,20 +60,20 @@ def _resumed_too_late() -> list[Patch]:
 
 
 def _not_asked_whether_durable() -> list[Patch]:
-    original = Backup._acknowledged
+    original = Positions._acknowledged
 
-    def ask(self: Backup, nid: int) -> None:
+    def ask(self: Positions, nid: int) -> None:
         cells: list[tuple[Cell, bytes]] = [
-            (cell, cell.told) for cell in self.cells.of_node(nid).values() if not cell.joining
+            (cell, cell.told) for cell in self._cells.of_node(nid).values() if not cell.joining
         ]
-        self._forgetful.discard(nid)
+        self.forgetful.discard(nid)
         original(self, cells, None)
 
     def stored(self: Database) -> Future[None]:
         return self._core.sleep(0.001)
 
     # Nodes answer before they have stored it, and the master does not ask whether they have.
-    return [(Backup, "_ask", ask), (Database, "stored", stored)]
+    return [(Positions, "ask", ask), (Database, "stored", stored)]
 
 
 def _packed_deletions_missed() -> list[Patch]:
