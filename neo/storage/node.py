@@ -161,7 +161,7 @@ class StorageNode(Core):
 
         # Tables, locks and the connections that the other parts use.
         self.database = database = Database(self, backend, refusals)
-        self.cluster = cluster = Cluster(settings.cluster, settings.address, backend)
+        self.cluster = cluster = Cluster(settings.cluster, settings.address, backend.tables)
         self.cells = cells = Cells(database, cluster)
         packs = PackProgress(database, cells)
         sync_source = SyncSource(self, database, cells, packs)

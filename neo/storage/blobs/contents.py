@@ -52,15 +52,15 @@ NO_FOLDER = "this storage node has no folder for contents of blobs: set blob_dir
 def open_disk(disk: ContentDisk | None, backend: Backend) -> None:
     """Open the folder that belongs to an open database (specification 26.7). Raise BackendFailure if the
     folder is of another database, cannot be used, or is needed and not given."""
-    identity = backend.get_config(IDENTITY)
-    needed = identity is not None and bool(backend.contents(b"", 1))
+    identity = backend.tables.get_config(IDENTITY)
+    needed = identity is not None and bool(backend.blobs.contents(b"", 1))
     if disk is None:
         if needed:
             raise BackendFailure(
                 "the database has contents of blobs, which are in a folder: set blob_dir to this folder"
             )
     elif (found := disk.open(identity, needed)) != identity:
-        backend.set_config(IDENTITY, found)
+        backend.tables.set_config(IDENTITY, found)
 
 
 class Contents(Part):

@@ -53,7 +53,7 @@ def _resumed_too_late() -> list[Patch]:
         readable = self._readable()
         if readable:
             tid = max(self._complete.get(partition, ZERO_TID) for partition in readable).hex()
-            self._backend.set_config("backup_tid", tid)
+            self._tables.set_config("backup_tid", tid)
             self._database.commit_soon()
 
     return [(BackupProgress, "remember", remember)]

@@ -77,13 +77,13 @@ def _address_is_enough() -> list[Patch]:
 
 def _clone_without_id() -> list[Patch]:
     async def wrong(*shared: Any, database: Database, **parts: Any) -> None:
-        set_config = database.backend.set_config
+        set_config = database.backend.tables.set_config
 
         def keep(name: str, value: str | None) -> None:
             if name != "nid":
                 set_config(name, value)
 
-        with plant([(database.backend, "set_config", keep)]):
+        with plant([(database.backend.tables, "set_config", keep)]):
             await clone(*shared, database=database, **parts)
 
     return [(storage_node, "clone", wrong)]

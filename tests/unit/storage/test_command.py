@@ -128,7 +128,7 @@ def test_reset_erases_once_not_after_every_failure(tmp_path: Path) -> None:
     settings = load_settings(arguments(tmp_path, "--reset"))
     host.settings, host.bind = settings, settings.bind  # type: ignore[attr-defined]
     core = make_core(host)  # type: ignore[arg-type]
-    core.database.backend.set_config("nid", "5")
+    core.database.backend.tables.set_config("nid", "5")
     core.stop(0)
     core = make_core(host)  # type: ignore[arg-type]
     assert core.cluster.nid == 5

@@ -31,7 +31,7 @@ COPYING: CellRows = [[(1, OUT), (2, UP)], [(1, UP)]]
 
 
 def complete_up_to(world: World) -> int:
-    return next(cell.tid for cell in world.backend.cells() if (cell.partition, cell.nid) == (0, 1))
+    return next(cell.tid for cell in world.backend.tables.cells() if (cell.partition, cell.nid) == (0, 1))
 
 
 def again(world: World, rows: CellRows, ptid: int) -> End:
@@ -72,7 +72,7 @@ def test_the_tail_is_what_is_committed(world: World, master: End) -> None:
     assert master.ask(AskTails([0, 1], None, 100)) == AnswerTails(ZERO_TID, rows)
     rows = [(0, True, [p64(12)], [second])]
     assert master.ask(AskTails([0], p64(13), 1)) == AnswerTails(ZERO_TID, rows)
-    world.backend.packed_elsewhere(p64(12))
+    world.backend.replication.packed_elsewhere(p64(12))
     assert master.ask(AskTails([7], None, 0)) == AnswerTails(p64(12), [(7, True, [], [])])
 
 

@@ -53,7 +53,7 @@ class Commits:
             self.database.answer_stored(peer, message_id, AnswerInformationLocked(m.ttid))
             return None
         if self.participant.locks.lock(m.ttid, m.tid):
-            self.database.backend.lock(m.ttid, m.tid)
+            self.database.backend.commits.lock(m.ttid, m.tid)
         answer = AnswerInformationLocked(m.ttid)
         if self.database.table_stored and self.participant.locks.locks_at_once(m.ttid):
             return answer

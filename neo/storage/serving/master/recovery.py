@@ -76,8 +76,8 @@ class Recovery:
             message_id,
             AnswerRecovery(
                 self.cells.partitions.ptid,
-                _tid(backend.get_config("backup_tid")),
-                _tid(backend.get_config("truncate_tid")),
+                _tid(backend.tables.get_config("backup_tid")),
+                _tid(backend.tables.get_config("truncate_tid")),
             ),
         )
 
@@ -90,7 +90,7 @@ class Recovery:
     def truncate(self, peer: Peer, message_id: int, m: Truncate) -> None:
         """Store the tid of a truncation, and leave backup mode; do not answer. All nodes delete the later
         data in VERIFYING."""
-        self.database.backend.set_config("truncate_tid", m.tid.hex())
+        self.database.backend.tables.set_config("truncate_tid", m.tid.hex())
         self.cells.backup.leave()
 
     @on(AskLockedTransactions)
@@ -99,11 +99,11 @@ class Recovery:
 
     @on(AskFinalTID)
     def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> Message:
-        return AnswerFinalTID(self.database.backend.final_tid(m.ttid))
+        return AnswerFinalTID(self.database.backend.commits.final_tid(m.ttid))
 
     @on(ValidateTransaction)
     def validate(self, peer: Peer, message_id: int, m: ValidateTransaction) -> None:
-        self.database.backend.validate(m.ttid, m.tid)
+        self.database.backend.commits.validate(m.ttid, m.tid)
 
     @on(AskPreparedTransactions)
     def prepared_transactions(
@@ -122,18 +122,18 @@ class Recovery:
     def last_ids(self, peer: Peer, message_id: int, m: AskLastIDs) -> None:
         """Truncate if that was ordered; answer when all earlier orders are durable: verification ends."""
         backend, cells = self.database.backend, self.cells
-        truncate_tid = _tid(backend.get_config("truncate_tid"))
+        truncate_tid = _tid(backend.tables.get_config("truncate_tid"))
         if truncate_tid is not None and self.cluster.nid is not None:
             logger.warning("everything later than %s is deleted", truncate_tid.hex())
             # Include partitions that are not assigned here any more: their data may not be erased yet.
-            backend.truncate(truncate_tid, range(len(cells.partitions)))
+            backend.maintenance.truncate(truncate_tid, range(len(cells.partitions)))
             self._truncated()
         readable = cells.readable()
-        loid, ltid = backend.last_ids(readable)
-        if backend.get_config("backup_tid") is not None:
+        loid, ltid = backend.reads.last_ids(readable)
+        if backend.tables.get_config("backup_tid") is not None:
             # The master searches this tid upstream. A deletion may have the tid of a pack, which is not
             # that of a transaction (see BackupFetch).
-            ltid = next(iter(backend.tids_descending(0, 1, readable)), None)
+            ltid = next(iter(backend.reads.tids_descending(0, 1, readable)), None)
         self.database.answer_stored(peer, message_id, AnswerLastIDs(loid, ltid))
 
     @on(AskTails)
@@ -143,9 +143,9 @@ class Recovery:
         unproven, length = self.cells.proof.unproven(), max(1, min(m.length, TAIL_MAX))
         rows = []
         for partition in m.partition_list:
-            tail = backend.tail(partition, m.max_tid or MAX_TID, length)
+            tail = backend.reads.tail(partition, m.max_tid or MAX_TID, length)
             rows.append((partition, partition not in unproven, *tail))
-        packed = p64(int(backend.get_config("_pack_tid") or 0))
+        packed = p64(int(backend.tables.get_config("_pack_tid") or 0))
         return AnswerTails(packed, rows)
 
     @on(StartOperation)
@@ -165,16 +165,16 @@ class Recovery:
         """Truncate the cells that are not readable: this node was absent from a truncation. Commits may
         have followed it, which replication brings."""
         backend, cells = self.database.backend, self.cells
-        truncate_tid = _tid(backend.get_config("truncate_tid"))
+        truncate_tid = _tid(backend.tables.get_config("truncate_tid"))
         if truncate_tid is not None:
             logger.warning("a truncation after %s is over", truncate_tid.hex())
             kept = cells.readable()
             others = [p for p in range(len(cells.partitions)) if p not in kept]
-            backend.truncate(truncate_tid, others)
+            backend.maintenance.truncate(truncate_tid, others)
             self._truncated()
 
     def _truncated(self) -> None:
-        self.database.backend.set_config("truncate_tid", None)
+        self.database.backend.tables.set_config("truncate_tid", None)
         self.cells.backup.cut()
 
     @on(StopOperation)
