@@ -178,7 +178,6 @@ class PrimaryMaster(Core):
         self._handlers: dict[NodeType, Handler] = {
             NodeType.STORAGE: ServeStorage(
                 cluster=cluster,
-                core=self,
                 coordinator=self.coordinator,
                 replication=self.replication,
                 backup=self.backup,

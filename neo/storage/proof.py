@@ -59,7 +59,8 @@ class Proof:
                 logger.error(
                     "partition table %s says that partitions %s can be read here, but this database was"
                     " never complete in them: it is an old copy, or of another history",
-                    *(table.ptid, ", ".join(map(str, sorted(found)))),
+                    table.ptid,
+                    ", ".join(map(str, sorted(found))),
                 )
         self.cells_changed(nid, readable)
 

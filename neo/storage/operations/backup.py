@@ -342,9 +342,17 @@ def steps_of_backup(
     worker: Worker,
 ) -> dict[str, StepFunction]:
     """Return the functions of the steps, by name."""
-    shared = database, cluster, cells, locks, background, contents, worker
+    copy = Copy(
+        database=database,
+        cluster=cluster,
+        cells=cells,
+        locks=locks,
+        background=background,
+        contents=contents,
+        worker=worker,
+    )
     return {
         LOOK: Look(cluster, worker),
-        COPY: Copy(*shared),
+        COPY: copy,
         MANIFEST: WriteManifest(cluster, worker),
     }

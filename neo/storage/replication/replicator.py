@@ -351,8 +351,17 @@ class Replicator(Part):
         partition, pack_tid = cell.partition, cell.pack_tid
         tail = (first, first) if lacking or cell.tail is None else cell.tail
         transaction, revision = (min(first, tid) for tid in tail)
-        where = self.receiver, source, partition
-        return Fetch(*where, revision, last, pack_tid, lacking, further, transaction)
+        return Fetch(
+            receiver=self.receiver,
+            source=source,
+            partition=partition,
+            first=revision,
+            last=last,
+            pack_tid=pack_tid,
+            lacking=lacking,
+            look_further=further,
+            first_transaction=transaction,
+        )
 
     async def _fetch_lacking(self, cell: OutdatedCell) -> None:
         """Fetch the data of undos. The source has it, or has packed the undos too, because they were

@@ -336,8 +336,16 @@ class ServeStorage(ServeGuest):
         metadata, stored, checks = backend.commits.prepared_rows(ttid)
         checks = [(oid, serial) for oid, serial in checks if here(oid)]
         kept = None if metadata is None or not here(ttid) else (*metadata[:3], list(metadata.oids))
-        where = mark.xid, mark.since, mark.text, list(mark.partitions)
-        peer.send(AddPrepared(ttid, *where, kept, checks), message_id)
+        prepared = AddPrepared(
+            ttid=ttid,
+            xid=mark.xid,
+            since=mark.since,
+            text=mark.text,
+            partition_list=list(mark.partitions),
+            metadata=kept,
+            checked_list=checks,
+        )
+        peer.send(prepared, message_id)
         began, buffered = pace.monotonic(), 0
         for change in stored:
             if not here(change.oid):
