@@ -1,6 +1,6 @@
 """The environment of a client: streams, locks, sleeping threads, a clock.
 
-:mod:`neo.client.system` implements it; the simulator has another implementation for the same client.
+:mod:`neo.client.host.system` implements it; the simulator has another implementation for the same client.
 """
 
 from __future__ import annotations

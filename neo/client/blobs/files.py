@@ -14,9 +14,9 @@ from ZODB.POSException import POSKeyError
 from neo.client.blobs.cache import PENDING, BlobCache
 from neo.client.blobs.download import Downloads
 from neo.client.blobs.eviction import Eviction
+from neo.client.commit.participants import PendingBlob
 from neo.client.errors import refused
-from neo.client.participants import PendingBlob
-from neo.client.replicas import Replicas
+from neo.client.read.replicas import Replicas
 from neo.net.host import Host
 from neo.protocol.blobs import Content, content_hash, content_of
 from neo.protocol.enums import ErrorCode

@@ -9,8 +9,8 @@ from neo.node.peer import Peer
 from neo.protocol.packets import AskVoted, NotifyInSync, NotifyLeft, NotifySynced, Replicate
 from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
-from neo.storage.replication.backup import BackupReplicator
-from neo.storage.replication.vote_fetch import VoteFetch
+from neo.storage.following.replicator import BackupReplicator
+from neo.storage.sync.vote_fetch import VoteFetch
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -25,10 +25,10 @@ from neo.protocol.packets import (
     NotifyUnlockInformation,
 )
 from neo.storage.commit.participant import Participant
-from neo.storage.commit.prepared import PreparedTransactions
 from neo.storage.database import Database
-from neo.storage.replication.received_votes import ReceivedVotes
+from neo.storage.prepared.transactions import PreparedTransactions
 from neo.storage.replication.replicator import Replicator
+from neo.storage.sync.received_votes import ReceivedVotes
 
 logger = logging.getLogger("neo.storage")
 

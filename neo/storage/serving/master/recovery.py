@@ -36,8 +36,8 @@ from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.commit import dropped_ttids as dropped
 from neo.storage.commit.participant import Participant
-from neo.storage.commit.prepared import PreparedTransactions
 from neo.storage.database import Database
+from neo.storage.prepared.transactions import PreparedTransactions
 from neo.storage.replication.replicator import Replicator
 
 logger = logging.getLogger("neo.storage")
