@@ -13,7 +13,7 @@ from neo.storage.database import Database
 from neo.storage.serving.handler import StorageHandler
 
 
-class Node(Protocol):
+class NodeControl(Protocol):
     """This node as a whole."""
 
     def master_lost(self, reason: str) -> None: ...
@@ -24,7 +24,7 @@ class ServeMaster(StorageHandler):
 
     may_refuse = False
 
-    def __init__(self, database: Database, node: Node, parts: Sequence[object]) -> None:
+    def __init__(self, database: Database, node: NodeControl, parts: Sequence[object]) -> None:
         super().__init__(database)
         self._node = node
         self._parts = parts

@@ -46,7 +46,7 @@ logger = logging.getLogger("neo.storage")
 TAIL_MAX = 1000
 
 
-class Node(Protocol):
+class NodeControl(Protocol):
     """This node as a whole."""
 
     def start_operation(self, backup: bool) -> None: ...
@@ -58,7 +58,7 @@ class Node(Protocol):
 class Recovery:
     """Answers what a starting cluster asks, and begins and ends the operation."""
 
-    node: Node
+    node: NodeControl
     database: Database
     cluster: Cluster
     cells: Cells

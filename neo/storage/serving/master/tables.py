@@ -26,13 +26,13 @@ from neo.storage.events import CellsChanged
 from neo.storage.links import Links
 from neo.storage.serving.identification import Identification
 from neo.topology.mirror import check_changes, check_table
-from neo.topology.nodes import Node as NodeRow
+from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
 
 logger = logging.getLogger("neo.storage")
 
 
-class Node(Protocol):
+class NodeControl(Protocol):
     """This node as a whole, as far as the tables decide about it."""
 
     @property
@@ -56,7 +56,7 @@ class Node(Protocol):
 class Tables:
     """Takes the tables, and tells the node what follows from them."""
 
-    node: Node
+    node: NodeControl
     host: Host
     database: Database
     cluster: Cluster
@@ -82,7 +82,7 @@ class Tables:
         self.node.masters_known(known.addresses(NodeType.MASTER))
         self.identification.recheck()
 
-    def _own_state(self, node: NodeRow) -> None:
+    def _own_state(self, node: Node) -> None:
         if node.state is NodeState.DOWN:
             logger.info("the master tells this node to stop")
             self.node.stop(0)
