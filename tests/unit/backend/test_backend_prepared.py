@@ -59,7 +59,7 @@ def test_the_commit_of_a_marked_transaction_removes_the_mark_and_writes_the_outc
     """Specification 14.40."""
     prepare(node, backend, 10, {4: b"x"})
     backend.commits.lock(p64(10), p64(13))
-    getattr(backend, end)(p64(10), p64(13))
+    getattr(backend.commits, end)(p64(10), p64(13))
     backend = node.restart(backend)
     assert backend.reads.load(p64(4), None, None) == record(13, b"x")
     assert backend.marks.prepared() == []

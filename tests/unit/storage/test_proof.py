@@ -18,7 +18,7 @@ from neo.protocol.packets import (
     StartOperation,
 )
 from neo.storage.replication import replicator
-from neo.storage.serving import master as serving
+from neo.storage.serving.master import recovery
 from tests.unit.storage.replicas import Destination, full
 from tests.unit.storage.requests import commit, store, vote
 from tests.unit.storage.world import OUT, UP, End, MakeWorld, World
@@ -157,7 +157,7 @@ def test_no_more_rows_of_a_cell_are_told_than_a_node_gives_at_most(
     world: World, master: End, client: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Specification 5.14."""
-    monkeypatch.setattr(serving, "TAIL_MAX", 2)
+    monkeypatch.setattr(recovery, "TAIL_MAX", 2)
     for ttid in (10, 12, 14):
         commit(master, client, ttid, ttid, ttid)
     ((_, _, tids, revisions),) = master.ask(AskTails([0], None, 1000)).tail_list
