@@ -38,10 +38,11 @@ from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
 from neo.master.settings import MasterSettings
 from neo.master.states import STARTING_BACKUP, Event
+from neo.master.sync.copy import Copy
 from neo.master.sync.marks import Committed
 from neo.master.sync.memory import SyncMemory
 from neo.master.sync.pipeline import Pipeline
-from neo.master.sync.synchronous import Copy, Synchronous
+from neo.master.sync.synchronous import Synchronous
 from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Task

@@ -31,7 +31,7 @@ from functools import partial
 from typing import Protocol
 
 from neo.master.cluster import Cluster
-from neo.master.following.cells import BackupCells
+from neo.master.sync.copy import Copy
 from neo.master.sync.pipeline import BackupTransaction, Rows
 from neo.master.sync.rows import RowRequests
 from neo.node.peer import Peer
@@ -49,18 +49,6 @@ class Member(Protocol):
     @property
     def may_keep(self) -> bool:
         """Whether all that a transaction which is prepared now may be based on is complete here."""
-
-    @property
-    def may_unlock(self) -> bool:
-        """Whether every master would come to a partition table in which lost nodes are out of date."""
-
-    @property
-    def complete(self) -> bytes:
-        """The tid up to which all readable cells are complete durably."""
-
-    @property
-    def last(self) -> bytes:
-        """The last transaction that is known."""
 
     def leave(self, reason: str) -> None:
         """Give up the membership, if there is one: a transaction cannot be kept."""
@@ -84,16 +72,16 @@ class Marks:
     def __init__(
         self,
         cluster: Cluster,
+        copy: Copy,
         requests: RowRequests,
-        cells: BackupCells,
         member: Member,
         remember: Committed,
-        known: Iterable[SyncMark],
     ) -> None:
-        """``remember``: told of transactions that were kept. ``known``: what all readable cells have."""
+        """``remember``: told of transactions that were kept."""
         self._cluster = cluster
         self._requests = requests
-        self._cells = cells
+        self._cells = copy.cells
+        self._positions = copy.positions
         self._member = member
         self._remember = remember
         self._kept: dict[bytes, _Kept] = {}
@@ -101,7 +89,7 @@ class Marks:
         #: Transactions that are not asked, have a pending question, or have ended.
         self._open: dict[bytes, None] = {}
         self._stopped = False
-        for mark in known:
+        for mark in copy.marks:
             kept = self._add(mark)
             kept.asked = True
             for partition in kept.rows.partitions:
@@ -256,16 +244,16 @@ class Marks:
             return
         kept.rows.failed(nid, partitions)
         if error.code is ErrorCode.TID_NOT_FOUND:
-            self._end(kept, self._member.last)
+            self._end(kept, self._cells.last)
             self._cluster.events.backup_advanced()
         elif any(nid in self._readable(partition) for partition in partitions):
             self._member.leave(error.message)
 
     def evaluate(self) -> None:
         """Ask for what may be kept now, answer for what is durable, and drop what has ended."""
-        if not self._open or not self._member.may_unlock:
+        if not self._open or not self._positions.table_kept:
             return
-        complete = self._member.complete
+        complete = self._cells.complete
         for ttid in list(self._open):
             kept = self._kept.get(ttid)
             if kept is None:

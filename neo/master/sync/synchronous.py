@@ -34,15 +34,11 @@ from typing import Protocol
 from neo.master.cluster import Cluster
 from neo.master.commit.sync_backups import JOIN_SECONDS, LEASE_SECONDS
 from neo.master.flapping import Losses
-from neo.master.following.cells import BackupCells
-from neo.master.following.orders import Orders
-from neo.master.following.positions import Positions
-from neo.master.following.readers import Readers
-from neo.master.following.sources import Sources
+from neo.master.sync.copy import Copy
 from neo.master.sync.locking import Locking
 from neo.master.sync.marks import Committed, Marks
 from neo.master.sync.memory import SyncMemory
-from neo.master.sync.pipeline import BackupTransaction, Pipeline
+from neo.master.sync.pipeline import BackupTransaction
 from neo.master.sync.roll_call import RollCall
 from neo.master.sync.rows import RowRequests
 from neo.node.core import Core
@@ -63,7 +59,6 @@ from neo.protocol.packets import (
     NotifySynced,
     Ping,
     PreparedRow,
-    SyncMark,
     SyncRow,
 )
 
@@ -95,21 +90,6 @@ class Source(Protocol):
     @property
     def synchronous(self) -> bool:
         """Whether its master announced ``sync``."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Copy:
-    """What this cluster has of the upstream one, and how it gets the rest."""
-
-    cells: BackupCells
-    positions: Positions
-    sources: Sources
-    orders: Orders
-    #: The transactions that this cluster is asked to lock.
-    pipeline: Pipeline
-    readers: Readers
-    #: What storage nodes keep prepared.
-    marks: Collection[SyncMark]
 
 
 @dataclass(slots=True, eq=False)
@@ -149,14 +129,11 @@ class Synchronous:
         self._source: Source | None = None
         self._member: _Membership | None = None
         requests = RowRequests(cluster, copy.sources)
-        self._locking = Locking(cluster, copy.pipeline, requests, self)
         self._marks = Marks(
-            cluster=cluster,
-            requests=requests,
-            cells=copy.cells,
-            member=self,
-            remember=committed,
-            known=copy.marks,
+            cluster=cluster, copy=copy, requests=requests, member=self, remember=committed
+        )
+        self._locking = Locking(
+            cluster=cluster, copy=copy, requests=requests, marks=self._marks, member=self
         )
         self._roll = RollCall(cluster, core)
         #: The nodes that do not answer.
@@ -427,10 +404,6 @@ class Synchronous:
         """Drop a transaction that was rolled back upstream (NotifyAborted)."""
         self._marks.aborted(ttid)
 
-    def marked(self, ttid: bytes) -> Collection[int]:
-        """Return the partitions of a transaction that is prepared here; none of another one."""
-        return self._marks.partitions(ttid)
-
     def prepared(self) -> list[PreparedRow]:
         """Return what is prepared upstream and kept here."""
         return self._marks.rows()
@@ -457,17 +430,6 @@ class Synchronous:
         return member is not None and member.asked is not None and not self._holds(member)
 
     @property
-    def may_unlock(self) -> bool:
-        """Whether every master would come to a partition table in which lost nodes are out of date
-        (specification 25.20)."""
-        return self._positions.table_kept
-
-    @property
-    def complete(self) -> bytes:
-        """The tid up to which all readable cells are complete durably (specification 25.42)."""
-        return self._cells.complete
-
-    @property
     def may_keep(self) -> bool:
         """Whether all that was committed before the backup joined is complete: later transactions are
         committed when they are complete here (specification 25.50)."""
@@ -475,13 +437,8 @@ class Synchronous:
         if member is None or member.tid is None:
             return False
         return member.asked is not None or (
-            self.may_unlock and self._cells.complete >= member.tid
+            self._positions.table_kept and self._cells.complete >= member.tid
         )
-
-    @property
-    def last(self) -> bytes:
-        """The last transaction that is known."""
-        return self._cells.last
 
     def unlocked(self, transaction: BackupTransaction) -> None:
         """Note a transaction that its nodes were told to unlock: they have nothing to fetch."""
