@@ -15,13 +15,13 @@ from neo.client.read.cache import Cache
 from neo.client.read.invalidations import Invalidations
 from neo.client.read.replicas import Replicas
 from neo.client.settings import Settings
-from neo.net.host import Host
+from neo.net.host import ThreadHost
 
 
 class Session:
     """A client of one cluster: connections, reads, transactions. Thread-safe."""
 
-    def __init__(self, host: Host, settings: Settings) -> None:
+    def __init__(self, host: ThreadHost, settings: Settings) -> None:
         self.host = host
         self.settings = settings
         self.invalidations = Invalidations(Cache(settings.cache_size), host)

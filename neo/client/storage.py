@@ -43,7 +43,7 @@ from neo.client.settings import (
     make_settings,
 )
 from neo.net.fault_sites import FaultSite
-from neo.net.host import Host
+from neo.net.host import ThreadHost
 from neo.protocol.blobs import MAGIC, PLACE
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
@@ -133,7 +133,7 @@ class NEOStorage(ConflictResolvingStorage):
         blob_dir: str | None = None,
         blob_cache_size: int = BLOB_CACHE_BYTES,
         blob_cache_size_check: int = BLOB_CACHE_CHECK,
-        host: Host | None = None,
+        host: ThreadHost | None = None,
     ) -> None:
         settings = make_settings(
             master_nodes=master_nodes,

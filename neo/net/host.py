@@ -88,7 +88,7 @@ class Served(Protocol):
         """Read unless a thread does. Called about each second."""
 
 
-class Host(Protocol):
+class ThreadHost(Protocol):
     """What blocks, or differs between a process and the simulator."""
 
     def now(self) -> float:

@@ -17,7 +17,7 @@ from neo.client.blobs.eviction import Eviction
 from neo.client.commit.participants import PendingBlob
 from neo.client.errors import refused
 from neo.client.read.replicas import Replicas
-from neo.net.host import Host
+from neo.net.host import ThreadHost
 from neo.protocol.blobs import Content, content_hash, content_of
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
@@ -52,7 +52,7 @@ class BlobFiles:
     """Contents in the folder, in the cluster, and of transactions in progress. Thread-safe."""
 
     def __init__(
-        self, host: Host, settings: Folder, replicas: Replicas, downloads: Downloads
+        self, host: ThreadHost, settings: Folder, replicas: Replicas, downloads: Downloads
     ) -> None:
         self._replicas = replicas
         self._downloads = downloads

@@ -7,7 +7,7 @@ from contextlib import suppress
 from math import gcd
 
 from neo.client.connect.connections import Backoff
-from neo.client.connect.master import MasterConnection, Part
+from neo.client.connect.master import MasterConnection, Partition
 from neo.client.errors import NEOStorageError, RegroupedError
 from neo.client.read.replicas import Replicas
 from neo.protocol.ids import MAX_TID, u64
@@ -32,8 +32,8 @@ def final_tid(
         with suppress(RegroupedError):  # then once more, by the other number
             if len(replicas.view().readable) != partitions:
                 return _committed(replicas, ttid, partitions, backoff)
-            part = Part(u64(ttid) % partitions, partitions)
-            return replicas.read(part, question, backoff).tid
+            partition = Partition(u64(ttid) % partitions, partitions)
+            return replicas.read(partition, question, backoff).tid
 
 
 def _committed(
@@ -42,15 +42,15 @@ def _committed(
     """Look in all partitions that the tid may be in: it has the remainder of the ttid by the former
     number. Raise RegroupedError."""
     knows = replicas.feature(FEATURE_COMMITTED)
-    for part in replicas.view().parts():
-        if (u64(ttid) - part.number) % gcd(partitions, part.partitions):
+    for partition in replicas.view().all_partitions():
+        if (u64(ttid) - partition.number) % gcd(partitions, partition.partitions):
             continue
-        if not knows.known(part):
+        if not knows.known(partition):
             raise NEOStorageError(
                 "the number of partitions was changed, and some storage nodes are of an earlier release:"
                 " upgrade them"
             )
-        question = AskCommitted(part.number, ttid)
-        if (tid := replicas.read(part, question, backoff).tid) is not None:
+        question = AskCommitted(partition.number, ttid)
+        if (tid := replicas.read(partition, question, backoff).tid) is not None:
             return tid
     return None

@@ -23,11 +23,11 @@ from typing import Any
 from ZODB.POSException import ConflictError, POSError, ReadConflictError
 
 from neo.client.blobs.upload import upload
+from neo.client.commit.abilities import check_blobs, check_size
 from neo.client.commit.lock_wait import LockWait
 from neo.client.commit.outcome import final_tid
 from neo.client.commit.participants import Asked, Change, Kind, Participants, PendingBlob
 from neo.client.commit.registry import TransactionRegistry
-from neo.client.connect.abilities import check_blobs, check_size
 from neo.client.connect.connections import Backoff, Connections
 from neo.client.connect.master import MasterConnection
 from neo.client.connect.storages import StorageConnections

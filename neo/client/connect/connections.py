@@ -7,7 +7,7 @@ import logging
 from neo.client.errors import ClosedError, UnavailableError
 from neo.client.settings import Settings
 from neo.net.channel import Channel, DeadlinePassed, Handler, Ticket
-from neo.net.host import Host
+from neo.net.host import ThreadHost
 from neo.net.tls import TlsLink
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.errors import ConnectionLost, HandshakeError
@@ -53,7 +53,7 @@ LATE_SECONDS = 1.0
 class Connections:
     """The channels of one client. Thread-safe."""
 
-    def __init__(self, host: Host, settings: Settings) -> None:
+    def __init__(self, host: ThreadHost, settings: Settings) -> None:
         self.host = host
         self.settings = settings
         #: No new channel is opened.

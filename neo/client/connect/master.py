@@ -57,7 +57,7 @@ MASTER_PATIENCE_SECONDS = 1.5
 MASTER_IDENTIFY_SECONDS = 2.0
 
 
-class Part(NamedTuple):
+class Partition(NamedTuple):
     """Partition ``number`` of ``partitions``. It cannot be read any more when there is another number of
     partitions (specification 27.90)."""
 
@@ -80,11 +80,11 @@ class View(NamedTuple):
     def partition(self, id_: bytes) -> int:
         return int.from_bytes(id_, "big") % len(self.readable)
 
-    def parts(self) -> list[Part]:
+    def all_partitions(self) -> list[Partition]:
         count = len(self.readable)
-        return [Part(number, count) for number in range(count)]
+        return [Partition(number, count) for number in range(count)]
 
-    def nodes(self, where: bytes | Part) -> tuple[int, ...]:
+    def nodes(self, where: bytes | Partition) -> tuple[int, ...]:
         """Return the nodes with a readable cell of a partition, or of that of an id. Raise
         RegroupedError."""
         readable = self.readable

@@ -11,7 +11,7 @@ from ZODB.BaseStorage import DataRecord, TransactionRecord
 from ZODB.POSException import POSKeyError
 from ZODB.utils import maxtid
 
-from neo.client.connect.master import Part
+from neo.client.connect.master import Partition
 from neo.client.errors import RegroupedError, refused
 from neo.client.history.transactions import BATCH, batches, tids_ascending, transaction_information
 from neo.client.read.records import data_of
@@ -143,28 +143,32 @@ class Objects:
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
-        self._walked: tuple[Part, list[bytes]] | None = None
+        self._walked: tuple[Partition, list[bytes]] | None = None
         self._feature = replicas.feature(FEATURE_OIDS)
 
-    def page(self, part: Part, min_oid: bytes, length: int) -> list[bytes]:
+    def page(self, partition: Partition, min_oid: bytes, length: int) -> list[bytes]:
         """Return at most ``length`` oids of a partition from ``min_oid``. Raise RegroupedError."""
-        if self._feature.known(part):
+        if self._feature.known(partition):
             try:
-                answer = self._replicas.read(part, AskOIDs(part.number, min_oid, length))
+                answer = self._replicas.read(partition, AskOIDs(partition.number, min_oid, length))
             except ErrorAnswer as e:
-                raise refused(f"list of objects of partition {part.number}", e) from None
+                raise refused(f"list of objects of partition {partition.number}", e) from None
             return answer.oid_list
-        if self._walked is None or self._walked[0] != part:
-            self._walked = part, self._walk(part)
+        if self._walked is None or self._walked[0] != partition:
+            self._walked = partition, self._walk(partition)
         oids = self._walked[1]
         return [oid for oid in oids if oid >= min_oid][:length]
 
-    def _walk(self, part: Part) -> list[bytes]:
+    def _walk(self, partition: Partition) -> list[bytes]:
         oids: set[bytes] = set()
         for tids in batches(tids_ascending(self._replicas, ZERO_TID, MAX_TID), BATCH):
             for t in transaction_information(self._replicas, tids):
                 if t is not None:
-                    oids.update(oid for oid in t.oid_list if u64(oid) % part.partitions == part.number)
+                    oids.update(
+                        oid
+                        for oid in t.oid_list
+                        if u64(oid) % partition.partitions == partition.number
+                    )
         return sorted(oids)
 
     def after(self, oid: bytes | None) -> Iterator[bytes]:
@@ -191,7 +195,7 @@ class Objects:
         first = 0 if oid is None else u64(oid) % count
         for number in range(first, count):
             start = ZERO_OID if oid is None or number > first else oid
-            while page := self.page(Part(number, count), start, WINDOW):
+            while page := self.page(Partition(number, count), start, WINDOW):
                 yield from page
                 start = add64(page[-1], 1)
 

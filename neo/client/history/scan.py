@@ -17,7 +17,7 @@ from hashlib import sha1
 from itertools import islice, takewhile
 from typing import NamedTuple, Protocol, TypeGuard, TypeVar
 
-from neo.client.connect.master import Part
+from neo.client.connect.master import Partition
 from neo.client.errors import CorruptedError
 from neo.client.history.transactions import (
     BATCH,
@@ -122,8 +122,8 @@ class Scanner:
         self._pages = self._replicas.feature(FEATURE_PAGES)
         self.partitions = len(self._replicas.view().readable) if partitions is None else partitions
 
-    def _part(self, partition: int) -> Part:
-        return Part(partition, self.partitions)
+    def _counted(self, partition: int) -> Partition:
+        return Partition(partition, self.partitions)
 
     def last_tid(self) -> bytes:
         """Return the last finished transaction; later ones may still be locked on some node."""
@@ -156,7 +156,7 @@ class Scanner:
 
         A pack announces its tid before it removes revisions, so a check after reading detects it.
         """
-        if self._pages.known(self._part(partition)):
+        if self._pages.known(self._counted(partition)):
             message = AskRevisions(
                 partition=partition,
                 order=Order.SNAPSHOT.value,
@@ -166,7 +166,7 @@ class Scanner:
                 max_bytes=1,
                 data=False,
             )
-            self._replicas.read(self._part(partition), message)
+            self._replicas.read(self._counted(partition), message)
 
     # -- revisions ---------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class Scanner:
         asked = self._ask(partition, what, after)
         while asked is not None:
             message, question = asked
-            answer = self._replicas.collect(self._part(partition), message, question)
+            answer = self._replicas.collect(self._counted(partition), message, question)
             rows = answer.revision_list
             if rows:
                 after = rows[-1][0], rows[-1][1]
@@ -206,12 +206,12 @@ class Scanner:
         self, partition: int, what: Range, after: tuple[bytes, bytes] | None
     ) -> tuple[AskRevisions, Question[AnswerRevisions]] | None:
         """Request a page. Return None if a node of the partition does not know pages."""
-        if not self._pages.known(self._part(partition)):
+        if not self._pages.known(self._counted(partition)):
             return None
         message = AskRevisions(
             partition, what.order.value, what.first, what.last, after, what.page_bytes, what.data
         )
-        return message, self._replicas.ask(self._part(partition), message)
+        return message, self._replicas.ask(self._counted(partition), message)
 
     def _page(self, rows: Sequence[RevisionRow], what: Range) -> Iterator[Revision]:
         limit = what.value_bytes
@@ -236,7 +236,7 @@ class Scanner:
     @property
     def paged(self) -> bool:
         """Whether all partitions can be read in pages."""
-        return all(self._pages.known(self._part(number)) for number in range(self.partitions))
+        return all(self._pages.known(self._counted(number)) for number in range(self.partitions))
 
     def objects(self, partition: int, oids: Iterable[int], what: Range) -> Iterator[list[Revision]]:
         """Yield the last revision of some objects of a partition, up to ``what.last``, by oid.
@@ -300,7 +300,7 @@ class Scanner:
         self, partition: int, first: bytes = ZERO_TID, last: bytes = MAX_TID
     ) -> Iterator[list[AnswerTransactionInformation]]:
         """Yield metadata of the transactions whose tids are in a partition, ascending."""
-        tids = tids_of(self._replicas, first, last, [self._part(partition)])
+        tids = tids_of(self._replicas, first, last, [self._counted(partition)])
         for page in batches(tids, WINDOW):
             found = transaction_information(self._replicas, page)
             yield [transaction for transaction in found if transaction is not None]

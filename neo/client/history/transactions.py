@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import POSKeyError
 
-from neo.client.connect.master import Part
+from neo.client.connect.master import Partition
 from neo.client.errors import RegroupedError, refused
 from neo.client.read.replicas import Replicas
 from neo.protocol.enums import ErrorCode
@@ -126,14 +126,20 @@ def tids_descending(replicas: Replicas, max_tid: bytes, page: int) -> Iterator[b
 
 
 def _descending(replicas: Replicas, page: int) -> Iterator[bytes]:
-    parts = replicas.view().parts()
-    pages = _pages(replicas, [(part, AskTIDs(0, page, part.number)) for part in parts])
-    tids = (_part_descending(replicas, *first, page) for first in zip(parts, pages, strict=True))
+    partitions = replicas.view().all_partitions()
+    pages = _pages(
+        replicas,
+        [(partition, AskTIDs(0, page, partition.number)) for partition in partitions],
+    )
+    tids = (
+        _descending_from(replicas, partition, first, page)
+        for partition, first in zip(partitions, pages, strict=True)
+    )
     return heapq.merge(*tids, reverse=True)
 
 
-def _part_descending(
-    replicas: Replicas, part: Part, tids: list[bytes], page: int
+def _descending_from(
+    replicas: Replicas, partition: Partition, tids: list[bytes], page: int
 ) -> Iterator[bytes]:
     """Yield the tids of a partition whose first page is ``tids``."""
     first = 0
@@ -143,47 +149,51 @@ def _part_descending(
             return
         first += page
         page = PAGE
-        (tids,) = _pages(replicas, [(part, AskTIDs(first, first + page, part.number))])
+        (tids,) = _pages(replicas, [(partition, AskTIDs(first, first + page, partition.number))])
 
 
 def tids_ascending(replicas: Replicas, min_tid: bytes, max_tid: bytes) -> Iterator[bytes]:
     """Yield all tids from ``min_tid`` to ``max_tid``, both included, oldest first."""
     while True:
         with suppress(RegroupedError):
-            for tid in tids_of(replicas, min_tid, max_tid, replicas.view().parts()):
+            for tid in tids_of(replicas, min_tid, max_tid, replicas.view().all_partitions()):
                 min_tid = add64(tid, 1)
                 yield tid
             return
 
 
 def tids_of(
-    replicas: Replicas, min_tid: bytes, max_tid: bytes, parts: Sequence[Part]
+    replicas: Replicas, min_tid: bytes, max_tid: bytes, partitions: Sequence[Partition]
 ) -> Iterator[bytes]:
     """Yield the tids of some partitions. Raise RegroupedError."""
     pages = _pages(
-        replicas, [(part, AskTIDsFrom(min_tid, max_tid, PAGE, part.number)) for part in parts]
+        replicas,
+        [
+            (partition, AskTIDsFrom(min_tid, max_tid, PAGE, partition.number))
+            for partition in partitions
+        ],
     )
     return heapq.merge(
         *(
-            _part_ascending(replicas, part, page, max_tid)
-            for part, page in zip(parts, pages, strict=True)
+            _ascending_from(replicas, partition, page, max_tid)
+            for partition, page in zip(partitions, pages, strict=True)
         )
     )
 
 
-def _part_ascending(
-    replicas: Replicas, part: Part, page: list[bytes], max_tid: bytes
+def _ascending_from(
+    replicas: Replicas, partition: Partition, page: list[bytes], max_tid: bytes
 ) -> Iterator[bytes]:
     while True:
         yield from page
         if len(page) < PAGE:
             return
-        question = AskTIDsFrom(add64(page[-1], 1), max_tid, PAGE, part.number)
-        (page,) = _pages(replicas, [(part, question)])
+        question = AskTIDsFrom(add64(page[-1], 1), max_tid, PAGE, partition.number)
+        (page,) = _pages(replicas, [(partition, question)])
 
 
 def _pages(
-    replicas: Replicas, requests: Sequence[tuple[Part, Request[AnswerTIDs | AnswerTIDsFrom]]]
+    replicas: Replicas, requests: Sequence[tuple[Partition, Request[AnswerTIDs | AnswerTIDsFrom]]]
 ) -> list[list[bytes]]:
     """Return the tids in the answers to (partition, request)."""
     pages = []

@@ -1,4 +1,4 @@
-"""The :class:`~neo.net.host.Host` of real clients: sockets, locks, threads and the clock."""
+"""The :class:`~neo.net.host.ThreadHost` of real clients: sockets, locks, threads and the clock."""
 
 from __future__ import annotations
 
@@ -302,7 +302,7 @@ class Watcher:
 
 
 class System:
-    """The :class:`neo.net.host.Host` of one real client."""
+    """The :class:`neo.net.host.ThreadHost` of one real client."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience

@@ -16,7 +16,7 @@ from neo.client.connect.connections import LOST
 from neo.client.connect.storages import StorageConnections
 from neo.client.read.replicas import Replicas
 from neo.net.channel import Channel, Ticket
-from neo.net.host import Host
+from neo.net.host import ThreadHost
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import FEATURE_SIZE, A, AnswerSize, AskSize, Ping, Request
 
@@ -53,7 +53,7 @@ def total(readable: Sequence[Sequence[int]], answers: dict[int, AnswerSize]) -> 
 class Size:
     """The size of a database. Thread-safe."""
 
-    def __init__(self, host: Host, storages: StorageConnections, replicas: Replicas) -> None:
+    def __init__(self, host: ThreadHost, storages: StorageConnections, replicas: Replicas) -> None:
         self._host = host
         self._storages = storages
         self._replicas = replicas
@@ -77,7 +77,7 @@ class Size:
         return total(self._replicas.view().readable, found) if found else None
 
 
-def _ask_all(host: Host, channels: dict[int, Channel], question: Request[A]) -> dict[int, A]:
+def _ask_all(host: ThreadHost, channels: dict[int, Channel], question: Request[A]) -> dict[int, A]:
     """Return the answers that come in time.
 
     This thread polls, and the watcher or another thread reads, so that a node that hangs delays neither

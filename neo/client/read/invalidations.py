@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from ZODB.interfaces import IStorage
 
 from neo.client.read.cache import Cache
-from neo.net.host import Host, Lock
+from neo.net.host import Lock, ThreadHost
 from neo.protocol.ids import ZERO_TID, add64
 
 logger = logging.getLogger("neo.client")
@@ -41,7 +41,7 @@ class _Effect(NamedTuple):
 
 
 class Invalidations:
-    def __init__(self, cache: Cache, host: Host) -> None:
+    def __init__(self, cache: Cache, host: ThreadHost) -> None:
         self.cache = cache
         self._host = host
         #: Called with the tid of a pack, to forget contents of blobs.

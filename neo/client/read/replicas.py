@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from neo.client.connect.connections import LOST, NOT_HERE, Backoff, Connections
-from neo.client.connect.master import MasterConnection, Part, View
+from neo.client.connect.master import MasterConnection, Partition, View
 from neo.client.connect.storages import StorageConnections
 from neo.client.errors import CorruptedError
 from neo.client.read.invalidations import Invalidations
@@ -36,7 +36,7 @@ OTHER_BYTES = 1000
 OID_BYTES = 50
 
 #: Where a read is answered: at the nodes of the partition of this id, or of this partition.
-Where = bytes | Part
+Where = bytes | Partition
 #: The node that was asked, and the request; ``regrouped`` of the view at that time.
 Question = tuple[int, Channel, Ticket[A], int] | None
 
@@ -287,10 +287,10 @@ class Feature:
         self._name = name
         self._known: dict[int, bool] = {}
 
-    def known(self, part: Part) -> bool:
+    def known(self, partition: Partition) -> bool:
         """Return whether all nodes that may be asked for a partition know the feature. Raise
         RegroupedError; UnavailableError if none of them answers for ``wait_timeout``."""
-        nids = self._master.view().nodes(part)
+        nids = self._master.view().nodes(partition)
         if all(map(self._known.get, nids)):
             return True
         backoff = self._storages.backoff()
@@ -298,9 +298,9 @@ class Feature:
             found = [self._node_knows(nid, backoff) for nid in nids]
             if not found or any(known is not None for known in found):
                 return False not in found
-            backoff.wait(f"no running node of partition {part.number} tells its features")
+            backoff.wait(f"no running node of partition {partition.number} tells its features")
             self._master.barrier(backoff)
-            nids = self._master.view().nodes(part)
+            nids = self._master.view().nodes(partition)
 
     def _node_knows(self, nid: int, backoff: Backoff) -> bool | None:
         """Return None for a node that cannot be asked now."""

@@ -8,7 +8,7 @@ from typing import Any
 from neo.client.commit import undo
 from neo.client.commit.participants import Asked
 from neo.client.commit.transaction import ClientTransaction
-from neo.client.connect.master import Part
+from neo.client.connect.master import Partition
 from neo.client.errors import TransactionLostError
 from neo.client.history import transactions as history
 from neo.client.history.scan import Range, Revision, Scanner
@@ -100,7 +100,7 @@ def _undo_overwrites() -> list[Patch]:
 
 def _second_page_forgotten() -> list[Patch]:
     def part_ascending(
-        replicas: Replicas, part: Part, page: list[bytes], max_tid: bytes
+        replicas: Replicas, partition: Partition, page: list[bytes], max_tid: bytes
     ) -> Iterator[bytes]:
         yield from page
 

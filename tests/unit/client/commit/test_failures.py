@@ -301,7 +301,7 @@ def test_a_node_of_another_implementation_is_not_sent_what_it_cannot_take(
     """A foreign node would end (specification 2.39). This implementation's nodes announce their
     features."""
     for module in ("transaction", "abilities"):
-        monkeypatch.setattr(f"neo.client.{module}.FOREIGN_LARGEST_BYTES", 1000)
+        monkeypatch.setattr(f"neo.client.commit.{module}.FOREIGN_LARGEST_BYTES", 1000)
     with scripted([1], compress=False) as (cluster, storage):
         dialed(storage, 1)
         if not foreign:

@@ -9,7 +9,7 @@ import pytest
 from transaction.interfaces import TransientError
 
 from neo.client import NEOStorage
-from neo.client.connect.master import Part
+from neo.client.connect.master import Partition
 from neo.client.errors import UnavailableError
 from neo.client.host import system
 from neo.protocol.ids import INVALID_OID, ZERO_TID, p64, parse_nid
@@ -87,7 +87,7 @@ def test_a_read_of_any_object_names_all_that_delay_it() -> None:
     with delayed(AskTIDs, lambda m: AnswerLockHolders(0.0, [HOLDER, other])) as (storage, node):
         both = f"what is read could not .* 0x{p64(77).hex()}, 0x{p64(78).hex()} is being committed"
         with pytest.raises(UnavailableError, match=both):
-            storage.replicas.read(Part(0, 1), TIDS)
+            storage.replicas.read(Partition(0, 1), TIDS)
         assert node.asked(AskLockHolders) == [AskLockHolders(ZERO_TID, INVALID_OID)]
 
 
@@ -98,7 +98,7 @@ def test_a_node_whose_disk_is_slow_is_waited_for() -> None:
         return FREE
 
     with delayed(AskTIDs, nobody) as (storage, node):
-        assert storage.replicas.read(Part(0, 1), TIDS) == FOUND
+        assert storage.replicas.read(Partition(0, 1), TIDS) == FOUND
         assert len(node.asked(AskLockHolders)) == 2
         assert len(node.asked(AskTIDs)) == 1, "it is not asked anew"
 
