@@ -29,6 +29,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from neo.master.cluster import Cluster
@@ -246,7 +247,7 @@ class Synchronous:
         if self._cells.joining():
             self._marks.ask()
         self._heard.append(self._cells.last)
-        self._core.call_later(TICK_SECONDS, lambda: self._tick(peer, source))
+        self._core.call_later(TICK_SECONDS, partial(self._tick, peer, source))
 
     # -- join and leave ------------------------------------------------------------------------------
 
@@ -270,14 +271,9 @@ class Synchronous:
 
     def _call_roll(self, peer: Peer, source: Source) -> None:
         """Join when all nodes answer, or tell which do not. Call at each tick."""
-
-        def complete() -> None:
-            current = source is self._source and not self._stopped
-            if current and self._member is None and self._may_join():
-                self._join(peer)
-
         if self._may_join() or self._roll.old:
-            self._roll.call(self._cluster.partitions.nodes(readable_only=True), complete)
+            nids = self._cluster.partitions.nodes(readable_only=True)
+            self._roll.call(nids, partial(self._all_answer, peer, source))
         late, before = self._roll.late, self._late
         self._late = late
         if late:
@@ -285,10 +281,15 @@ class Synchronous:
         elif before:
             self._explain(_NOT_NEAR)
 
+    def _all_answer(self, peer: Peer, source: Source) -> None:
+        current = source is self._source and not self._stopped
+        if current and self._member is None and self._may_join():
+            self._join(peer)
+
     def _join(self, peer: Peer) -> None:
         member = self._member = _Membership(peer)
         self._explain("it asked to join, and the upstream cluster has not answered yet")
-        peer.ask(AskJoinSync()).then(lambda answer: self._join_answered(member, answer))
+        peer.ask(AskJoinSync()).then(partial(self._join_answered, member))
 
     def _join_answered(self, member: _Membership, future: Future[AnswerJoinSync]) -> None:
         if member is not self._member:
@@ -348,7 +349,7 @@ class Synchronous:
 
     def _ask_lease(self, member: _Membership) -> None:
         now = member.asked = self._now()
-        member.peer.ask(AskSyncLease()).then(lambda answer: self._leased(member, now, answer))
+        member.peer.ask(AskSyncLease()).then(partial(self._leased, member, now))
 
     def _leased(
         self, member: _Membership, asked: float, future: Future[AnswerSyncLease]
