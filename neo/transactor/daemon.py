@@ -194,7 +194,7 @@ class Daemon:
         return Links(
             name=config.name,
             secret=config.key,
-            host=network,
+            transport=network,
             random_bytes=os.urandom,
             receive=self._receive,
             greeting=self._greeting,

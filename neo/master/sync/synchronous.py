@@ -122,7 +122,7 @@ class Synchronous:
         sync before."""
         self._cluster = cluster
         self._core = core
-        self._cells = copy.cells
+        self.cells = copy.cells
         self._positions = copy.positions
         self._readers = copy.readers
         self._orders = copy.orders
@@ -185,7 +185,7 @@ class Synchronous:
             reason = f"{reason}; {self._losses.text(self._now())}".removeprefix("; ")
             if state != _SYNC:
                 since = min(since, self._core.host.time() - ago)
-        return (self._name, state, since, self._cells.complete, seconds, reason)
+        return (self._name, state, since, self.cells.complete, seconds, reason)
 
     def _now(self) -> float:
         return self._core.host.monotonic()
@@ -200,13 +200,13 @@ class Synchronous:
             await self._core.sleep(TICK_SECONDS)
         if source.synchronous:
             # If the upstream cluster waits for it, it was not announced: all cells here have locked it.
-            peer.send(NotifySynced(self._cells.last))
+            peer.send(NotifySynced(self.cells.last))
 
     def followed(self, peer: Peer, source: Source) -> None:
         """Join when the backup is near the end of the upstream cluster, which is followed from now on."""
         self._source = source
         self._heard.clear()
-        self._heard.append(self._cells.last)
+        self._heard.append(self.cells.last)
         self._explain(_NOT_NEAR)
         if source.synchronous:
             self._tick(peer, source)
@@ -244,9 +244,9 @@ class Synchronous:
         else:
             self._renew(self._member, now)
             self._hold(self._member, now)
-        if self._cells.joining():
+        if self.cells.joining():
             self._marks.ask()
-        self._heard.append(self._cells.last)
+        self._heard.append(self.cells.last)
         self._core.call_later(TICK_SECONDS, partial(self._tick, peer, source))
 
     # -- join and leave ------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ class Synchronous:
         if unable := self._unable():
             self._explain(f"{format_nids(unable)} must be updated to take part")
             return False
-        return self._cells.complete >= self._heard[0]
+        return self.cells.complete >= self._heard[0]
 
     def _unable(self) -> list[int]:
         """Return the nodes with readable cells that do not know synchronous backups."""
@@ -301,7 +301,7 @@ class Synchronous:
         except ErrorAnswer as e:
             self.leave(e.message)
             return
-        member.tid = max(answer.tid, self._cells.last)
+        member.tid = max(answer.tid, self.cells.last)
         member.limit = self._now() + JOIN_SECONDS
         self._explain("it has just joined")
         self._marks.join(member.tid, answer.prepared_list)
@@ -376,13 +376,13 @@ class Synchronous:
     def lock(self, peer: Peer, message_id: int, m: AskLockBackup) -> None:
         """Lock a transaction when it is its turn, then answer (AskLockBackup). Raise ErrorAnswer while
         the backup is no member."""
-        if m.tid <= max(self._last, self._cells.complete):  # it was locked here before
+        if m.tid <= max(self._last, self.cells.complete):  # it was locked here before
             self._locking.answer_later(peer, message_id, m)
             self._locking.evaluate()
             return
         self._check_member()
         try:
-            if m.tid <= self._cells.last:
+            if m.tid <= self.cells.last:
                 raise ValueError(f"transaction {m.tid.hex()} is not later than what was announced")
             self._locking.add(peer, message_id, m)
         except ValueError as e:
@@ -438,7 +438,7 @@ class Synchronous:
         if member is None or member.tid is None:
             return False
         return member.asked is not None or (
-            self._positions.table_kept and self._cells.complete >= member.tid
+            self._positions.table_kept and self.cells.complete >= member.tid
         )
 
     def unlocked(self, transaction: BackupTransaction) -> None:
@@ -449,9 +449,9 @@ class Synchronous:
         cluster.tids.seen(tid)
         assert cluster.partitions.ptid is not None
         cluster.served(cluster.partitions.ptid)
-        if tid > self._cells.last:  # else it was announced before, and cells fetch what they may lack
+        if tid > self.cells.last:  # else it was announced before, and cells fetch what they may lack
             self._taken = tid
-            self._cells.unlocked(tid, transaction.rows.partitions, transaction.nodes)
+            self.cells.unlocked(tid, transaction.rows.partitions, transaction.nodes)
             self._readers.heard(tid, transaction.oids)
         self._orders.give()
 
@@ -474,14 +474,14 @@ class Synchronous:
         if self._locking.busy:
             return []
         # The upstream cluster may have acknowledged what was unlocked here.
-        least = self._last if self._member is None else self._cells.last
-        return self._cells.joined(least, self._marks.has)
+        least = self._last if self._member is None else self.cells.last
+        return self.cells.joined(least, self._marks.has)
 
     def _hold(self, member: _Membership, now: float) -> None:
         """Hold back locks for cells that are near the end."""
         if member.asked is None or now < member.hold_again:
             return
-        near = [place for place, cell in self._cells.joining().items() if cell.tid >= self._heard[-1]]
+        near = [place for place, cell in self.cells.joining().items() if cell.tid >= self._heard[-1]]
         if near:
             member.held, member.held_until = near, now + HOLD_SECONDS
             member.hold_again = now + 3 * HOLD_SECONDS
@@ -491,7 +491,7 @@ class Synchronous:
         """Whether locks are held back now."""
         if not member.held or self._now() >= member.held_until:
             return False
-        joining = self._cells.joining()
+        joining = self.cells.joining()
         return any(place in joining for place in member.held)
 
     def storage_lost(self, nid: int) -> None:
@@ -519,7 +519,7 @@ class Synchronous:
 
     def _quiet(self) -> bool:
         """Return whether nothing is being locked, and what was is complete durably."""
-        return not self._locking.busy and self._cells.complete >= self._taken
+        return not self._locking.busy and self.cells.complete >= self._taken
 
     def stop(self) -> None:
         """Forget everything: the stay in backup mode is over."""
