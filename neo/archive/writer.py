@@ -135,9 +135,14 @@ class PartitionWriter:
         self._file.keep()
         sync_folder(self._folder.files, self._file.target.parent)
         return PartitionFile(
-            *(self._header.partition, self._file.size, self._blocks.digest),
-            *(end.transactions, end.objects, end.contents, len(self._lost)),
-            end.last,
+            partition=self._header.partition,
+            size=self._file.size,
+            digest=self._blocks.digest,
+            transactions=end.transactions,
+            objects=end.objects,
+            contents=end.contents,
+            lost=len(self._lost),
+            last=end.last,
         )
 
     def abort(self) -> None:

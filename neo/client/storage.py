@@ -135,10 +135,15 @@ class NEOStorage(ConflictResolvingStorage):
         blob_cache_size_check: int = BLOB_CACHE_CHECK,
         host: ThreadHost | None = None,
     ) -> None:
-        tls, blobs = (ca, cert, key), (blob_dir, blob_cache_size, blob_cache_size_check)
         settings = make_settings(
-            *(master_nodes, name, wait_timeout, dynamic_master_list),
-            *(tls, compress, cache_size, blobs),
+            master_nodes=master_nodes,
+            name=name,
+            wait_timeout=wait_timeout,
+            master_list=dynamic_master_list,
+            tls=(ca, cert, key),
+            compress=compress,
+            cache_size=cache_size,
+            blobs=(blob_dir, blob_cache_size, blob_cache_size_check),
         )
         host = make_system(2 * patience_of(wait_timeout)) if host is None else host
         self._session = Session(host, settings)
@@ -538,8 +543,12 @@ class NEOStorage(ConflictResolvingStorage):
             raise StorageTransactionError("tpc_prepare before tpc_vote")
         self._decisions.check_known()
         prepared = PreparedTransaction(
-            *(self._session.connections, self._session.master, self._decisions),
-            *(self._invalidations, voted, xid),
+            connections=self._session.connections,
+            primary=self._session.master,
+            decisions=self._decisions,
+            invalidations=self._invalidations,
+            voted=voted,
+            xid=xid,
         )
         # First, so that tpc_abort finds the transaction whatever exception comes.
         self._prepared[id(transaction)] = prepared

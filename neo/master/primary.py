@@ -182,7 +182,6 @@ class PrimaryMaster(Core):
         self._handlers: dict[NodeType, Handler] = {
             NodeType.STORAGE: ServeStorage(
                 cluster=cluster,
-                core=self,
                 coordinator=self.coordinator,
                 replication=self.replication,
                 backup=self.backup,
@@ -405,6 +404,9 @@ class PrimaryMaster(Core):
 
     def preset_tid_free(self) -> None:
         self.coordinator.begin_waiting()
+
+    def backup_advanced(self) -> None:
+        self.backup.advanced()
 
     def upstream_lost(self) -> None:
         self.checks.upstream_lost()

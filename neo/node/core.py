@@ -66,7 +66,9 @@ class Core:
             if (more := self.log_throttle.admit("too many unidentified peers")) is not None:
                 logger.warning(
                     "more than %s unidentified peers: disconnecting the oldest: %r%s",
-                    *(most, oldest, more),
+                    most,
+                    oldest,
+                    more,
                 )
             oldest.lost("more recent unidentified peers need its place")
 

@@ -128,7 +128,7 @@ class MessageHandler(Protocol):
 
     @property
     def table(self) -> Mapping[type[Message], Callable[..., Message | None]]:
-        """The functions that take messages, by type. Other messages are unexpected."""
+        """The methods that take messages, by type. Other messages are unexpected."""
 
     def failed(self, peer: Peer, error: Exception) -> Message | None:
         """Return the answer to a message whose function raised ``error``; None if there is none. Raises
@@ -421,7 +421,7 @@ class Peer:
         if take is None or message_id is None:
             raise PeerError(f"unexpected {type(message).__name__} ({type(handler).__name__})")
         try:
-            answer = take(handler, self, message_id, message)
+            answer = take(self, message_id, message)
         except PeerError:
             raise
         except Exception as e:  # noqa: BLE001  # the handler raises it again if it is a bug

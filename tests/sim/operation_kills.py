@@ -360,12 +360,12 @@ def node_rows(core: StorageNode) -> NodeRows:
     backend = core.database.backend
     rows = {
         partition: (
-            list(backend.tids_ascending(ZERO_TID, MAX_TID, ROWS_MAX, partition)),
-            list(backend.objects_ascending(partition, ZERO_TID, ZERO_OID, MAX_TID, ROWS_MAX)),
+            list(backend.reads.tids_ascending(ZERO_TID, MAX_TID, ROWS_MAX, partition)),
+            list(backend.replication.objects_ascending(partition, ZERO_TID, ZERO_OID, MAX_TID, ROWS_MAX)),
         )
         for partition in core.cells.assigned()
     }
-    return NodeRows(rows, backend.regrouped())
+    return NodeRows(rows, backend.regrouping.regrouped())
 
 
 @contextmanager

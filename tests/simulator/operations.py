@@ -500,5 +500,6 @@ class Maintenance:
     def _regrouped(self) -> list[int | None]:
         """Return for which other numbers of partitions nodes have rows."""
         cores = [process.core for process in self._cluster.storages]
-        found = [core.database.backend.regrouped() for core in cores if isinstance(core, StorageNode)]
+        backends = [core.database.backend for core in cores if isinstance(core, StorageNode)]
+        found = [backend.regrouping.regrouped() for backend in backends]
         return [count for count in found if count is not None]

@@ -127,7 +127,10 @@ class _Download:
         why = "what was received does not match its checksum"
         logger.error(
             "content %s of object %s: %s; it came from %s",
-            *(self._content, self._oid.hex(), why, ", ".join(map(format_nid, self._givers))),
+            self._content,
+            self._oid.hex(),
+            why,
+            ", ".join(map(format_nid, self._givers)),
         )
         for channel in self._givers.values():
             channel.send(NotifyBlobDamaged(self._oid, self._content.checksum))

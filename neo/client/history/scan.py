@@ -157,8 +157,15 @@ class Scanner:
         A pack announces its tid before it removes revisions, so a check after reading detects it.
         """
         if self._pages.known(self._counted(partition)):
-            nothing = (MAX_TID, MAX_TID), 1, False
-            message = AskRevisions(partition, Order.SNAPSHOT.value, ZERO_TID, p64(tid), *nothing)
+            message = AskRevisions(
+                partition=partition,
+                order=Order.SNAPSHOT.value,
+                min_tid=ZERO_TID,
+                max_tid=p64(tid),
+                after=(MAX_TID, MAX_TID),
+                max_bytes=1,
+                data=False,
+            )
             self._replicas.read(self._counted(partition), message)
 
     # -- revisions ---------------------------------------------------------------------------------

@@ -113,7 +113,8 @@ def compare(
         # Perhaps of an empty database that was created while this one was not mounted.
         logger.warning(
             "%s belongs to another database: a loss of acknowledged transactions in %s is not seen",
-            *(file, name),
+            file,
+            name,
         )
         promised = None
     if found is None:
@@ -179,7 +180,8 @@ class PositionFile:
         if (position := from_line(line)) is None:
             logger.warning(
                 "%s is damaged, a new one is made: a loss of acknowledged transactions in %s is not seen",
-                *(self.path, name),
+                self.path,
+                name,
             )
         return position
 

@@ -52,15 +52,15 @@ NO_FOLDER = "this storage node has no folder for contents of blobs: set blob_dir
 def open_disk(disk: ContentDisk | None, backend: Backend) -> None:
     """Open the folder that belongs to an open database (specification 26.7). Raise BackendFailure if the
     folder is of another database, cannot be used, or is needed and not given."""
-    identity = backend.get_config(IDENTITY)
-    needed = identity is not None and bool(backend.contents(b"", 1))
+    identity = backend.tables.get_config(IDENTITY)
+    needed = identity is not None and bool(backend.blobs.contents(b"", 1))
     if disk is None:
         if needed:
             raise BackendFailure(
                 "the database has contents of blobs, which are in a folder: set blob_dir to this folder"
             )
     elif (found := disk.open(identity, needed)) != identity:
-        backend.set_config(IDENTITY, found)
+        backend.tables.set_config(IDENTITY, found)
 
 
 class Contents(Part):
@@ -69,7 +69,8 @@ class Contents(Part):
     def __init__(self, database: Database, disk: ContentDisk | None) -> None:
         """``disk``: open; None if this node has no folder."""
         self._database = database
-        self._rows = database.backend
+        self._rows = database.backend.blobs
+        self._engine = database.backend.engine
         self._disk = disk
         self._holds: Counter[bytes] = Counter()
         #: Held contents that were kept: they may have no row yet.
@@ -90,7 +91,7 @@ class Contents(Part):
         self._bound = False
         self._when_bound: list[Callable[[], None]] = []
         if disk is not None:
-            self._rows.stored(database.guard(self._now_bound))
+            self._engine.stored(database.guard(self._now_bound))
         #: Called when too many contents were freed to remember them.
         self.sweep: Callable[[], None] = lambda: None
         #: Called when a content was lost.
@@ -236,7 +237,7 @@ class Contents(Part):
         if leaving:
             self._leaving.update(leaving)
             stored = self._database.guard(lambda: self._remove(leaving))
-            self._rows.stored(stored)
+            self._engine.stored(stored)
         return len(leaving)
 
     def _remove(self, checksums: list[bytes]) -> None:
@@ -300,7 +301,9 @@ class Contents(Part):
                 logger.warning(
                     "%r received content %s of object %s damaged, but its file here is intact: look at"
                     " the network and the memory of both machines",
-                    *(peer, content, oid.hex()),
+                    peer,
+                    content,
+                    oid.hex(),
                 )
             else:
                 self.damaged(content, error)
@@ -320,7 +323,9 @@ class Contents(Part):
     def _log_lost(self, content: Content, oid: bytes, why: str) -> None:
         logger.error(
             "content %s of object %s is lost on this node: %s; it is read from other nodes",
-            *(content, oid.hex(), why),
+            content,
+            oid.hex(),
+            why,
         )
 
 

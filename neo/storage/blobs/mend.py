@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator
 
 from neo.protocol.blobs import Content
-from neo.storage.backend.api import Backend
+from neo.storage.backend.api import References
 from neo.storage.background import Background
 from neo.storage.blobs.contents import LOST_MAX, Contents
 from neo.storage.blobs.fetch import ContentFetch
@@ -33,13 +33,13 @@ class Mender(Part):
 
     def __init__(
         self,
-        backend: Backend,
+        references: References,
         contents: Contents,
         fetch: ContentFetch,
         background: Background,
         cells: Cells,
     ) -> None:
-        self._backend = backend
+        self._references = references
         self._cells = cells
         self._contents = contents
         self._fetch = fetch
@@ -100,7 +100,7 @@ class Mender(Part):
         partitions = self._cells.partitions
         yield first
         asked = {partitions.partition(first)}
-        for oid, _ in self._backend.objects_with(content.checksum, REVISIONS_MAX):
+        for oid, _ in self._references.objects_with(content.checksum, REVISIONS_MAX):
             if (partition := partitions.partition(oid)) not in asked:
                 asked.add(partition)
                 yield oid

@@ -216,7 +216,7 @@ class Copy:
         base = chain[-1] if chain else None
         last = None if base is None else base.files[partition].last
         if base is not None and last is not None:
-            found = self._database.backend.transaction(last.tid)
+            found = self._database.backend.reads.transaction(last.tid)
             manifests.check_history(partition, last, found)
         after = None if base is None else base.tid
         header = Header(self._cluster.name, partition, order.partitions, after, order.tid)
@@ -236,8 +236,8 @@ class Copy:
         first = add64(header.after or ZERO_TID, 1)
         while True:
             began, length = pace.monotonic(), pace.rows(LENGTH)
-            tids = backend.tids_ascending(first, header.tid, length, header.partition)
-            rows = [row for tid in tids if (row := backend.transaction(tid)) is not None]
+            tids = backend.reads.tids_ascending(first, header.tid, length, header.partition)
+            rows = [row for tid in tids if (row := backend.reads.transaction(tid)) is not None]
             await self._worker.call(partial(writer.transactions, rows))
             if len(tids) < length:
                 return
@@ -251,7 +251,7 @@ class Copy:
             began = pace.monotonic()
             size = min(PAGE_BYTES, 64 << 10) if pace.busy else PAGE_BYTES
             page = PageRequest(header.partition, Order.BY_TID, first, header.tid, after, size, True)
-            rows, after = backend.revisions(page)
+            rows, after = backend.pages.revisions(page)
             sources = {content: self._source(content) for content in contents_of(rows)}
             await self._worker.call(partial(writer.objects, rows, sources))
             if after is None:
@@ -344,9 +344,17 @@ def steps_of_backup(
     worker: Worker,
 ) -> dict[str, StepFunction]:
     """Return the functions of the steps, by name."""
-    shared = database, cluster, cells, locks, background, contents, worker
+    copy = Copy(
+        database=database,
+        cluster=cluster,
+        cells=cells,
+        locks=locks,
+        background=background,
+        contents=contents,
+        worker=worker,
+    )
     return {
         LOOK: Look(cluster, worker),
-        COPY: Copy(*shared),
+        COPY: copy,
         MANIFEST: WriteManifest(cluster, worker),
     }

@@ -127,24 +127,24 @@ class Operations:
     def load(self) -> dict[int, tuple[bytes, list[Journaled]]]:
         return {
             id: (body, [Journaled(*step) for step in steps])
-            for id, (body, steps) in self._database.backend.journal().items()
+            for id, (body, steps) in self._database.backend.operations.journal().items()
         }
 
     def begin(self, id: int, body: bytes) -> None:
-        self._database.backend.begin_operation(id, body)
+        self._database.backend.operations.begin_operation(id, body)
 
     def write(self, id: int, step: Journaled) -> None:
-        self._database.backend.write_step(id, JournalStep(*step))
+        self._database.backend.operations.write_step(id, JournalStep(*step))
 
     def forget(self, id: int) -> None:
-        self._database.backend.forget_operation(id)
+        self._database.backend.operations.forget_operation(id)
 
     def sync(self, id: int, step: int) -> None:
         def durable() -> None:
             if self._engine is not None:
                 self._engine.durable(self._core.host.monotonic(), id, step)
 
-        self._database.backend.stored(self._database.guard(durable))
+        self._database.backend.engine.stored(self._database.guard(durable))
 
     # -- StepMarks -------------------------------------------------------------------------------------
 

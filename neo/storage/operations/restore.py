@@ -118,7 +118,7 @@ class Check:
         self, operation: Operation, step: int, context: Context, report: Report
     ) -> bytes:
         order = order_of(operation)
-        if self._database.backend.last_ids(self._cells.assigned()) != (None, None):
+        if self._database.backend.reads.last_ids(self._cells.assigned()) != (None, None):
             raise StepFailed("the database of this node is not empty: restore into a new cluster")
         chain = await self._worker.call(partial(_select, order, self._worker.files))
         blobs = any(file.contents for copy in chain.copies for file in copy.files)
@@ -177,8 +177,8 @@ class Load:
         except BackendRefused as e:
             raise StepFailed(f"a row cannot be kept here: {e}") from None
         if chain.pack is not None:
-            self._database.backend.packed_elsewhere(chain.pack)
-            self._database.backend.set_config(_PACKS[0], str(u64(chain.pack)))
+            self._database.backend.replication.packed_elsewhere(chain.pack)
+            self._database.backend.tables.set_config(_PACKS[0], str(u64(chain.pack)))
         await self._database.stored()
         return b""
 
@@ -198,10 +198,10 @@ class Load:
 
     async def _empty(self) -> None:
         backend, cells = self._database.backend, self._cells.assigned()
-        if backend.last_ids(cells) != (None, None):
-            backend.truncate(ZERO_TID, cells)
+        if backend.reads.last_ids(cells) != (None, None):
+            backend.maintenance.truncate(ZERO_TID, cells)
         for name in _PACKS:
-            backend.set_config(name, None)
+            backend.tables.set_config(name, None)
         await self._database.stored()
 
     # -- a file ------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class Load:
         for row in block.rows:
             if row[0] <= until and self._is_mine(target, row[0]):
                 tid, user, description, extension, packed, oids, ttid = row
-                self._database.backend.add_transaction(
+                self._database.backend.replication.add_transaction(
                     Transaction(tid, user, description, extension, packed, list(oids), ttid)
                 )
 
@@ -251,7 +251,7 @@ class Load:
                 for content in contents_of([row]):
                     if not self._contents.has(content.checksum):
                         self._contents.missing(content, oid)
-                backend.add_object(
+                backend.replication.add_object(
                     oid, Record(tid, None, compression, checksum, data or b"", data_serial)
                 )
         finally:

@@ -39,7 +39,7 @@ class Room:
             return AnswerRoom(0, None, "")
         chain = [] if m.full else await self._worker.call(partial(_chain, m.path, self._cluster.name))
         backend, cells = self._database.backend, max(len(self._cells.assigned()), 1)
-        size = backend.size() + backend.content_totals()[1]
+        size = backend.engine.size() + backend.references.content_totals()[1]
         needed = size * len(m.partition_list) // cells
         if chain and m.partition_list:
             needed = int(needed * self._new(chain, m.tid, m.partition_list[0]))
@@ -51,7 +51,7 @@ class Room:
         if partition >= chain[-1].partitions:
             return 1.0
         first = add64(chain[-1].tid, 1)
-        new = len(self._database.backend.tids_ascending(first, tid, COUNTED_MAX, partition))
+        new = len(self._database.backend.reads.tids_ascending(first, tid, COUNTED_MAX, partition))
         known = sum(copy.files[partition].transactions for copy in chain)
         return new / max(new + known, 1)
 

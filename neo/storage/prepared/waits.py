@@ -39,7 +39,7 @@ class PreparedWaits:
             self._plan(locks, seconds)
 
     def _refusal(self, holder: Transaction, oid: bytes) -> HeldByPrepared:
-        marks = self._database.backend.prepared()
+        marks = self._database.backend.marks.prepared()
         mark = next(mark for mark in marks if mark.ttid == holder.ttid)
         age = max(0.0, self._host.time() - mark.since)
         return HeldByPrepared(

@@ -135,7 +135,7 @@ class Replicator(Part):
         nid = self.cluster.nid
         assert nid is not None
         complete = {
-            cell.partition: cell.tid for cell in self.database.backend.cells() if cell.nid == nid
+            cell.partition: cell.tid for cell in self.database.backend.tables.cells() if cell.nid == nid
         }
         new = [
             OutdatedCell(partition, p64(tid), pack_tid=self.packer.packed(partition))
@@ -187,11 +187,11 @@ class Replicator(Part):
         """Begin with the tail of the cell; delete transactions after ``last``, which were given up. No
         later one is unlocked before the answer with ``last``."""
         backend = self.database.backend
-        _, tid = backend.last_ids([cell.partition])
+        _, tid = backend.reads.last_ids([cell.partition])
         if tid is None or self.cells.backup.active:
             return
         if tid <= last:
-            tail = backend.tail(cell.partition, MAX_TID, TAIL_LENGTH)
+            tail = backend.reads.tail(cell.partition, MAX_TID, TAIL_LENGTH)
             cell.tail = (
                 _begin(tail.transactions),
                 _begin([tid for tid, _ in tail.revisions]),
@@ -205,13 +205,13 @@ class Replicator(Part):
             tid.hex(),
         )
         self._look_further(cell)
-        backend.truncate(last, [cell.partition])
+        backend.maintenance.truncate(last, [cell.partition])
 
     def _look_further(self, cell: OutdatedCell) -> None:
         """Compare the whole cell, also if this round or the node fails. Call before rows are deleted that
         were given up: earlier rows may differ from the source, too."""
         assert self.cluster.nid is not None
-        self.database.backend.forget_complete(self.cluster.nid)
+        self.database.backend.tables.forget_complete(self.cluster.nid)
         cell.first = ZERO_TID
 
     def prepared(self, ttids: Sequence[bytes]) -> None:
@@ -311,12 +311,12 @@ class Replicator(Part):
         # A transaction that finished meanwhile may have a preset tid before ``last``.
         cell.first = min([add64(last, 1), *pending])
         if cell.first > ZERO_TID:
-            self.database.backend.set_complete(cell.partition, nid, add64(cell.first, -1))
+            self.database.backend.tables.set_complete(cell.partition, nid, add64(cell.first, -1))
         if cell.last == last and cell.waiting.issuperset(pending) and cell.waiting <= self._prepared:
             await self._take_part(cell)
             if self._current(cell) and not cell.waiting and cell.last == last:
                 cell.first = add64(last, 1)
-                self.database.backend.set_complete(cell.partition, nid, last)
+                self.database.backend.tables.set_complete(cell.partition, nid, last)
                 cell.finishing = True
                 self.background.run(self._finish(cell))
 
@@ -351,8 +351,17 @@ class Replicator(Part):
         partition, pack_tid = cell.partition, cell.pack_tid
         tail = (first, first) if lacking or cell.tail is None else cell.tail
         transaction, revision = (min(first, tid) for tid in tail)
-        where = self.receiver, source, partition
-        return Fetch(*where, revision, last, pack_tid, lacking, further, transaction)
+        return Fetch(
+            receiver=self.receiver,
+            source=source,
+            partition=partition,
+            first=revision,
+            last=last,
+            pack_tid=pack_tid,
+            lacking=lacking,
+            look_further=further,
+            first_transaction=transaction,
+        )
 
     async def _fetch_lacking(self, cell: OutdatedCell) -> None:
         """Fetch the data of undos. The source has it, or has packed the undos too, because they were
@@ -365,7 +374,8 @@ class Replicator(Part):
                 cell.first = ZERO_TID
                 return
         if self._current(cell):
-            packed = cell.lacking.intersection(self.database.backend.link_undone(cell.partition))
+            unlinked = self.database.backend.replication.link_undone(cell.partition)
+            packed = cell.lacking.intersection(unlinked)
             cell.lacking = frozenset()
             await self.receiver.remove(cell.partition, sorted(packed))
 
@@ -402,7 +412,7 @@ class Replicator(Part):
             cell.finishing = False
             self._notify()
             return
-        cell.lacking = frozenset(self.database.backend.link_undone(partition))
+        cell.lacking = frozenset(self.database.backend.replication.link_undone(partition))
         if cell.lacking:
             cell.finishing = False
             self._notify()

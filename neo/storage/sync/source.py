@@ -223,7 +223,7 @@ class SyncSource(Part):
             # Rows of the vote may be under way: they end before they are sent again.
             while m.ttid in subscriber.pending:
                 await self._core.sleep(FULL_SECONDS)
-            metadata, stored, checks = self._backend.prepared_rows(m.ttid)
+            metadata, stored, checks = self._backend.commits.prepared_rows(m.ttid)
             found = metadata is not None or stored or checks
             rows = self._rows(peer, m.ttid, m.partition_list, metadata, stored)
             if found and await self._send(peer, subscriber, rows, goes_on):
@@ -289,7 +289,7 @@ class SyncSource(Part):
                 continue
             compression, checksum, data = 0, ZERO_HASH, b""
             if data_id is not None:
-                compression, checksum, data = self._backend.load_data(data_id)
+                compression, checksum, data = self._backend.values.load_data(data_id)
                 check_destination(peer, oid, compression, data)
                 if data_serial is not None:
                     data_serial = self._packs.undo_as_packed(oid, data_serial)

@@ -23,7 +23,7 @@ def commit(node: Harness, tid: int) -> None:
     """A transaction that is acknowledged."""
     backend = node.opened[-1]
     node.commit(backend, tid, {1: b"%d" % tid})
-    node.wait(backend.stored)
+    node.wait(backend.engine.stored)
 
 
 def refused(node: Harness) -> str:
@@ -75,7 +75,7 @@ def test_a_server_that_lost_what_it_acknowledged_is_refused_by_the_process_that_
         node.mark = str(mark)
         backend = node.ready()
         node.commit(backend, 1, {1: b"1"})
-        node.wait(backend.stored)
+        node.wait(backend.engine.stored)
         server.kill()
         shutil.copytree(server.data, tmp_path / "old")
         server.start()
@@ -83,7 +83,7 @@ def test_a_server_that_lost_what_it_acknowledged_is_refused_by_the_process_that_
             backend.close()
         backend.open()
         node.commit(backend, 2, {1: b"2"})
-        node.wait(backend.stored)
+        node.wait(backend.engine.stored)
         server.kill()
         server.data.rename(tmp_path / "true")
         shutil.copytree(tmp_path / "old", server.data)
@@ -100,7 +100,7 @@ def test_a_server_that_lost_what_it_acknowledged_is_refused_by_the_process_that_
         # The operator means it.
         mark.unlink()
         other = node.open()
-        assert other.load(bytes(7) + b"\1", None, None).data == b"1"
+        assert other.reads.load(bytes(7) + b"\1", None, None).data == b"1"
         other.close()
         backend.open(reset=True)
         node.close()
@@ -109,7 +109,7 @@ def test_a_server_that_lost_what_it_acknowledged_is_refused_by_the_process_that_
 def test_an_empty_database_is_not_taken_for_the_one_in_use(mariadb: Harness) -> None:
     backend = mariadb.ready()
     mariadb.commit(backend, 1, {1: b"1"})
-    mariadb.wait(backend.stored)
+    mariadb.wait(backend.engine.stored)
     backend.close()
     other = mariadb.open(reset=True)
     other.close()

@@ -23,11 +23,11 @@ def crashed(seed: int) -> SQLiteDisk:
     disk = SQLiteDisk(World(seed), "disk")
     node = SimHarness(disk)
     backend = disk.open_backend(node.process, node.failures.append)
-    backend.change_cells(1, 0, [(p, 1, UP) for p in range(NP)], 1, True)
+    backend.tables.change_cells(1, 0, [(p, 1, UP) for p in range(NP)], 1, True)
     disk.break_promise(Random(seed))
     for tid in range(1, 12):
         node.commit(backend, tid, {tid % 5: b"%d" % tid})
-        node.wait(backend.stored)
+        node.wait(backend.engine.stored)
     node.process.dead = True
     disk.crash()
     return disk

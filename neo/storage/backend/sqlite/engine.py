@@ -181,8 +181,12 @@ class SQLite:
             self._changes = self._checkpointed_changes = self._connection().total_changes
             self._value_bytes = self._log_bytes = 0
             self._syncer = self._make_syncer(
-                *(self._path, self._files, self._position),
-                *(self._schedule, self._synced, self._sync_failed),
+                self._path,
+                self._files,
+                self._position,
+                self._schedule,
+                self._synced,
+                self._sync_failed,
             )
         except BaseException:
             self._disconnect()

@@ -151,7 +151,8 @@ class SQLitePosition:
                 "%s: %s commits at the end of the write-ahead log are dropped, because those before"
                 " them cannot be read. A power cut may damage commits that were not acknowledged. If"
                 " there was none, the disk damaged the log: run 'neoctl check'",
-                *(self._name, behind),
+                self._name,
+                behind,
             )
 
     def first_row(self) -> str:

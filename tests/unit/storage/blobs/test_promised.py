@@ -232,7 +232,7 @@ def prepared_row(world: World) -> Prepared:
     node.end_rows()
     world.wait(lambda: bool(node.end.inbox), "the content is not asked for")
     world.settle()
-    assert not world.backend.prepared_rows(p64(10)).stored and not node.master.inbox
+    assert not world.backend.commits.prepared_rows(p64(10)).stored and not node.master.inbox
     return node
 
 
@@ -244,7 +244,7 @@ def test_a_cell_joins_a_prepared_transaction_when_its_contents_are_durable(
     give(node.end, DATA)
     node.join(10)
     assert files(folder) == names(DATA)
-    assert [each.oid for each in world.backend.prepared_rows(p64(10)).stored] == [p64(2)]
+    assert [each.oid for each in world.backend.commits.prepared_rows(p64(10)).stored] == [p64(2)]
     node.done(12)
     finish(node.master, 10, 20)
     assert has_row(world)
@@ -258,7 +258,7 @@ def test_a_prepared_transaction_without_its_content_is_not_joined(
     refuse(node.end)
     world.wait(lambda: "is on no node" in caplog.text, "the fetch does not fail")
     world.settle()
-    assert not node.master.inbox and not world.backend.prepared_rows(p64(10)).stored
+    assert not node.master.inbox and not world.backend.commits.prepared_rows(p64(10)).stored
     assert lost(world) == []
 
 

@@ -75,7 +75,7 @@ def test_a_record_waits_for_the_content_that_was_sent_before(
     data = b"x" * PIECE_BYTES
     client.ask_later(piece(data))
     assert client.ask(store_of(data)) == AnswerStoreObject(None)
-    assert world.backend.has_content(content_of(data).checksum)
+    assert world.backend.blobs.has_content(content_of(data).checksum)
 
 
 def test_a_compressed_record_has_no_content(client: End) -> None:
@@ -142,7 +142,7 @@ def test_what_comes_out_of_order_is_refused(
         client.ask(store_request(TTID, OID))
         client.ask(before)
     check_refused(client.ask(request_), code, text)
-    assert not world.backend.has_content(content_of(b"not sent").checksum)
+    assert not world.backend.blobs.has_content(content_of(b"not sent").checksum)
 
 
 def test_a_content_that_does_not_match_is_refused_and_deleted(client: End, folder: Path) -> None:
