@@ -64,7 +64,10 @@ class NodeHost:
     # -- Host ------------------------------------------------------------------------------------
 
     monotonic = staticmethod(monotonic)
-    time = staticmethod(time.time)
+
+    def time(self) -> float:
+        # Looked up each time: a test of the application may replace the clock, and expect tids to follow.
+        return time.time()
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> LoopTimer:
         return self._loop.call_later(delay, callback)

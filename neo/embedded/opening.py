@@ -14,6 +14,9 @@ from neo.embedded.folder import Folder
 from neo.embedded.machine import Machine
 from neo.embedded.system import LocalSystem
 
+#: Options of NEOStorage that say how to reach a cluster.
+OF_CLUSTERS = {"master_nodes", "name", "ca", "cert", "key", "dynamic_master_list", "host"}
+
 
 class Machines:
     """The machines of this process, by the real path of their folder."""
@@ -63,6 +66,10 @@ def open(path: str | os.PathLike[str], **options: Any) -> NEOStorage:
     and says how to share the database.
     """
     _check_threads()
+    if strange := sorted(OF_CLUSTERS & options.keys()):
+        raise ConfigurationError(
+            f"{strange[0]} is for a cluster, and {os.fspath(path)!r} is a folder: leave it out"
+        )
     machine = _machines.acquire(os.fspath(path))
     host = LocalSystem(machine, _machines.release)
     try:

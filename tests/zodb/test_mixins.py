@@ -171,6 +171,7 @@ SHAPES = few(
     Shape("sqlite", 3, 1, hexed=True),
     Shape("sqlite", 4, 2),
     Shape("mariadb", 1, whole=True),
+    Shape("embedded", 1, whole=True, sync=False),
     Shape("mariadb", 3, 1),
     whole=(
         Shape(backend, storages, replicas, hexed, whole=True)
