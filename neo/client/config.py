@@ -73,7 +73,7 @@ class NEOStorageFactory(BaseConfig):
             for name in ("master_nodes", "name"):
                 if getattr(config, name, None) is None and options.get(name) is None:
                     raise ConfigurationError(
-                        f"<NEOStorage>: {name} is missing; or give path, for a database inside this process"
+                        f"<NEOStorage>: {name} is missing; or give path, for a database in this process"
                     )
             options["name"] = config.name
         options["compress"] = parse_compress(options["compress"])

@@ -23,7 +23,7 @@ LOCK = "embedded.lock"
 
 
 class Folder:
-    """The folder, locked for this process. Raise ConfigurationError if it holds no such database,
+    """The folder, locked for this process. ``path``: its real path. Raise ConfigurationError if it holds no such database,
     RefusedError if another process has it open."""
 
     def __init__(self, path: str) -> None:
@@ -87,7 +87,7 @@ class Folder:
                     f" serve it with neosimple --folder {self.path}"
                 )
             settings.database = str(self.path / settings.database)
-            if not os.path.samefile(os.path.dirname(settings.database), self.path):
+            if os.path.realpath(os.path.dirname(settings.database)) != str(self.path):
                 raise ConfError(
                     f"{conf.path}: the database of {node.name} is {settings.database}, in another"
                     " folder. If this folder was moved or copied, correct the paths in that file"

@@ -34,7 +34,8 @@ class Machines:
             if machine is None:
                 machine = Machine(Folder(key))
                 machine.start()
-            machine.check()
+            else:
+                machine.check()
             self._open[key] = machine, count + 1
             return machine
 
