@@ -23,8 +23,10 @@ LOCK = "embedded.lock"
 
 
 class Folder:
-    """The folder, locked for this process. ``path``: its real path. Raise ConfigurationError if it holds no such database,
-    RefusedError if another process has it open."""
+    """The folder, locked for this process. ``path``: its real path.
+
+    Raise ConfigurationError if it holds no such database, RefusedError if another process has it open.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = Path(path)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import ZODB
-import zodburi
 from ZODB.config import storageFromString
 
 import neo.client
@@ -81,7 +80,13 @@ def test_a_uri_opens_a_folder(tmp_path: Path) -> None:
         assert (path / "neo.conf").exists()
     with pytest.raises(ConfigurationError, match="is not neo.embedded:///absolute/path"):
         resolve_embedded("neo+embedded://relative/path")
-    assert zodburi.resolve_uri(uri)[1] == options
+
+
+def test_the_package_declares_the_resolver_of_the_uri() -> None:
+    parser = ConfigParser()
+    parser.read(Path(__file__).parents[3] / "setup.cfg")
+    resolvers = parser["options.entry_points"]["zodburi.resolvers"].split("\n")
+    assert f"neo+embedded = {resolve_embedded.__module__}:{resolve_embedded.__name__}" in resolvers
 
 
 def test_zconfig_opens_a_folder(tmp_path: Path) -> None:
