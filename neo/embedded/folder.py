@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 from pathlib import Path
 
 from neo.client.errors import ConfigurationError, RefusedError
@@ -37,7 +38,7 @@ class Folder:
                 self.path.mkdir(parents=True, exist_ok=True)
                 self._take_lock()
                 conf = self.path / CONF
-                self.conf = ClusterConf(conf) if conf.exists() else create(conf, Shape())
+                self.conf = ClusterConf(conf) if conf.exists() else create(conf, _new_shape())
                 self.master, self.storages = self._settings()
             except OSError as e:
                 raise ConfigurationError(
@@ -114,3 +115,9 @@ class Folder:
         """Give up the lock. Idempotent."""
         if self._lock is not None:
             self._lock.close()
+
+
+def _new_shape() -> Shape:
+    """Return the shape of a new folder. Its name is unique, because ZODB sorts the databases of one
+    transaction by it: two of the same name could wait for each other."""
+    return Shape(name=f"neo-{secrets.token_hex(4)}")

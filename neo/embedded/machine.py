@@ -258,9 +258,7 @@ class Machine:
     def _stop(self, _: None) -> None:
         self._closing = True
         self.over = self.over or "it was closed"
-        for node in (*self._storages, self._master):
-            if node.core is not None:
-                node.core.stop(0)
+        self._stop_nodes(0)
         self.loop.stop()
 
     def stopped(self, node: NodeHost) -> None:
@@ -281,13 +279,16 @@ class Machine:
         self.over = why
         self._closing = True
         self._report(RefusedError(f"{self.folder.path}: {why}"))
+        self._stop_nodes(1)
+
+    def _stop_nodes(self, code: int) -> None:
         for node in (*self._storages, self._master):
             core, node.core = node.core, None
             if core is not None:
                 try:
-                    core.stop(1)
+                    core.stop(code)
                 except Exception:
-                    logger.exception("a node could not be stopped cleanly")
+                    logger.exception("a node of %s could not be stopped cleanly", self.folder.path)
 
 
 def _maker() -> Callable[[NodeHost], StorageNode]:

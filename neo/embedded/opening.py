@@ -32,12 +32,22 @@ class Machines:
         with self._lock:
             machine, count = self._open.get(key, (None, 0))
             if machine is None:
-                machine = Machine(Folder(key))
-                machine.start()
+                machine = self._started(key)
             else:
                 machine.check()
             self._open[key] = machine, count + 1
             return machine
+
+    @staticmethod
+    def _started(path: str) -> Machine:
+        folder = Folder(path)
+        try:
+            machine = Machine(folder)
+            machine.start()
+            return machine
+        except BaseException:
+            folder.release()
+            raise
 
     def release(self, machine: Machine) -> None:
         """Close the machine of a storage that was closed, if it was the last one."""

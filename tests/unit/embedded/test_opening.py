@@ -57,6 +57,23 @@ def test_storages_of_one_folder_are_clients_of_the_same_nodes(tmp_path: Path) ->
     assert refusal_of_another_process(tmp_path) == ""
 
 
+def test_a_program_that_ends_without_close_loses_nothing(tmp_path: Path) -> None:
+    program = (
+        "import sys, ZODB, neo.client\n"
+        "connection = ZODB.DB(neo.client.open(sys.argv[1])).open()\n"
+        "connection.root()['greeting'] = 'hello'\n"
+        "connection.transaction_manager.commit()\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert greeting(tmp_path) == "hello"
+
+
+def test_databases_of_two_folders_are_sorted_alike_in_all_transactions(tmp_path: Path) -> None:
+    with closing(neo.client.open(tmp_path / "1")) as one, closing(neo.client.open(tmp_path / "2")) as two:
+        assert one.sortKey() != two.sortKey()
+
+
 def refusal_of_another_process(path: Path) -> str:
     """Return the last line that a process prints that opens the folder."""
     run = subprocess.run([sys.executable, "-c", OPENING, path], capture_output=True, text=True)
