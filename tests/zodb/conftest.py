@@ -9,6 +9,7 @@ import pytest
 from neo.client import NEOStorage
 from tests.support.mariadb import Server, running_server
 from tests.support.whole import few
+from tests.zodb.embedded_fleet import EmbeddedFleet
 from tests.zodb.fleet import Fleet
 
 GetFleet = Callable[..., Fleet]
@@ -35,7 +36,8 @@ def fleets() -> Iterator[GetFleet]:
                 if backend == "mariadb" and not servers:
                     servers.append(stack.enter_context(running_server()))
                 server = servers[0] if backend == "mariadb" else None
-                fleet = Fleet(storages, backend, server, replicas, sync=sync)
+                kind = EmbeddedFleet if backend == "embedded" else Fleet
+                fleet = kind(storages, backend, server, replicas, sync=sync)
                 running[key] = stack.enter_context(fleet)
             return running[key]
 

@@ -301,13 +301,10 @@ class Watcher:
         os.close(self._stop_write)
 
 
-class System:
-    """The :class:`neo.net.host.ThreadHost` of one real client."""
+class Threads:
+    """What :class:`neo.net.host.ThreadHost` has besides connections: real threads, and the clock."""
 
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
-        self._watcher: Watcher | None = None
-        self._watcher_lock = threading.Lock()
+    def __init__(self) -> None:
         self._random = random.Random()
 
     now = staticmethod(time.monotonic)
@@ -334,6 +331,24 @@ class System:
 
     def fault(self, site: FaultSite) -> bool:
         return False
+
+    def reopen_logs(self) -> None:
+        """Reopen the files of the client's own logger; other loggers belong to the application."""
+        reopen(logging.getLogger("neo.client").handlers, logger, "neoctl flush_log")
+
+    def forked(self) -> None:
+        """Start anew in the child of a fork."""
+        self._random = random.Random()
+
+
+class System(Threads):
+    """The :class:`neo.net.host.Host` of one real client."""
+
+    def __init__(self, patience: float) -> None:
+        super().__init__()
+        self._patience = patience
+        self._watcher: Watcher | None = None
+        self._watcher_lock = threading.Lock()
 
     def connect(
         self, address: Address, tls: TlsLink | None, seconds: float | None = None
@@ -362,10 +377,6 @@ class System:
                 self._watcher = self.watcher()
             return EpollWatch(self._watcher, wire.fileno(), watched)
 
-    def reopen_logs(self) -> None:
-        """Reopen the files of the client's own logger; other loggers belong to the application."""
-        reopen(logging.getLogger("neo.client").handlers, logger, "neoctl flush_log")
-
     def stop(self) -> None:
         """Stop the watcher."""
         with self._watcher_lock:
@@ -375,8 +386,8 @@ class System:
 
     def forked(self) -> None:
         """Discard what belongs to the parent. Call in the child of a fork."""
+        super().forked()
         if self._watcher is not None:
             self._watcher.abandon()
         self._watcher = None
         self._watcher_lock = threading.Lock()
-        self._random = random.Random()

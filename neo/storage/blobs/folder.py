@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import logging
 import os
 import secrets
@@ -32,6 +31,7 @@ from threading import Lock, Thread
 
 from blake3 import blake3
 
+from neo.node.lockfile import LockFile
 from neo.protocol.blobs import Content, content_hash
 from neo.storage.backend.api import BackendFailure, Schedule
 from neo.storage.blobs.disk import BUCKETS, ContentMismatch, Done
@@ -125,7 +125,7 @@ class ContentFolder:
         self._keeper: Keeper | None = None
         #: Parts that the keeper has. A worker adds, the keeper takes out.
         self._keeping: dict[str, Whole] = {}
-        self._lock_fd: int | None = None
+        self._lock_file: LockFile | None = None
         self._closed = True
         #: One for each worker's checksums: a content is renamed or removed by one thread at a time.
         self._names = [Lock() for _ in range(THREADS)]
@@ -169,23 +169,20 @@ class ContentFolder:
     def _lock(self) -> None:
         new = not self.path.exists()
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock_file = LockFile(self.path / LOCK, 0o600)
         except BlockingIOError:
-            os.close(fd)
             raise BackendFailure(
                 f"the folder of contents {self.path} is used by another process: give each storage node a"
                 " blob_dir of its own"
             ) from None
-        self._lock_fd = fd
         if new:
             _sync_folder(self.path.parent)
 
     def _unlock(self) -> None:
-        if self._lock_fd is not None:
-            os.close(self._lock_fd)
-            self._lock_fd = None
+        if self._lock_file is not None:
+            self._lock_file.close()
+            self._lock_file = None
 
     def _identify(self, identity: str | None, needed: bool) -> str:
         """Return the identity of the folder; create it in a new folder. Raise BackendFailure."""

@@ -39,7 +39,7 @@ class Room:
             return AnswerRoom(0, None, "")
         chain = [] if m.full else await self._worker.call(partial(_chain, m.path, self._cluster.name))
         backend, cells = self._database.backend, max(len(self._cells.assigned()), 1)
-        size = backend.engine.size() + backend.references.content_totals()[1]
+        size = backend.engine.size() + backend.blobs.content_totals()[1]
         needed = size * len(m.partition_list) // cells
         if chain and m.partition_list:
             needed = int(needed * self._new(chain, m.tid, m.partition_list[0]))

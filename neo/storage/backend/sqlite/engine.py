@@ -23,13 +23,13 @@ behind it is not opened.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from neo.node.lockfile import LockFile
 from neo.storage.backend import schema
 from neo.storage.backend.acknowledged import ROW, Acknowledged, sync_folder
 from neo.storage.backend.api import (
@@ -146,7 +146,7 @@ class SQLite:
         self._position = position(self._path, self.name, acknowledged or Acknowledged())
         self._make_syncer = syncer
         self._db: sqlite3.Connection | None = None
-        self._lock_fd: int | None = None
+        self._lock: LockFile | None = None
         self._files: Files | None = None  # once they exist
         self._syncer: Syncer | None = None
         self._failure: BackendFailure | None = None
@@ -199,8 +199,7 @@ class SQLite:
         """
         lock_path = f"{self._path}-lock"
         try:
-            self._lock_fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = LockFile(lock_path)
         except BlockingIOError:
             raise BackendFailure(
                 f"{self.name}: another process uses this database (it holds {lock_path}). Stop that"
@@ -331,9 +330,9 @@ class SQLite:
             self._db = None
         self._position.close()
         self._files = None
-        if self._lock_fd is not None:
-            os.close(self._lock_fd)
-            self._lock_fd = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     # -- primitives -----------------------------------------------------------------------------
 
