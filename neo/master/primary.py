@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from neo.master.backup.mode import BackupMode
 from neo.master.clock import watch_clock
 from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
@@ -18,6 +17,7 @@ from neo.master.commit.transactions import Transactions
 from neo.master.election.commands import MasterCommands
 from neo.master.election.leadership import OperationsInLog, Tenure
 from neo.master.failure_detector import FailureDetector
+from neo.master.following.mode import BackupMode
 from neo.master.maintenance.check import Checks
 from neo.master.maintenance.membership import Membership
 from neo.master.maintenance.pack import Packs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neo.client.finish import Finish
+from neo.client.commit.finish import Finish
 from neo.net.channel import Channel, Ticket
 from neo.protocol.packets import Message
 from tests.simulator.planting import Canary, Patch
