@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from ZODB import interfaces
-from ZODB.blob import BlobFile, is_blob_record
+from ZODB.blob import BlobFile
 from ZODB.ConflictResolution import ConflictResolvingStorage
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import POSError, POSKeyError, ReadOnlyError, StorageTransactionError
@@ -19,6 +19,7 @@ from ZODB.utils import maxtid
 from zope.interface import alsoProvides, implementer
 
 from neo.client.blobs.files import FilesystemHelper
+from neo.client.commit.importing import Import, copy_transactions
 from neo.client.commit.oids import NewOids
 from neo.client.commit.prepared import Outcome, Prepared, PreparedTransaction, PreparedTransactions
 from neo.client.commit.restore import Restorer
@@ -419,6 +420,13 @@ class NEOStorage(ConflictResolvingStorage):
     def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes, transaction: Any) -> None:
         self._begun(transaction).check(oid, serial)
 
+    def ask_votes(self, transaction: Any) -> None:
+        """Ask for votes, without waiting. tpc_vote must follow, which waits for them, or tpc_abort. Raise
+        the errors of tpc_vote."""
+        begun = self._begun(transaction)
+        begun.ask_votes()
+        self._restorer.voting(begun)
+
     def tpc_vote(self, transaction: Any) -> list[bytes] | None:
         begun = self._begun(transaction)
         coordination = self._coordination
@@ -429,6 +437,14 @@ class NEOStorage(ConflictResolvingStorage):
             begun.vote()
             coordination.voted(self, transaction)
         return list(begun.resolved) or None
+
+    def ask_finish(self, transaction: Any) -> None:
+        """Ask the master to commit, without waiting. tpc_finish must follow, which waits for the answer.
+        No storage that is coordinated with other databases may be asked so."""
+        begun = self._begun(transaction)
+        if not begun.voted:
+            raise StorageTransactionError("ask_finish before tpc_vote")
+        begun.ask_finish()
 
     def tpc_finish(
         self, transaction: Any, func: Callable[[bytes], object] = lambda tid: None
@@ -659,25 +675,13 @@ class NEOStorage(ConflictResolvingStorage):
         pack(self._session.master, self._invalidations, self, tid, references)
         self._blobs.packed()
 
+    def importing(self) -> Import:
+        """Return a way to write transactions with their tids that keeps several of them in flight."""
+        return Import(self, self._session.settings.unanswered_max)
+
     def copyTransactionsFrom(self, other: Any, verbose: int = 0) -> None:
         """Copy all transactions, with their tids and blobs."""
-        for transaction in other.iterator():
-            try:
-                self.tpc_begin(transaction, transaction.tid, transaction.status)
-                for r in transaction:
-                    blob = None
-                    if r.data and is_blob_record(r.data):
-                        blob = self._blobs.copy(other, r.oid, r.tid)
-                    if blob is None:
-                        self.restore(r.oid, r.tid, r.data, "", r.data_txn, transaction)
-                    else:
-                        self.restoreBlob(r.oid, r.tid, r.data, blob, r.data_txn, transaction)
-                self.tpc_vote(transaction)
-                self.tpc_finish(transaction)
-            except BaseException:
-                # After an exception from outside the transaction may have begun, or not be finished.
-                self.tpc_abort(transaction)
-                raise
+        copy_transactions(self.importing(), other, self._blobs.copy)
 
 
 Storage = NEOStorage

@@ -84,11 +84,12 @@ class Handler(Protocol):
 class Ticket(Generic[A]):
     """A pending request. ``sink``: where the ticket is put when it is done, maybe twice. ``orphan``:
     called with the answer by the thread that leads, maybe twice, if the ticket was forgotten, or if it is
-    exclusive and its thread is gone."""
+    exclusive and its thread is gone. ``effect``: called with each answer by the thread that leads, maybe
+    twice, before the ticket is done and before any later message takes effect."""
 
     __slots__ = (
-        *("answer", "context", "done", "exclusive", "forgotten", "orphan", "presence", "sent"),
-        *("sink", "waker"),
+        *("answer", "context", "done", "effect", "exclusive", "forgotten", "orphan", "presence"),
+        *("sent", "sink", "waker"),
     )
 
     def __init__(
@@ -97,6 +98,7 @@ class Ticket(Generic[A]):
         sink: deque[Ticket[Any]] | None = None,
         exclusive: bool = False,
         orphan: Callable[[A], None] | None = None,
+        effect: Callable[[A], None] | None = None,
     ) -> None:
         self.done = False
         self.answer: A | Error | ConnectionLost | None = None
@@ -105,6 +107,7 @@ class Ticket(Generic[A]):
         self.context = context
         self.exclusive = exclusive
         self.orphan = orphan
+        self.effect = effect
         self.forgotten = False
         #: Whether the request was queued: then it reaches the peer unless the connection ends.
         self.sent = False
@@ -402,6 +405,8 @@ class Channel:
                 if question is not None:
                     ticket: Ticket[Any] = question.context
                     if not ticket.done:
+                        if ticket.effect is not None:
+                            ticket.effect(received.message)
                         ticket.answer = received.message
                         self._complete(ticket)
                     if ticket.exclusive and ticket.present and not ticket.forgotten:
