@@ -74,6 +74,7 @@ HOSTS = (
     *("neo.node.node_host", "neo.node.process"),
     "neo.simple",
     "neo.storage.backend",
+    "neo.storage.blobs.files",
     "neo.storage.blobs.folder",
     "neo.storage.blobs.keeping",
     "neo.storage.operations.worker",

@@ -15,7 +15,9 @@ from neo.net.connection import Connection, Question, Received
 from neo.net.sockets import format_address
 from neo.node.backlog import (
     ASIDE_BYTES,
-    JOBS_MAX,
+    JOB_BYTES,
+    JOB_BYTES_MIN,
+    JOBS_BYTES,
     SLOW_BYTES,
     SMALL_BYTES,
     TURN_BYTES,
@@ -354,19 +356,20 @@ class Peer:
     @property
     def must_wait(self) -> bool:
         """Whether a request of the peer must wait before it is executed."""
-        return self._jobs >= JOBS_MAX or (self.full and not self.leads)
+        return self._jobs >= JOBS_BYTES or (self.full and not self.leads)
 
     def put_off(self, read: Callable[[], None]) -> None:
         """Call ``read``, which answers an earlier request, once the peer is no longer full."""
         self._put_off.append(read)
         self._plan()
 
-    def begin_job(self) -> None:
-        """Count a request that is executed in steps and answered later. Call end_job() afterwards."""
-        self._jobs += 1
+    def begin_job(self, size: int = JOB_BYTES) -> None:
+        """Count a request that is executed in steps and answered later. ``size``: the bytes that it keeps
+        in memory. Call end_job() afterwards, with the same size."""
+        self._jobs += max(size, JOB_BYTES_MIN)
 
-    def end_job(self) -> None:
-        self._jobs -= 1
+    def end_job(self, size: int = JOB_BYTES) -> None:
+        self._jobs -= max(size, JOB_BYTES_MIN)
         self._plan_if_waiting()
 
     def _hold(self, received: Received) -> None:

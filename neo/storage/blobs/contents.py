@@ -19,6 +19,7 @@ import errno
 import logging
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from neo.node.peer import Peer
@@ -181,20 +182,29 @@ class Contents(Part):
     def keep(self, part: str, content: Content, done: Done) -> None:
         """Make a part durable as a content, which the caller holds. Then :meth:`has` is true, until the
         holders are gone and no row refers to it."""
+        kept = self.guard(partial(self._done, content, done))
+        self._once_bound(partial(self.disk.keep, part, content, kept))
 
-        def kept(error: Exception | None) -> None:
-            if error is None:
-                self._found(content.checksum)
-                if content.checksum in self._holds:
-                    self._kept.add(content.checksum)
-                else:
-                    self._released.add(content.checksum)
-            done(error)
+    def store(self, data: bytes, content: Content, done: Done) -> None:
+        """Make a content durable that is in memory. As :meth:`keep`."""
+        stored = self.guard(partial(self._done, content, done))
+        lost = content.checksum in self.lost
+        self._once_bound(partial(self.disk.store, data, content, lost, stored))
 
+    def _done(self, content: Content, done: Done, error: Exception | None) -> None:
+        if error is None:
+            self._found(content.checksum)
+            if content.checksum in self._holds:
+                self._kept.add(content.checksum)
+            else:
+                self._released.add(content.checksum)
+        done(error)
+
+    def _once_bound(self, call: Callable[[], None]) -> None:
         if self._bound:
-            self.disk.keep(part, content, self.guard(kept))
+            call()
         else:
-            self._when_bound.append(lambda: self.disk.keep(part, content, self.guard(kept)))
+            self._when_bound.append(call)
 
     def guard(self, callback: Callable[[T], None]) -> Callable[[T], None]:
         """Wrap a callback for the disk: see :meth:`Database.guard`."""

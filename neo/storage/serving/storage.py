@@ -4,8 +4,8 @@ The source sends the rows that the destination lacks, then answers with those to
 the requested number of items, or after CHUNK_BYTES. Between steps of BUFFER_BYTES, or of STEP_LENGTH
 rows, other requests are served, so that clients keep their latency.
 
-Bound: a destination asks for one chunk at a time, and has at most JOBS_MAX jobs
-(:mod:`neo.node.backlog`) here, each with a chunk to send.
+Bound: a destination asks for one chunk at a time, and has few jobs (:mod:`neo.node.backlog`)
+here, each with a chunk to send.
 """
 
 from __future__ import annotations

@@ -36,14 +36,21 @@ def _row_before_sync() -> list[Patch]:
 
 
 def _told_before_sync() -> list[Patch]:
-    original = Contents.keep
+    keep, store = Contents.keep, Contents.store
 
-    def keep(self: Contents, part: str, content: Content, done: Done) -> None:
-        original(self, part, content, lambda error: None)
+    def tell(self: Contents, content: Content, done: Done) -> None:
         self._kept.add(content.checksum)
         done(None)
 
-    return [(Contents, "keep", keep)]
+    def kept(self: Contents, part: str, content: Content, done: Done) -> None:
+        keep(self, part, content, lambda error: None)
+        tell(self, content, done)
+
+    def stored(self: Contents, data: bytes, content: Content, done: Done) -> None:
+        store(self, data, content, lambda error: None)
+        tell(self, content, done)
+
+    return [(Contents, "keep", kept), (Contents, "store", stored)]
 
 
 def _removed_before_the_row() -> list[Patch]:

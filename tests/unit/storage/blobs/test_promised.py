@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neo.node.backlog import JOBS_MAX
+from neo.node.backlog import JOB_BYTES, JOBS_BYTES
 from neo.protocol.blobs import with_content
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.ids import ZERO_OID, ZERO_TID, p64
@@ -136,7 +136,7 @@ def test_a_transfer_that_fails_is_made_anew_for_another_row(
 
 def test_votes_that_wait_for_contents_do_not_hold_back_others(world: World, source: End) -> None:
     """Specification 26.19: however many wait, what was read for them is taken."""
-    contents = [bytes([n]) for n in range(JOBS_MAX + 1)]
+    contents = [bytes([n]) for n in range(JOBS_BYTES // JOB_BYTES + 1)]
     waiting = []
     for n, data in enumerate(contents):
         send(source, 10 + n, 0, row(10 + n, 2, record_of(data)))
@@ -149,7 +149,7 @@ def test_votes_that_wait_for_contents_do_not_hold_back_others(world: World, sour
         message_id, m = take_question(source, AskBlob)
         answer(source, message_id, AnswerBlob(by_checksum.pop(m.checksum)))
     world.wait(lambda: all(waiting), "a vote is not stored")
-    assert waiting == [[AnswerStoreVoted(p64(10 + n))] for n in range(JOBS_MAX + 1)]
+    assert waiting == [[AnswerStoreVoted(p64(10 + n))] for n in range(len(contents))]
 
 
 def test_a_vote_whose_content_cannot_be_had_is_refused(world: World, source: End) -> None:

@@ -115,7 +115,7 @@ def test_a_reader_has_a_few_pages_at_a_time(world: World, master: End) -> None:
     page = AskRevisions(0, 0, ZERO_TID, MAX, None, 1000, True)
     lock(world, master, client, 30)
     answers = [client.ask_later(page) for _ in range(9)]
-    assert client.peer._jobs == backlog.JOBS_MAX
+    assert client.peer._jobs == backlog.JOBS_BYTES
     master.send(NotifyUnlockInformation(p64(30)))
     world.wait(lambda: all(answers), "pages are missing")
     assert client.peer._jobs == 0

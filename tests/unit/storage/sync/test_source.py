@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from neo.node.backlog import JOBS_MAX, PEER_BYTES
+from neo.node.backlog import JOB_BYTES, JOBS_BYTES, PEER_BYTES
 from neo.protocol.enums import ErrorCode, NodeState
 from neo.protocol.ids import ZERO_HASH, p64
 from neo.protocol.packets import (
@@ -576,7 +576,8 @@ def test_a_vote_does_not_wait_for_what_its_subscriber_fetches(
     vote_later(client, 10, 2, 4)
     world.host.advance(0)
     stored(backup, 10, 0)
-    fetched = [backup.ask_later(AskFetchVoted(p64(10), [0])) for _ in range(JOBS_MAX + 1)]
+    count = JOBS_BYTES // JOB_BYTES + 1
+    fetched = [backup.ask_later(AskFetchVoted(p64(10), [0])) for _ in range(count)]
     voted = voting(client, 14, 6)
     del backup.inbox[:-1]
     stored(backup, 14, 0)
