@@ -460,11 +460,17 @@ class Maintenance:
             if kind == "replace":
                 return kind, {"old": random.choice(busy), "new": random.choice(fresh)}
             return kind, {"nodes": [random.choice(busy if kind == "remove" else fresh)]}
-        if master is not None and self._switches and random.random() < SWITCH_CHANCE:
+        switches = master is not None and self._switches and random.random() < SWITCH_CHANCE
+        if master is not None and switches and self._complete(master):
             count = len(master.partitions)
             wishes = [n for n in (count // 2, 2 * count, 3 * count) if 0 < n <= PARTITIONS_MAX]
             return SWITCH, {"partitions": random.choice([*wishes, random.randint(1, PARTITIONS_MAX)])}
         return random.choice(list(KINDS)), {"seed": random.getrandbits(32)}
+
+    def _complete(self, master: PrimaryMaster) -> bool:
+        """Return whether all storage nodes are there, also those without cells: the database of one that
+        is away while the number of partitions changes is of no use afterwards, as the manual says."""
+        return len(master.cluster.identified_storages()) == len(self._cluster.storages)
 
     def _type(self, message: Message) -> None:
         Command(self._cluster, message, self._answered)
