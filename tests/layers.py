@@ -51,7 +51,7 @@ HOSTS = (
     "examples",
     "neo.admin.smtp",
     *("neo.archive.disk", "neo.archive.folder", "neo.archive.reader"),
-    *("neo.archive.verify", "neo.archive.writer"),
+    *("neo.archive.room", "neo.archive.verify", "neo.archive.writer"),
     "neo.client",
     "neo.export",
     "neo.master.election.folder",

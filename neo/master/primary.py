@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from neo.master.backup.mode import BackupMode
 from neo.master.clock import watch_clock
 from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
@@ -18,6 +17,7 @@ from neo.master.commit.transactions import Transactions
 from neo.master.election.commands import MasterCommands
 from neo.master.election.leadership import OperationsInLog, Tenure
 from neo.master.failure_detector import FailureDetector
+from neo.master.following.mode import BackupMode
 from neo.master.maintenance.check import Checks
 from neo.master.maintenance.membership import Membership
 from neo.master.maintenance.pack import Packs
@@ -30,6 +30,7 @@ from neo.master.operations.moves import Moves, MovesCells
 from neo.master.operations.part import MemoryLog, OperationLog, Operations
 from neo.master.operations.partitions import Partitions, SwitchesPartitions
 from neo.master.operations.restore import Restore
+from neo.master.operations.room import BackupRoom
 from neo.master.operations.storage_nodes import StorageNodes
 from neo.master.operations.upgrade import Upgrade, Waits
 from neo.master.parts import Part
@@ -130,7 +131,10 @@ class PrimaryMaster(Core):
         log: OperationLog = MemoryLog(int(host.time()))
         if tenure is not None:
             log = OperationsInLog(tenure)
-        self.operations = Operations(cluster=cluster, core=self, log=log, kinds=kinds)
+        room = BackupRoom(cluster=cluster, core=self)
+        self.operations = Operations(
+            cluster=cluster, core=self, log=log, kinds=kinds, checks={"backup": room.check}
+        )
 
         # Another cluster that this one follows.
         self.backup = BackupMode(

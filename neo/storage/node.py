@@ -35,6 +35,7 @@ from neo.protocol.packets import (
     FEATURE_OIDS,
     FEATURE_OPERATIONS,
     FEATURE_PREPARED,
+    FEATURE_ROOM,
     FEATURE_SYNC,
     FEATURE_SYNC_UNTIL,
     FEATURE_TAILS,
@@ -53,10 +54,11 @@ from neo.storage.blobs.parts import BlobParts
 from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.commit.participant import Participant
-from neo.storage.commit.prepared import PreparedTransactions
 from neo.storage.conditions import Conditions
 from neo.storage.database import Database, Refusals
 from neo.storage.events import CellsChanged, Part
+from neo.storage.following.links import DownstreamLinks, UpstreamLinks
+from neo.storage.following.replicator import BackupReplicator
 from neo.storage.host import StorageHost
 from neo.storage.links import Links, UpstreamPeers
 from neo.storage.maintenance.check import Checker
@@ -70,20 +72,20 @@ from neo.storage.operations.move import steps_of_moves
 from neo.storage.operations.part import Operations
 from neo.storage.operations.partitions import steps_of_partitions
 from neo.storage.operations.restore import steps_of_restore
+from neo.storage.operations.room import Room
 from neo.storage.operations.upgrade import steps_of_upgrade
 from neo.storage.operations.worker import InlineWorker, Worker
-from neo.storage.replication.backup import BackupReplicator
-from neo.storage.replication.backup_links import DownstreamLinks, UpstreamLinks
+from neo.storage.prepared.fetch import PreparedFetch
+from neo.storage.prepared.transactions import PreparedTransactions
 from neo.storage.replication.fetch import Receiver
-from neo.storage.replication.prepared import PreparedFetch
-from neo.storage.replication.received_votes import ReceivedVotes
 from neo.storage.replication.replicator import Replicator
-from neo.storage.replication.sync_source import SyncSource
-from neo.storage.replication.vote_fetch import VoteFetch
 from neo.storage.serving.client import Clients, Service
 from neo.storage.serving.identification import Identification
 from neo.storage.serving.master import ServeMaster
 from neo.storage.serving.storage import ServeGuest, ServeStorage
+from neo.storage.sync.received_votes import ReceivedVotes
+from neo.storage.sync.source import SyncSource
+from neo.storage.sync.vote_fetch import VoteFetch
 from neo.topology.masters import RETRY_SECONDS, MasterCandidates
 from neo.topology.nodes import Node
 
@@ -102,6 +104,7 @@ ANNOUNCED = [
     FEATURE_CONDITIONS,
     FEATURE_SYNC_UNTIL,
     FEATURE_LOST_CONTENTS,
+    FEATURE_ROOM,
 ]
 
 
@@ -277,7 +280,14 @@ class StorageNode(Core):
         steps |= steps_of_moves(self, cluster, cells)
         steps |= steps_of_upgrade(self.renew)
         steps |= steps_of_partitions(database, background)
-        self.operations = Operations(self, database, cluster, steps)
+        room = Room(
+            database=database,
+            cluster=cluster,
+            cells=cells,
+            contents=blobs.contents,
+            worker=worker,
+        )
+        self.operations = Operations(self, database, cluster, steps, room)
 
         # The handlers of connections.
         serve_guest = ServeGuest(

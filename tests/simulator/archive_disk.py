@@ -17,8 +17,9 @@ from random import Random
 from typing import BinaryIO, Protocol, TypeVar
 
 from neo.archive.disk import Output
+from neo.archive.room import Disk
 from neo.node.task import Future
-from tests.simulator.content_disk import CONTENTS
+from tests.simulator.content_disk import CONTENTS, FREE_BYTES
 from tests.simulator.content_volume import CALL_SECONDS, ContentVolume, File
 from tests.simulator.world import World
 
@@ -271,6 +272,9 @@ class SimWorker:
         if len(self._calls) == 1:
             self._plan()
         return future
+
+    async def disk(self, path: Path) -> Disk | None:
+        return Disk(0 if self._disk.full else FREE_BYTES, "archives")
 
     def _plan(self) -> None:
         self._disk.world.call_later(self._disk.seconds(), self._run, "archives")

@@ -1,4 +1,4 @@
-"""``neoctl backup``: the storage nodes copy the database into files (specification 27.50 to 27.55)."""
+"""``neoctl backup``: the storage nodes copy the database into files (specification 27.50 to 27.56)."""
 
 from __future__ import annotations
 

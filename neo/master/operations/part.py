@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
@@ -81,8 +82,13 @@ class MemoryLog:
             self._applying = False
 
 
+#: Raises Refused if the steps should not begin, after nodes were asked.
+Check = Callable[[Steps], Coroutine[Any, Any, None]]
+
+
 class Operations:
-    """Implements Log, Peers and OwnSteps of :mod:`neo.operations.initiator`. ``kinds``: by name."""
+    """Implements Log, Peers and OwnSteps of :mod:`neo.operations.initiator`. ``kinds``: by name, as are
+    ``checks``."""
 
     def __init__(
         self,
@@ -90,11 +96,13 @@ class Operations:
         core: Core,
         log: OperationLog,
         kinds: Mapping[str, Kind],
+        checks: Mapping[str, Check] = MappingProxyType({}),
     ) -> None:
         self._cluster = cluster
         self._core = core
         self._log = log
         self._kinds = dict(kinds)
+        self._checks = checks
         #: Operations whose arguments this release cannot read.
         self._unreadable: set[int] = set()
         self._initiator = Initiator(
@@ -219,15 +227,28 @@ class Operations:
             logger.warning("operation %s begins, as the operator asked: %s %s", id, m.kind, m.arguments)
             peer.answer(message_id, AnswerBeginOperation(id, _step_rows(made[-1].steps)))
 
+        def go_on(planned: Steps) -> None:
+            if m.dry_run:
+                peer.answer(message_id, AnswerBeginOperation(None, _step_rows(planned.steps)))
+            else:
+                self._initiator.begin(self._core.host.time(), kind.locks, make, answer)
+
+        async def check_first(check: Check, planned: Steps) -> None:
+            try:
+                await check(planned)
+                go_on(planned)
+            except Refused as e:
+                answer(0, str(e))
+
         try:
             planned = self._planned(kind, m.arguments)
             nids = {nid for step in planned.steps for nid in step.peers} - {INITIATOR}
             if why := self.absent(sorted(nids)):
                 raise Refused(why)
-            if m.dry_run:
-                peer.answer(message_id, AnswerBeginOperation(None, _step_rows(planned.steps)))
+            if (check := self._checks.get(m.kind)) is not None:
+                self._core.spawn(check_first(check, planned))
             else:
-                self._initiator.begin(self._core.host.time(), kind.locks, make, answer)
+                go_on(planned)
         except Refused as e:
             raise denied(str(e)) from None
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from neo.master.backup.mode import BackupMode
 from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
 from neo.master.commit.transactions import State
+from neo.master.following.mode import BackupMode
 from neo.master.maintenance.check import Checks
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication

@@ -1,4 +1,4 @@
-"""The steps of ``neoctl backup`` on a storage node (specification 27.50 to 27.55, 28.1).
+"""The steps of ``neoctl backup`` on a storage node (specification 27.50 to 27.56, 28.1).
 
 Theory of operation
 -------------------

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from neo.node.core import Core
+from neo.node.peer import Peer
 from neo.operations.engine import Engine, Journaled
 from neo.operations.model import Mark, State
 from neo.protocol.errors import PeerError
 from neo.protocol.packets import (
     FEATURE_OPERATIONS,
+    AskRoom,
     NotifyOperation,
     NotifyOperationEnded,
     NotifyOperationMark,
@@ -20,6 +22,7 @@ from neo.protocol.packets import (
 from neo.storage.backend.api import JournalStep
 from neo.storage.cluster import Cluster
 from neo.storage.database import Database
+from neo.storage.operations.room import Room
 from neo.storage.operations.steps import StepFunction, StepRunner
 
 logger = logging.getLogger("neo.storage")
@@ -32,11 +35,17 @@ class Operations:
     """Implements Journal and Marks of :mod:`neo.operations.engine`."""
 
     def __init__(
-        self, core: Core, database: Database, cluster: Cluster, functions: Mapping[str, StepFunction]
+        self,
+        core: Core,
+        database: Database,
+        cluster: Cluster,
+        functions: Mapping[str, StepFunction],
+        room: Room,
     ) -> None:
         self._core = core
         self._database = database
         self._cluster = cluster
+        self._room = room
         self._runner = StepRunner(core, functions)
         self._engine: Engine | None = None
         self._ticking = False
@@ -87,6 +96,14 @@ class Operations:
     def ended(self, m: NotifyOperationEnded) -> None:
         self._mine().ended(m.id)
         self._database.commit_soon()
+
+    def measure(self, peer: Peer, message_id: int, m: AskRoom) -> None:
+        """Answer how much room a backup needs and has."""
+
+        async def answer() -> None:
+            peer.answer(message_id, await self._room.measure(m))
+
+        self._core.spawn(answer())
 
     def _mine(self) -> Engine:
         assert self._cluster.nid is not None

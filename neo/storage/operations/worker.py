@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from threading import Lock, Thread
 from typing import Protocol, TypeVar
 
 from neo.archive.disk import OS_FILES, Files
+from neo.archive.room import Disk, disk_of
 from neo.node.task import Future
 from neo.storage.backend.api import Schedule
 
@@ -23,6 +26,9 @@ class Worker(Protocol):
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Return a future of the result, which is completed on the loop's thread."""
 
+    async def disk(self, path: Path) -> Disk | None:
+        """Return the disk of a folder; None if it is not known."""
+
 
 class InlineWorker:
     """Implements Worker for files in memory: executes calls at once."""
@@ -36,6 +42,9 @@ class InlineWorker:
         except Exception as e:  # noqa: BLE001 -- it belongs to the caller
             future.fail(e)
         return future
+
+    async def disk(self, path: Path) -> Disk | None:
+        return None
 
 
 class ThreadWorker:
@@ -67,6 +76,12 @@ class ThreadWorker:
                 self._running = True
                 Thread(target=self._run, name="archive", daemon=True).start()
         return future
+
+    async def disk(self, path: Path) -> Disk | None:
+        try:
+            return await self.call(partial(disk_of, path))
+        except OSError:
+            return None
 
     def _run(self) -> None:
         while True:
