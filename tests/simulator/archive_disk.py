@@ -17,8 +17,9 @@ from random import Random
 from typing import BinaryIO, Protocol, TypeVar
 
 from neo.archive.disk import Output
+from neo.archive.room import Disk
 from neo.node.task import Future
-from tests.simulator.content_disk import CONTENTS
+from tests.simulator.content_disk import CONTENTS, FREE_BYTES
 from tests.simulator.content_volume import CALL_SECONDS, ContentVolume, File
 from tests.simulator.world import World
 
@@ -272,8 +273,8 @@ class SimWorker:
             self._plan()
         return future
 
-    async def disk(self, path: Path) -> None:
-        """The file system does not tell how much room it has."""
+    async def disk(self, path: Path) -> Disk | None:
+        return Disk(0 if self._disk.full else FREE_BYTES, "archives")
 
     def _plan(self) -> None:
         self._disk.world.call_later(self._disk.seconds(), self._run, "archives")

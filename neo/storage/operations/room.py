@@ -37,7 +37,8 @@ class Room:
         disk = await self._worker.disk(Path(m.path))
         if disk is None:
             return AnswerRoom(0, None, "")
-        chain = [] if m.full else await self._worker.call(partial(_chain, m.path, self._cluster.name))
+        folder = ArchiveFolder(m.path, self._worker.files)
+        chain = [] if m.full else await self._worker.call(partial(_chain, folder, self._cluster.name))
         backend, cells = self._database.backend, max(len(self._cells.assigned()), 1)
         size = backend.engine.size() + backend.blobs.content_totals()[1]
         needed = size * len(m.partition_list) // cells
@@ -56,10 +57,9 @@ class Room:
         return new / max(new + known, 1)
 
 
-def _chain(path: str, cluster: str) -> list[Manifest]:
+def _chain(folder: ArchiveFolder, cluster: str) -> list[Manifest]:
     """Return the copies that the next one follows; none if it cannot follow any, which the backup will
     say."""
-    folder = ArchiveFolder(path)
     with suppress(ArchiveError, OSError):
         newest = folder.newest(cluster)
         return [] if newest is None else folder.chain(newest)
