@@ -183,12 +183,19 @@ class PartFile:
 
 
 def make_folder(files: Files, path: Path) -> None:
-    """Make a folder and those above it, durably. Raise OSError."""
-    if not files.exists(path):
-        make_folder(files, path.parent)
-        with writing(path):
-            files.make_folder(path)
-        sync_folder(files, path.parent)
+    """Make a folder and those above it, durably. Raise OSError.
+
+    The last folder that exists may be one that an interrupted call has made, and has not synced: so its
+    name is synced now. Who may not read the folder above it has not made it.
+    """
+    if files.exists(path):
+        with suppress(PermissionError):
+            sync_folder(files, path.parent)
+        return
+    make_folder(files, path.parent)
+    with writing(path):
+        files.make_folder(path)
+    sync_folder(files, path.parent)
 
 
 def sync_folder(files: Files, path: Path) -> None:

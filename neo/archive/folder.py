@@ -110,9 +110,10 @@ class ArchiveFolder:
     def remove(self, tid: bytes) -> None:
         """Remove a copy, its manifest first. Idempotent."""
         folder, files = self.copy(tid), self.files
-        with suppress(FileNotFoundError):  # another node removed it at the same time
-            with suppress(FileNotFoundError):
-                files.unlink(folder / NAME)
+        with suppress(FileNotFoundError):
+            files.unlink(folder / NAME)
+        with suppress(FileNotFoundError):  # another node, or an earlier call, removed it
             sync_folder(files, folder)
             files.remove_folder(folder)
+        with suppress(FileNotFoundError):
             sync_folder(files, self.path)

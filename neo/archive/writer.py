@@ -45,7 +45,7 @@ class PartitionWriter:
         self._size = 0
         self._end = End()
         self._lost: set[Content] = set()
-        #: Whether the folders of contents got names since they were synced.
+        #: Folders of contents that are there, and are synced at the end.
         self._buckets: set[Path] = set()
         self._file = PartFile(
             folder.files, folder.partition(header.tid, header.partition), self._writer
@@ -103,7 +103,9 @@ class PartitionWriter:
         if source is None:
             self._lost.add(content)
             return
-        make_folder(files, target.parent)
+        if target.parent not in self._buckets:
+            make_folder(files, target.parent)
+            self._buckets.add(target.parent)
         writer, found = f"{self._writer}-{self._header.partition}", blake3()
         file = PartFile(files, target, writer)
         try:
@@ -117,7 +119,6 @@ class PartitionWriter:
             raise
         if found.digest() == checksum and file.size == content.size:
             file.keep()
-            self._buckets.add(target.parent)
         else:
             file.drop()
             self._lost.add(content)

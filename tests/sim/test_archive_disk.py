@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from neo.archive.disk import PartFile, make_folder, write_file
+from neo.archive.folder import ArchiveFolder
 from neo.node.task import Future
 from tests.simulator.archive_disk import ArchiveDisk, MountedFiles
 from tests.simulator.content_volume import ContentVolume, File, OwnHealth
@@ -87,6 +88,28 @@ def test_a_full_and_a_failing_disk_fail() -> None:
     machine.disk.heal()
     write_file(machine.files, FOLDER / "x", DATA)
     assert machine.data("x", durable=True) == DATA
+
+
+def test_an_archive_makes_names_durable_that_an_interrupted_call_has_left() -> None:
+    """Specification 28.4."""
+    machine = Machine()
+    folder, tid = ArchiveFolder(str(FOLDER), machine.files), bytes(7) + b"1"
+    machine.disk.failing = True
+    with pytest.raises(OSError):
+        folder.begin(tid)
+    machine.disk.heal()
+    folder.begin(tid)
+    assert ArchiveFolder(str(FOLDER), machine.disk.copy(True)).tids() == [tid]
+
+
+def test_an_archive_makes_a_removal_durable_that_was_interrupted() -> None:
+    """Specification 27.53."""
+    machine = Machine()
+    folder, tid = ArchiveFolder(str(FOLDER), machine.files), bytes(7) + b"1"
+    folder.begin(tid)
+    machine.files.remove_folder(folder.copy(tid))  # by a process that dies here
+    folder.remove(tid)
+    assert not ArchiveFolder(str(FOLDER), machine.disk.copy(True)).tids()
 
 
 def test_calls_of_a_worker_take_effect_in_their_order_and_none_after_the_death_of_the_process() -> None:

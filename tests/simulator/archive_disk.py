@@ -84,6 +84,20 @@ class ArchiveDisk:
         """Note that a process wrote to a file, which it has not synced."""
         self._written.append((file, host))
 
+    def damage(self, path: Path) -> Callable[[], None]:
+        """Flip a bit of a file. Return a function that mends it."""
+        file = self.find(path)
+        assert isinstance(file, File), path
+        intact, data = file.data, bytearray(file.data)
+        data[self.random.randrange(len(data))] ^= 1 << self.random.randrange(8)
+        file.data = bytes(data)
+        self.world.log("archives", f"{path} is damaged")
+
+        def mend() -> None:
+            file.data = intact
+
+        return mend
+
     def settle(self) -> None:
         """Lose what processes have not synced that have ended since."""
         for file, host in self._written:

@@ -1,9 +1,9 @@
 """Restore a copy into a second, empty cluster of another shape (specification 27.60 to 27.66).
 
-At first processes are killed meanwhile, and the operator aborts. A restore that does not succeed must
-leave an empty cluster, in which the next one succeeds. Then the cluster has exactly what the first one
-had at the moment that is restored, packed as it was: transactions, revisions and the files of contents,
-byte by byte.
+At first a file may be damaged, processes are killed meanwhile, and the operator aborts. A restore that
+does not succeed must leave an empty cluster, in which the next one succeeds. Then the cluster has exactly
+what the first one had at the moment that is restored, packed as it was: transactions, revisions and the
+files of contents, byte by byte.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from random import Random
 from neo.archive.chain import Chain, select
 from neo.archive.folder import ArchiveFolder
 from neo.archive.format import ArchiveError
+from neo.archive.verify import verify_partition
 from neo.operations.model import State
 from neo.protocol.ids import ZERO_TID, p64, u64
 from neo.protocol.packets import AbortOperation, AnswerBeginOperation, AskBeginOperation, Message
@@ -29,8 +30,9 @@ from tests.simulator.world import Violation, World
 
 #: Most nodes, partitions and disturbed restores.
 STORAGES_MAX, PARTITIONS_MAX, DISTURBED_MAX = 3, 9, 2
-#: Part of the restores of a moment between two copies.
+#: Part of the restores of a moment between two copies, and of those with a damaged file at first.
 BETWEEN_CHANCE = 0.5
+DAMAGED_CHANCE = 0.25
 #: Longest time after which something happens in a restore, and until a process is started again.
 MOMENT_SECONDS, AWAY_SECONDS = 1.0, 1.0
 #: Interval at which the operator tries again.
@@ -67,11 +69,13 @@ class Restoring:
         cluster = self._cluster()
         try:
             cluster.start()
+            if self._fails and random.random() < DAMAGED_CHANCE:
+                self._refuse_damage(cluster, path, chain)
             for _ in range(random.randint(0, DISTURBED_MAX) if self._fails else 0):
                 if self._try(cluster, path, chain, self._disturb):
                     break
             else:
-                if not self._try(cluster, path, chain, lambda cluster: None):
+                if not self._try(cluster, path, chain):
                     raise Violation("a restore without any fault does not succeed")
             self._judge(cluster, kept, chain)
         finally:
@@ -111,8 +115,25 @@ class Restoring:
 
     # -- one restore -------------------------------------------------------------------------------
 
+    def _refuse_damage(self, cluster: Cluster, path: str, chain: Chain) -> None:
+        """Demand that damage of a file is found when it is verified, and when it is restored."""
+        copies = chain.copies[: self._random.randint(1, len(chain.copies))]
+        file = self._random.choice(copies[-1].files)
+        name = ArchiveFolder(path).partition(copies[-1].tid, file.partition)
+        mend = self._archives.disk.damage(name)
+        folder = ArchiveFolder(path, self._archives.disk.copy(durable=False))
+        if not any(verify_partition(folder, copies, file, lambda size: None)):
+            raise Violation(f"the verification does not find the damage of {name}")
+        if self._try(cluster, path, chain):
+            raise Violation(f"a restore does not find the damage of {name}")
+        mend()
+
     def _try(
-        self, cluster: Cluster, path: str, chain: Chain, disturb: Callable[[Cluster], None]
+        self,
+        cluster: Cluster,
+        path: str,
+        chain: Chain,
+        disturb: Callable[[Cluster], None] = lambda cluster: None,
     ) -> bool:
         """Restore, and return whether that succeeded. If not, nothing is left."""
         self._begin(cluster, path, chain)

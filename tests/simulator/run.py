@@ -212,20 +212,29 @@ class Run:
         self.interrupts = Interrupts(self, Random(f"interrupts {seed}"))
         self.broken_promises = BrokenPromises(self.clusters, Random(f"promises {seed}"))
         self.faults = Faults(self, options.faults)
-        self.maintenance: Maintenance | None = None
-        if _operations(options, self.faults, seed):
-            self.maintenance = Maintenance(
-                self.cluster, Random(f"operations {seed}"), self.backup is None
-            )
-            self.cluster.equipment.append(self.maintenance)
-        self.archives: Archives | None = None
-        if _archives(options, self.faults, seed):
-            random = Random(f"archives {seed}")
-            self.archives = Archives(self.cluster, random, self.history, self.faults.calm)
-            self.cluster.archives = self.archives.disk
-            self.cluster.equipment.append(self.archives)
+        self.maintenance = self._maintained(options)
+        self.archives = self._archived(options)
         self.master_faults = MasterFaults(self, options.faults)
         self.site_faults = SiteFaults(self, options.faults)
+
+    def _maintained(self, options: Options) -> Maintenance | None:
+        seed = self.world.seed
+        if not _operations(options, self.faults, seed):
+            return None
+        switches = self.backup is None
+        maintenance = Maintenance(self.cluster, Random(f"operations {seed}"), switches)
+        self.cluster.equipment.append(maintenance)
+        return maintenance
+
+    def _archived(self, options: Options) -> Archives | None:
+        seed = self.world.seed
+        if not _archives(options, self.faults, seed):
+            return None
+        random = Random(f"archives {seed}")
+        archives = Archives(self.cluster, random, self.history, self.faults.calm)
+        self.cluster.archives = archives.disk
+        self.cluster.equipment.append(archives)
+        return archives
 
     def _choose_workloads(self) -> list[Workload]:
         random = self.world.random

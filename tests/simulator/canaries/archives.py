@@ -8,10 +8,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from neo.archive import chain as chains
-from neo.archive import manifest as manifests
 from neo.archive.chain import Chain
 from neo.archive.disk import PartFile
-from neo.archive.format import ArchiveDamaged, Header, Last, TransactionRow
+from neo.archive.format import ArchiveDamaged, Header
 from neo.archive.manifest import Manifest
 from neo.archive.writer import PartitionWriter
 from neo.operations.model import Operation
@@ -65,13 +64,6 @@ def _left_behind() -> list[Patch]:
         return None
 
     return [(Copy, "undo", undo), (WriteManifest, "undo", undo)]
-
-
-def _history_not_compared() -> list[Patch]:
-    def check_history(partition: int, last: Last | None, found: TransactionRow | None) -> None:
-        return None
-
-    return [(manifests, "check_history", check_history)]
 
 
 def _last_copy_only() -> list[Patch]:
@@ -143,14 +135,6 @@ CANARIES = (
         40,
         _OPTIONS,
         first=2,
-    ),
-    Canary(
-        "archive-after-truncation",
-        "a copy follows one that has what was truncated since",
-        "archives: a chain has transactions that the database did not have",
-        _history_not_compared,
-        100,
-        _OPTIONS,
     ),
     Canary(
         "restore-of-the-last-copy",
