@@ -405,10 +405,10 @@ class PrimaryMaster(Core):
     def upstream_lost(self) -> None:
         self.checks.upstream_lost()
 
-    def operation_succeeded(self, kind: str) -> None:
+    def operation_over(self, kind: str) -> None:
         if kind == "restore":
-            # Read the last ids anew: the database was loaded.
-            self.back_to_recovery("the database was restored", asked=True)
+            # Read the last ids anew, and let nodes replicate: the database was loaded, or emptied.
+            self.back_to_recovery("a restore is over", asked=True)
 
     def storage_joined(self, peer: Peer) -> None:
         """Ask an identified storage node what it remembers, or start it if it is RUNNING."""

@@ -418,14 +418,15 @@ class StorageNode(Core):
                 await self.sleep(RETRY_SECONDS)
 
     def _request(self) -> RequestIdentification:
-        cluster = self.cluster
+        cluster, operations = self.cluster, self.operations.known()
         extra = {
             "new_nid": [],
             "devpath": list(self.settings.devpath),
             "pack_tid": self.packer.wanted(),
-            BLANK: not self.cells.assigned(),
+            # A node that has a part in an operation may have got cells that it does not know yet.
+            BLANK: not self.cells.assigned() and not operations,
             GREATEST_NID: cluster.greatest_nid(),
-            OPERATIONS: self.operations.known(),
+            OPERATIONS: operations,
             FEATURES: ANNOUNCED + ([FEATURE_BLOBS] if self.blobs.contents.enabled else []),
         }
         if (until := self.cells.backup.in_sync_until()) is not None:

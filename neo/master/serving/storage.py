@@ -74,6 +74,9 @@ class ServeStorage(Handler):
     @on(AskUnfinishedTransactions)
     def unfinished(self, peer: Peer, message_id: int, m: AskUnfinishedTransactions) -> None:
         self._check(m.offset_list)
+        if why := self._operations.held("clients"):
+            # A copy would outlive a restore that is undone. The cluster goes through RECOVERING after it.
+            raise ErrorAnswer(ErrorCode.NOT_READY, why)
         peer.answer(message_id, self._replication.unfinished(_nid(peer), m.offset_list))
         self._coordinator.prepared.notify(_nid(peer))
 
