@@ -9,7 +9,7 @@ from typing import Any
 
 from neo.client import NEOStorage
 from neo.client.errors import ConfigurationError
-from neo.client.green import MODULES
+from neo.client.host.green import MODULES
 from neo.embedded.folder import Folder
 from neo.embedded.machine import Machine
 from neo.embedded.system import LocalSystem
