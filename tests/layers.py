@@ -33,6 +33,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("neo.client", "neo.simple"),
     },
     "neoctl": {"neo.protocol", "neo.net", "neo.node", "neo.admin", "neo.archive"},
+    # The nodes of a machine in one process.
+    "neo.server": {
+        *("neo.protocol", "neo.topology", "neo.net", "neo.node"),
+        *("neo.master", "neo.storage", "neo.admin"),
+    },
     "neo.simple": {"neo.protocol", "neo.topology", "neo.net", "neo.node", "neo.client", "neoctl"},
     "neo.migrate": {"neo.protocol", "neo.client"},
     # Records read without their classes: knows ZODB's format and nothing of the cluster.
@@ -66,7 +71,7 @@ HOSTS = (
     "neo.net.transport",
     "neo.node.lockfile",
     "neo.node.log",
-    "neo.node.process",
+    *("neo.node.node_host", "neo.node.process"),
     "neo.simple",
     "neo.storage.backend",
     "neo.storage.blobs.folder",

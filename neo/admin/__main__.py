@@ -10,7 +10,7 @@ from neo.admin.smtp import Smtp
 from neo.net.sockets import parse_address
 from neo.node.config import ConfigError, Option, load, names, role_options
 from neo.node.known_masters import RememberedMasters
-from neo.node.process import ProcessHost
+from neo.node.node_host import NodeHost
 from neo.node.process import main as run
 from neo.topology.masters import MasterCandidates
 
@@ -58,7 +58,7 @@ def _check_mail(settings: argparse.Namespace) -> None:
         raise ConfigError("setting 'smtp_login': user:password expected")
 
 
-def _mailer(host: ProcessHost, settings: argparse.Namespace) -> Smtp | None:
+def _mailer(host: NodeHost, settings: argparse.Namespace) -> Smtp | None:
     if not settings.smtp:
         return None
     user, _, password = (settings.smtp_login or "").partition(":")
@@ -72,7 +72,7 @@ def _mailer(host: ProcessHost, settings: argparse.Namespace) -> Smtp | None:
     )
 
 
-def make_core(host: ProcessHost) -> AdminCore:
+def make_core(host: NodeHost) -> AdminCore:
     """Return the core of the node. Raises ConfigError if the list of masters cannot be used."""
     settings = host.settings
     remembered = RememberedMasters(settings.dynamic_master_list)

@@ -32,7 +32,7 @@ from neo.node.config import (
 from neo.node.core import Core
 from neo.node.host import Host
 from neo.node.known_masters import RememberedMasters
-from neo.node.process import StartFailure
+from neo.node.node_host import StartFailure
 from neo.node.process import main as run
 from neo.protocol.enums import NodeType
 from neo.protocol.ids import nid_namespace, parse_nid

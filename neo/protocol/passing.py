@@ -8,14 +8,12 @@ has too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from msgspec.structs import astuple
 
-from neo.protocol.codec import LIMIT_PEER, Decoder, encode
 from neo.protocol.enums import EXTENSION_TYPES
 from neo.protocol.packets import CODES, Message
 
@@ -146,46 +144,3 @@ def _size(value: Any) -> int:
     if isinstance(value, dict):
         return ITEM_BYTES + sum(map(_size, value)) + sum(map(_size, value.values()))
     return ITEM_BYTES
-
-
-# -- checks ----------------------------------------------------------------------------------------
-
-
-def difference(message: Message, detached: Message) -> str | None:
-    """Return in which way ``detached`` is not what decoding the bytes of ``message`` gives; None if it
-    is the same. For tests and the simulator."""
-    decoder = Decoder(LIMIT_PEER)
-    decoder.feed(encode(0, message))
-    packet = decoder.take()
-    assert packet is not None
-    if type(packet.message) is not type(detached):
-        return f"{detached} instead of {packet.message}"
-    fields = zip(message.__struct_fields__, astuple(packet.message), astuple(detached), strict=True)
-    for name, decoded, passed in fields:
-        if not _alike(decoded, passed):
-            return f"{type(message).__name__}.{name}: {passed!r} instead of {decoded!r}"
-        if shared := _shared(getattr(message, name), passed):
-            return f"{type(message).__name__}.{name}: {shared!r} is shared with the sender"
-    return None
-
-
-def _alike(one: Any, other: Any) -> bool:
-    """Return whether two values are equal and of the same types."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(_alike, one, other))
-    if isinstance(one, dict):
-        return _alike(list(one.items()), list(other.items()))
-    return bool(one == other)
-
-
-def _shared(one: Any, other: Any) -> object:
-    """Return an object of both values that either holder could change."""
-    if one is other and not isinstance(one, (bytes, str, int, float, Enum, NoneType, tuple)):
-        return one
-    if isinstance(one, (list, tuple)):
-        return next(filter(None, map(_shared, one, other)), None)
-    if isinstance(one, dict):
-        return next(filter(None, map(_shared, one.values(), other.values())), None)
-    return None

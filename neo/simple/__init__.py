@@ -6,6 +6,7 @@
         db = ZODB.DB(open_storage(cluster.uri))
 
 The processes are the real ones and read ``neo.conf`` in the folder, so each can also be started by hand.
+With ``processes=False`` one process runs all nodes.
 Nodes import nothing of this package.
 """
 

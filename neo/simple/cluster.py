@@ -1,4 +1,4 @@
-"""Start, watch and stop the processes of a small cluster.
+"""Start, watch and stop the processes of a small cluster: one for each node, or one for all.
 
 One thread at a time may use a :class:`Cluster`. Every wait ends when its condition holds, when a
 process dies, or at a deadline with an error that shows the log.
@@ -12,7 +12,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -35,6 +35,8 @@ POLL_SECONDS = 0.02
 #: Timeout of the admin node. It answers at once, or it is not ready.
 ADMIN_SECONDS = 5.0
 TLS_FILES = ("ca", "cert", "key")
+#: Name of the process that runs all nodes.
+SERVER = "server"
 
 
 class ClusterError(Exception):
@@ -46,11 +48,12 @@ class Cluster:
 
     Omitted arguments are those of the folder's cluster, or the defaults of :class:`conf.Shape` if the
     folder is new. ``database``: a template with ``{n}``, see there. ``ca``, ``cert``, ``key``: files; if
-    given, every link uses TLS. ``settings``: additions to ``[DEFAULT]`` of a new neo.conf. Raises
-    ClusterError.
+    given, every link uses TLS. ``settings``: additions to ``[DEFAULT]`` of a new neo.conf.
+    ``processes``: whether each node has a process of its own; else ``neoserver`` runs all of them. The
+    folder may be served either way at each start. Raises ClusterError.
 
-    ``processes``: name (``master1``, ``storage1``, ``admin``) → Popen of the processes that were started
-    and not killed by this object.
+    The attribute ``processes``: name (``master1``, ``storage1``, ``admin``, or ``server``) → Popen of the
+    processes that were started and not killed by this object.
     """
 
     def __init__(
@@ -70,8 +73,11 @@ class Cluster:
         cert: str | None = None,
         key: str | None = None,
         settings: Mapping[str, str] | None = None,
+        processes: bool = True,
     ) -> None:
         self.folder = Path(folder).absolute()
+        #: Whether each node has a process of its own after the next start.
+        self.separate = processes
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._guardian: Guardian | None = None
         wanted: dict[str, object] = {
@@ -159,8 +165,8 @@ class Cluster:
         return f"%import neo.client\n<zodb_db main>\n  <NEOStorage>\n{inner}  </NEOStorage>\n</zodb_db>"
 
     def log(self, name: str) -> Path:
-        """Return the log file of a process."""
-        return self._node(name).logfile
+        """Return the log file of a node; for ``server``, what its process writes to standard error."""
+        return self.folder / f"{SERVER}.log" if name == SERVER else self._node(name).logfile
 
     def admin(self, timeout: float = ADMIN_SECONDS) -> AdminClient:
         """Connect to the admin node. Raises AdminAway."""
@@ -187,6 +193,10 @@ class Cluster:
         """
         try:
             deadline = time.monotonic() + timeout
+            if not self.separate:
+                self._launch_server()
+                self.wait_running(timeout)
+                return
             masters = [node for node in self.conf.of_role("master") if self._launch(node)]
             # Without a listening master, the others would pause before they try again.
             for node in masters:
@@ -229,6 +239,10 @@ class Cluster:
         """
         if name in self.processes:
             self.terminate(name)
+        if name == SERVER:
+            self._launch_server()
+            self.wait_running()
+            return
         node = self._node(name)
         self._launch(node)
         self._wait_listening(node, time.monotonic() + START_SECONDS)
@@ -273,6 +287,12 @@ class Cluster:
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return f"{name} {how}; {self._describe(name)}"
 
+    def words(self, name: str) -> list[str]:
+        """Return the words that start a process by hand."""
+        program = f"neo{name.rstrip('0123456789')}"
+        words = [program, "-f", str(self.conf.path)]
+        return words if name == SERVER else [*words, "-s", name]
+
     def command(self, node: NodeConf) -> list[str]:
         """Return the command of a node's process. A subclass may start it somewhere else."""
         module = f"neo.{node.role}"
@@ -289,13 +309,26 @@ class Cluster:
 
     def _describe(self, name: str) -> str:
         log = self.log(name)
+        if name == SERVER and not _size(log):
+            # The node that wrote last knows why the process ended.
+            log = max((node.logfile for node in self.conf.nodes), key=_changed)
         return f"log {log} ends with:\n{tail(log)}"
 
+    def _launch_server(self) -> None:
+        names = [node.name for node in self.conf.nodes]
+        command = [sys.executable, "-m", "neo.server", "-f", str(self.conf.path), "-s", *names]
+        self._run(SERVER, command, self.conf.nodes)
+
     def _launch(self, node: NodeConf) -> bool:
-        process = self.processes.get(node.name)
+        return self._run(node.name, self.command(node), [node])
+
+    def _run(self, name: str, command: list[str], nodes: Sequence[NodeConf]) -> bool:
+        """Start a process of these nodes. Return False if it runs."""
+        process = self.processes.get(name)
         if process is not None and process.poll() is None:
             return False
-        if _listens(node):
+        node = next(filter(_listens, nodes), None)
+        if node is not None:
             raise ClusterError(
                 f"{format_address(node.address)} of {node.name} is in use: is the cluster in "
                 f"{self.folder} running already? If not, another program has the port: "
@@ -303,13 +336,14 @@ class Cluster:
             )
         if self._guardian is None:
             self._guardian = Guardian()
-        process = launch(self.command(node), self.folder, node.logfile)
-        self.processes[node.name] = process
+        process = launch(command, self.folder, self.log(name))
+        self.processes[name] = process
         self._guardian.tell("+", process.pid)
         return True
 
     def _take(self, name: str) -> subprocess.Popen[bytes]:
-        self._node(name)
+        if name != SERVER:
+            self._node(name)
         try:
             return self.processes.pop(name)
         except KeyError:
@@ -340,10 +374,19 @@ class Cluster:
         if state is not ClusterState.RUNNING:
             return f"its state is {state.name if state else 'unknown'}"
         running = sum(row[3] is NodeState.RUNNING for row in nodes)
-        wanted = sum(name.startswith("storage") for name in self.processes)
+        names = [node.name for node in self.conf.nodes] if SERVER in self.processes else self.processes
+        wanted = sum(name.startswith("storage") for name in names)
         if running < wanted:
             return f"{running} of {wanted} storage nodes are running"
         return None
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _changed(path: Path) -> float:
+    return path.stat().st_mtime if path.exists() else 0.0
 
 
 def _listens(node: NodeConf) -> bool:

@@ -37,6 +37,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--host", help="address of this machine, such as ::1 (default: 127.0.0.1)")
     add("--port-base", type=int, metavar="PORT", help="first of the ports (default: free ones)")
+    add("--processes", action="store_true", help="one process for each node instead of one for all")
     add("--ca", help="certificate authority; with --cert and --key every link uses TLS")
     add("--cert", help="certificate of the nodes")
     add("--key", help="its private key")
@@ -89,10 +90,9 @@ def _watch(cluster: Cluster, stop: threading.Event) -> int:
         for name in sorted(seen & before):
             if name not in reported:
                 reported.add(name)
-                role = name.rstrip("0123456789")
                 print(
                     f"neosimple: {cluster.obituary(name)}\nStart it again with: "
-                    f"neo{role} -f {shlex.quote(str(cluster.conf.path))} -s {name}",
+                    f"{shlex.join(cluster.words(name))}",
                     file=sys.stderr,
                     flush=True,
                 )

@@ -10,6 +10,10 @@ from neo.node.host import Host
 class StorageHost(Host, Protocol):
     """What a storage node needs from its process besides what all nodes need."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether something else runs in this process: other nodes, or an application."""
+
     def restart(self, why: str) -> None:
         """Replace the dead core after a pause, which grows with each failure in a row. ``why`` is logged,
         and sent to each peer that connects meanwhile."""

@@ -275,7 +275,7 @@ class StorageNode(Core):
             worker=worker,
         )
         steps |= steps_of_moves(self, cluster, cells)
-        steps |= steps_of_upgrade(self.renew)
+        steps |= steps_of_upgrade(self.renew, host.shared)
         steps |= steps_of_partitions(database, background)
         self.operations = Operations(self, database, cluster, steps)
 

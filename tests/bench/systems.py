@@ -131,6 +131,8 @@ class NEOSystem(System):
     """One master and two storage nodes, as real processes."""
 
     note = "one master, two storage nodes, 12 partitions, no replica"
+    storages = 2
+    processes = True
 
     def __init__(self, backend: str) -> None:
         self.title = {"sqlite": "NEO SQLite", "mariadb": "NEO MariaDB"}[backend]
@@ -141,7 +143,13 @@ class NEOSystem(System):
         from tests.support.cluster import Cluster
 
         self._cluster = self._stack.enter_context(
-            Cluster(storages=2, backend=self._backend, partitions=12, folder=folder)
+            Cluster(
+                storages=self.storages,
+                backend=self._backend,
+                partitions=12,
+                folder=folder,
+                processes=self.processes,
+            )
         )
 
     def storage(self) -> Any:
@@ -152,6 +160,18 @@ class NEOSystem(System):
 
     def stop(self) -> None:
         self._stack.close()
+
+
+class NEOOneProcess(NEOSystem):
+    """All nodes in one process, as ``neosimple`` starts them."""
+
+    note = "one process: a master, one storage node, an admin node; 12 partitions"
+    storages = 1
+    processes = False
+
+    def __init__(self) -> None:
+        super().__init__("sqlite")
+        self.title = "NEO one process"
 
 
 def _wait_for_port(address: tuple[str, int], server: subprocess.Popen[bytes], log: Path) -> None:
@@ -184,6 +204,7 @@ SYSTEMS: dict[str, Callable[[], System]] = {
     "relstorage-sqlite": _relstorage_sqlite,
     "relstorage-mariadb": _relstorage_mariadb,
     "neo-embedded": EmbeddedSystem,
+    "neo-one-process": NEOOneProcess,
     "neo-sqlite": lambda: NEOSystem("sqlite"),
     "neo-mariadb": lambda: NEOSystem("mariadb"),
 }

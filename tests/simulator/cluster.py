@@ -202,7 +202,7 @@ class Cluster:
         """Start all processes and wait until clients are served."""
         for process in self.servers:
             self.world.call_later(
-                self.world.random.random() * 0.1, process.start, f"start {process.name}"
+                self.world.random.random() * 0.1, process.revive, f"start {process.name}"
             )
         self.wait_running(START_SECONDS)
 

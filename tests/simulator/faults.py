@@ -76,6 +76,8 @@ class Faults:
             chosen += [name for name, chance in LATER.items() if later.random() < chance]
         # Without "none" and the kinds for several masters.
         self._kinds = [name for name in (chosen if names is None else names) if name in KINDS]
+        if run.one_process is not None:
+            self._kinds = [name for name in self._kinds if name not in ALONE]
         #: Whether none of these faults makes a node or a link fail.
         self.calm = set(self._kinds) <= {STAND_STILL, INTERRUPTED}
         #: Whether no disk loses what was durable.
@@ -263,6 +265,10 @@ LATER = {
     "broken-promise": 0.2,
     INTERRUPTED: 0.2,
 }
+
+#: Kinds in which one node is kept away for long, or finds another disk: not for nodes that share a
+#: process.
+ALONE = frozenset(("clone", "forsake", "unmount", "broken-promise", *OLD_DISKS))
 
 KINDS: dict[str, Callable[[Faults], None]] = {
     "kill-server": Faults._kill_server,

@@ -10,11 +10,13 @@ from neo.net.fault_sites import FaultSite
 from neo.node import backlog
 from neo.node.core import Core
 from neo.node.host import Timer
+from neo.node.local import LocalLink
 from neo.node.peer import Peer
 from neo.protocol.packets import Address
 from neo.storage.backend.api import BackendFailure
 from tests.simulator.clock import Clock
 from tests.simulator.network import RESET_SECONDS, End, Network
+from tests.simulator.one_process import OneProcess
 from tests.simulator.peer_faults import inject_faults
 from tests.simulator.world import Event, Violation, World
 
@@ -60,6 +62,10 @@ class SimNodeHost:
 
     def dial(self, peer: Peer) -> None:
         assert peer.address is not None
+        group = self._process.group
+        if group is not None and (target := group.member_at(peer.address)) is not None:
+            group.dial(self._process, self, peer, target)
+            return
         link = DialedLink(self._process, self, peer)
         peer.link = link
         self._process.network.connect(self._process.host, peer.address, link.connected, link.failed)
@@ -75,6 +81,10 @@ class SimNodeHost:
 
     def renew(self) -> None:
         self.stop(0)
+
+    @property
+    def shared(self) -> bool:
+        return self._process.group is not None
 
     def healthy(self) -> None:
         pass  # pauses between restarts do not grow here
@@ -210,6 +220,9 @@ class Process:
         #: Whether a fault holds the process back: it must not be started then.
         self.held = False
         self.ends: list[End] = []
+        #: The process that this node shares with others, and its links with them.
+        self.group: OneProcess | None = None
+        self.local_links: list[LocalLink] = []
         self._make_core = make_core
         self._host: SimNodeHost | None = None
         self._inbox: list[tuple[SimNodeHost, Callable[[], None]]] = []
@@ -220,8 +233,19 @@ class Process:
 
     # -- life ------------------------------------------------------------------------------------
 
+    def life(self) -> tuple[SimNodeHost | None, Core | None]:
+        """Return the host and the core, if the process runs."""
+        return self._host, self.core
+
     def start(self) -> None:
         assert not self.alive, self.name
+        if self.group is not None:
+            self.group.start()
+        else:
+            self.start_alone()
+
+    def start_alone(self) -> None:
+        """Start this node, not those that share its process."""
         self.lives += 1
         self.exit_code = None
         if self.clock is not None:
@@ -247,6 +271,12 @@ class Process:
 
     def kill(self) -> None:
         """Kill the process (``kill -9``); its machine loses power."""
+        if self.group is not None:
+            self.group.kill()
+        else:
+            self.kill_alone()
+
+    def kill_alone(self) -> None:
         if self.alive:
             self.world.log(self.name, "is killed")
             self._die("reset by the peer")
@@ -265,11 +295,23 @@ class Process:
 
     def pause(self) -> None:
         """Stop the process (SIGSTOP): connections stay, no event is executed."""
+        if self.group is not None:
+            self.group.pause()
+        else:
+            self.pause_alone()
+
+    def pause_alone(self) -> None:
         if self.alive and not self.paused:
             self.world.log(self.name, "is paused")
             self.paused = True
 
     def resume(self) -> None:
+        if self.group is not None:
+            self.group.resume()
+        else:
+            self.resume_alone()
+
+    def resume_alone(self) -> None:
         if self.paused:
             self.world.log(self.name, "goes on")
             self.paused = False
@@ -283,6 +325,8 @@ class Process:
             self.world.log(self.name, f"ends with exit code {code}")
             self.exit_code = code
             self._die("closed by the peer")
+            if code and self.group is not None:
+                self.group.kill()
             if code and not self.may_fail():
                 self.world.fail(Violation(f"{self.name} ended with exit code {code}"))
             else:
@@ -295,8 +339,11 @@ class Process:
             return
         self.world.log(self.name, "makes its core again")
         self._die("closed by the peer")
+        life = 0 if self.group is None else self.group.lives
 
         def boot() -> None:
+            if self.group is not None and self.group.lives != life:
+                return  # the process is another one
             if not self.alive and not self.held:
                 self._boot()
 
@@ -310,6 +357,9 @@ class Process:
         self.paused = False
         self._inbox.clear()
         self.network.listeners.pop(self.address, None)
+        links, self.local_links = self.local_links, []
+        for link in links:
+            link.close()
         ends, self.ends = self.ends, []
         for end in ends:
             self.world.call_later(RESET_SECONDS, resetter(end, reason), f"{end.name} reset")
@@ -323,6 +373,13 @@ class Process:
         if self.paused:
             self._inbox.append((host, callback))
             return
+        if self.group is None:
+            self._execute(callback)
+        else:
+            with self.group.working():
+                self._execute(callback)
+
+    def _execute(self, callback: Callable[[], None]) -> None:
         core = self.core
         callback()
         if core is not None:

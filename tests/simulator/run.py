@@ -36,6 +36,7 @@ from tests.simulator.log_watch import watched_logs
 from tests.simulator.master_faults import MasterFaults
 from tests.simulator.missing_disk import Unmounted
 from tests.simulator.old_disks import OldDisks, varied_tails, watched_comparisons
+from tests.simulator.one_process import OneProcess
 from tests.simulator.operations import Maintenance
 from tests.simulator.operator import MOST_REPLICAS, Operator
 from tests.simulator.oracles import judge
@@ -70,6 +71,8 @@ SCRUB_CHANCE = 0.2
 SCRUB_SECONDS = (4.0, 12.0, 40.0)
 #: Part of the seeds that have operations.
 OPERATIONS_CHANCE = 0.25
+#: Part of the seeds in which some nodes share a process.
+MACHINES_CHANCE = 0.3
 #: Unlocked transactions become durable within a second.
 QUIET_SECONDS = 5.0
 
@@ -90,6 +93,8 @@ class Options:
     * ``scrub``: period in seconds, 0 for never, which is the default with a canary
     * ``blobs``: with the workload of blobs, and folders of contents, or without
     * ``operations``: of kinds of the simulator; without, by default, with a canary
+    * ``machines``: some nodes share a process; without, by default, with a canary. Only a cluster with
+      one master and without a backup has them.
     * ``canary``: a planted bug
     """
 
@@ -107,6 +112,7 @@ class Options:
     scrub: float | None = None
     blobs: bool | None = None
     operations: bool | None = None
+    machines: bool | None = None
     canary: str | None = None
 
     def arguments(self) -> str:
@@ -127,6 +133,7 @@ class Options:
             "scrub": self.scrub,
             "blobs": _YES_NO[self.blobs],
             "operations": _YES_NO[self.operations],
+            "machines": _YES_NO[self.machines],
             "canary": self.canary and f"{self.canary} --full-mix",
         }
         return " ".join(f"--{name} {value}" for name, value in given.items() if value is not None)
@@ -180,6 +187,7 @@ class Run:
             clocks = Clocks(world)
             for cluster in self.clusters:
                 cluster.skew(clocks)
+        self.one_process = _one_process(self, options, seed)
         # A backup that has what its upstream cluster loses stops until the operator decides.
         rewindable = self.backup is None and all(workload.rewindable for workload in self.workloads)
         self.operator = Operator(self.cluster, replicated, self.history, rewindable)
@@ -479,6 +487,17 @@ def _operations(options: Options, faults: Faults, seed: int) -> bool:
         return options.operations
     # A separate generator, as for replicas.
     return options.canary is None and Random(f"operations {seed}").random() < OPERATIONS_CHANCE
+
+
+def _one_process(run: Run, options: Options, seed: int) -> OneProcess | None:
+    # A separate generator, as for replicas.
+    random = Random(f"machines {seed}")
+    by_chance = options.canary is None and random.random() < MACHINES_CHANCE
+    wanted = by_chance if options.machines is None else options.machines
+    if not wanted or run.backup is not None or run.cluster.masters.several:
+        return None
+    servers = run.cluster.servers
+    return OneProcess(run.world, random.sample(servers, random.randint(2, len(servers))))
 
 
 def _masters(options: Options, seed: int) -> int:

@@ -62,9 +62,7 @@ def _repeat_bugs(command: Command, output: str) -> list[str]:
 
 def _storm(backend: str) -> Callable[[Draw], Command]:
     options = ("--seconds", "60", "--backend", backend)
-    return lambda draw: python(
-        "tests.faults.storm", *options, "--seed", draw.seed(), **FULL_SPEED
-    )
+    return lambda draw: python("tests.faults.storm", *options, "--seed", draw.seed(), **FULL_SPEED)
 
 
 def _cuts(draw: Draw) -> Command:
@@ -190,6 +188,12 @@ def _killed() -> list[Search]:
     blobs = "uploads, some of them aborted, under `kill -9` of nodes and clients"
     rows: list[_Row] = [
         ("kill", "a cluster on each database under `kill -9`", 5, rounds("KILL", "kill", 20)),
+        (
+            "kill-one-process",
+            "all nodes in one process under `kill -9`, and its files in several",
+            2,
+            rounds("KILL", "one_process", 25),
+        ),
         ("kill-prepared", prepared, 3, rounds("PREPARED", "prepared", 15)),
         ("kill-blobs", blobs, 3, rounds("BLOB", "blobs_kill", 10)),
         ("kill-moves", "nodes are replaced under `kill -9`", 2, rounds("OPERATION", "moves", 4)),
@@ -208,7 +212,12 @@ def _killed() -> list[Search]:
         ("kill-masters", "masters are lost and come back", 2, rounds("MASTER", "masters", 8)),
         ("kill-replicas", "storage nodes come and go", 2, rounds("REPLICA", "replicas", 15)),
         ("kill-transactors", "transactors under `kill -9`", 1, rounds("KILL", "transactor", 10)),
-        ("sites", "faults between a cluster and its synchronous backup", 2, _sites("--faults", "4")),
+        (
+            "sites",
+            "faults between a cluster and its synchronous backup",
+            2,
+            _sites("--faults", "4"),
+        ),
         ("take-overs", "a synchronous backup takes over, and back, under load", 4, _take_overs),
     ]
     return [Search(*row, 1.5 * MINUTE, 15 * MINUTE) for row in rows]

@@ -43,6 +43,7 @@ class FakeHost:
         self.dialed: list[Remote] = []
         self.logs_reopened = 0
         self.restarts = 0
+        self.shared = False
         self.core: Core | None = None
         self._timers: list[tuple[float, int, FakeTimer]] = []
         self._order = count()

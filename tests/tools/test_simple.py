@@ -95,7 +95,9 @@ def test_folder_of_another_shape_is_refused(tmp_path: Path, other: dict[str, obj
     (name,) = other
     with pytest.raises(ClusterError, match=f"holds a cluster with {name} "):
         Cluster(tmp_path, **other)  # type: ignore[arg-type]
-    Cluster(tmp_path, storages=2, partitions=12, name="neo", replicas=0, masters=1, host="127.0.0.1")
+    Cluster(
+        tmp_path, storages=2, partitions=12, name="neo", replicas=0, masters=1, host="127.0.0.1"
+    )
 
 
 def test_killed_storage_comes_back(cluster: Cluster) -> None:
@@ -116,6 +118,29 @@ def test_master_restarted_cleanly_serves_again(cluster: Cluster) -> None:
     assert before.returncode == 0
     assert cluster.processes["master1"].pid != before.pid
     cluster.wait_running(PATIENCE_SECONDS)
+
+
+def test_one_process_serves_the_folder_of_several_and_back(tmp_path: Path) -> None:
+    """Also after a kill, and with the words of the node that cannot go on."""
+    shape = {"storages": 2, "name": "spam", "partitions": 4}
+    with simple_cluster(tmp_path, processes=False, **shape) as first:
+        assert list(first.processes) == ["server"]
+        ids = node_ids(first)
+        first.kill("server")
+        first.restart("server")
+        assert node_ids(first) == ids
+        with pytest.raises(ClusterError, match="storage1 does not run"):
+            first.kill("storage1")
+    with simple_cluster(tmp_path) as second:
+        assert sorted(second.processes) == ["admin", "master1", "storage1", "storage2"]
+        assert node_ids(second) == ids
+        with pytest.raises(ClusterError, match="running already"):
+            Cluster(tmp_path, processes=False).start()
+    third = simple_cluster(tmp_path, processes=False)
+    (tmp_path / "storage2.sqlite").write_text("this is no database, but long enough to be one" * 99)
+    with pytest.raises(ClusterError, match="neoserver: storage2: "):
+        third.start()
+    assert third.processes == {}
 
 
 def test_process_that_dies_is_reported_with_the_end_of_its_log(cluster: Cluster) -> None:
@@ -194,7 +219,9 @@ def test_ports_start_where_they_are_told(tmp_path: Path) -> None:
     assert [node.address[1] for node in conf.nodes] == [base, base + 1, base + 2]
 
 
-def test_ports_that_nobody_tells_are_free_and_no_outgoing_connection_gets_them(tmp_path: Path) -> None:
+def test_ports_that_nobody_tells_are_free_and_no_outgoing_connection_gets_them(
+    tmp_path: Path,
+) -> None:
     """Nothing listens there: other processes choose such ports, too."""
     ports = [node.address[1] for node in create(tmp_path / "neo.conf", Shape(storages=3)).nodes]
     assert len(set(ports)) == 5
@@ -273,11 +300,19 @@ def pids_of(folder: Path) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("number", few(signal.SIGTERM, whole=(signal.SIGINT, signal.SIGTERM)))
-def test_command_tells_how_to_use_the_cluster_and_stops_all(tmp_path: Path, number: int) -> None:
-    with start_command(tmp_path, "--storages", "2", "--name", "ham") as process:
+@pytest.mark.parametrize(
+    ("number", "words", "count"),
+    few(
+        (signal.SIGTERM, [], 1),
+        whole=((signal.SIGINT, ["--processes"], 4), (signal.SIGTERM, [], 1)),
+    ),
+)
+def test_command_tells_how_to_use_the_cluster_and_stops_all(
+    tmp_path: Path, number: int, words: list[str], count: int
+) -> None:
+    with start_command(tmp_path, "--storages", "2", "--name", "ham", *words) as process:
         out = read_until(process, "Ctrl-C")
-        assert len(pids_of(tmp_path)) == 4
+        assert len(pids_of(tmp_path)) == count
         process.send_signal(number)
         _, err = process.communicate(timeout=PATIENCE_SECONDS)
         assert (process.returncode, err) == (0, "")
@@ -312,13 +347,13 @@ def test_command_with_tls_tells_what_works_and_ends_when_the_operator_stops_the_
 def test_command_killed_leaves_no_process(tmp_path: Path) -> None:
     with start_command(tmp_path) as process:
         read_until(process, "Ctrl-C")
-        assert len(pids_of(tmp_path)) == 3
+        assert len(pids_of(tmp_path)) == 1
         process.kill()
         wait_until(lambda: pids_of(tmp_path) == [], "processes are left")
 
 
 def test_command_reports_the_dead_and_goes_on(tmp_path: Path) -> None:
-    with start_command(tmp_path, "--storages", "2") as process:
+    with start_command(tmp_path, "--storages", "2", "--processes") as process:
         read_until(process, "Ctrl-C")
         wanted = b"storage2"
         (victim,) = (
@@ -335,6 +370,18 @@ def test_command_reports_the_dead_and_goes_on(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0
+
+
+def test_command_ends_with_its_only_process(tmp_path: Path) -> None:
+    with start_command(tmp_path, "--storages", "2") as process:
+        read_until(process, "Ctrl-C")
+        (server,) = pids_of(tmp_path)
+        os.kill(server, signal.SIGKILL)
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 1
+    assert err.startswith("neosimple: server was ended by signal 9")
+    assert f"Start it again with: neoserver -f {tmp_path / 'neo.conf'}\n" in err
+    assert err.endswith("neosimple: no process is left\n")
 
 
 def test_command_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:

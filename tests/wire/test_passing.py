@@ -18,7 +18,8 @@ from neo.protocol.packets import (
     RequestIdentification,
     StartOperation,
 )
-from neo.protocol.passing import detach, difference, size_of
+from neo.protocol.passing import detach, size_of
+from tests.support.passing import difference
 from tests.wire.golden import good_packets
 
 

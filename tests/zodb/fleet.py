@@ -30,7 +30,8 @@ from neo.client import NEOStorage
 from neo.master.__main__ import load_settings as master_settings
 from neo.master.__main__ import make_core as make_master
 from neo.master.primary import PrimaryMaster
-from neo.node.process import ProcessHost
+from neo.node.node_host import NodeHost
+from neo.node.process import Process
 from neo.protocol import codec
 from neo.protocol.enums import ClusterState
 from neo.protocol.ids import ZERO_TID
@@ -83,7 +84,7 @@ class FleetStorage(NEOStorage):
         return tid
 
 
-class _Shell(ProcessHost):
+class _Shell(NodeHost):
     """The process of a master whose clock may be ahead."""
 
     clock: Clock
@@ -207,9 +208,9 @@ class _Nodes:
         self._adapter = adapter
         self._storages = int(storages)
         self._databases = databases
-        self._running: list[tuple[ProcessHost, asyncio.Task[int]]] = []
-        self._master: ProcessHost | None = None
-        self._backup: ProcessHost | None = None
+        self._running: list[tuple[Process, asyncio.Task[int]]] = []
+        self._master: NodeHost | None = None
+        self._backup: NodeHost | None = None
 
     async def start(self, masters: str, backup: str | None, foreign: bool) -> None:
         if foreign:
@@ -226,28 +227,32 @@ class _Nodes:
 
     async def _cluster(
         self, name: str, masters: str, databases: list[str], settings: list[str]
-    ) -> ProcessHost:
+    ) -> NodeHost:
         """Start a cluster. Return its master."""
         common = ["--cluster", name, "--masters", masters, "--bind"]
         shape = ["-p", str(PARTITIONS), "-r", self._replicas, "-A", str(len(databases))]
-        host = _Shell(master_settings([*common, masters, *shape, *settings]), make_master)
+        process = Process()
+        host = _Shell(process, master_settings([*common, masters, *shape, *settings]), make_master)
         host.clock = self._clock
-        self._run(host)
+        self._run(process)
         await asyncio.sleep(0)
         for database in databases:
             options = ["127.0.0.1:0", "-a", self._adapter, "-d", database, "--reset"]
             if self._adapter != "SQLite":
                 folder = f"{self._folder}/{database.replace('/', '-')}.blobs"
                 options += ["--blob-dir", folder]
-            self._run(ProcessHost(storage_settings([*common, *options]), make_storage))
+            process = Process()
+            NodeHost(process, storage_settings([*common, *options]), make_storage)
+            self._run(process)
         return host
 
-    async def _follow(self, host: ProcessHost) -> None:
+    async def _follow(self, host: NodeHost) -> None:
         """Make a cluster a backup, and wait until it is in sync."""
         master = _primary(host)
         cluster = master.cluster
         await _until(
-            lambda: cluster.state is ClusterState.RUNNING and not cluster.starting, "the backup runs"
+            lambda: cluster.state is ClusterState.RUNNING and not cluster.starting,
+            "the backup runs",
         )
         master.backup.check_start()
         master.backup.start()
@@ -270,17 +275,18 @@ class _Nodes:
             return ""
         return f"{last.hex()} is acknowledged, the backup has {complete.hex()}"
 
-    def _run(self, host: ProcessHost) -> None:
-        self._running.append((host, asyncio.create_task(host.run())))
+    def _run(self, process: Process) -> None:
+        self._running.append((process, asyncio.create_task(process.run())))
 
     async def stop(self, acknowledged: str) -> str:
         """Stop all nodes. Return what the backup lacks."""
         lost = self._lost(bytes.fromhex(acknowledged))
         self._master = self._backup = None
         running, self._running = self._running, []
-        for host, _ in reversed(running):
-            if host._core is not None:
-                host._core.stop(0)
+        for process, _ in reversed(running):
+            for host in process.nodes:
+                if host.core is not None:
+                    host.core.stop(0)
         for _, task in running:
             await task
         return lost
@@ -293,9 +299,9 @@ def _know_no_extensions() -> None:
         codec._READERS.pop(CODES[message], None)
 
 
-def _primary(host: ProcessHost) -> PrimaryMaster:
-    assert isinstance(host._core, PrimaryMaster)
-    return host._core
+def _primary(host: NodeHost) -> PrimaryMaster:
+    assert isinstance(host.core, PrimaryMaster)
+    return host.core
 
 
 async def _until(condition: Callable[[], bool], what: str) -> None:

@@ -7,22 +7,29 @@ from collections.abc import Callable, Mapping
 
 from neo.node.task import Future
 from neo.operations.model import Operation
-from neo.storage.operations.steps import Context, Report, StepFunction
+from neo.storage.operations.steps import Context, Report, StepFailed, StepFunction
 
 RESTART = "begin anew"
 
 
 class BeginAnew:
-    """A step that was begun by an earlier process is done: this is the next one."""
+    """A step that was begun by an earlier process is done: this is the next one. ``shared``: other nodes
+    run in this process."""
 
     local = ""
 
-    def __init__(self, renew: Callable[[], None]) -> None:
+    def __init__(self, renew: Callable[[], None], shared: bool = False) -> None:
         self._renew = renew
+        self._shared = shared
         #: Operations whose step was begun by this process. At most one for each lock.
         self._begun: set[int] = set()
 
     def prepare(self, operation: Operation, told: Mapping[int, bytes]) -> bytes:
+        if self._shared:
+            raise StepFailed(
+                "this node shares its process with others, which would begin anew, too: start that"
+                " process again instead"
+            )
         self._begun.add(operation.id)
         return b""
 
@@ -38,6 +45,6 @@ class BeginAnew:
         """A release that was replaced is not there any more."""
 
 
-def steps_of_upgrade(renew: Callable[[], None]) -> dict[str, StepFunction]:
+def steps_of_upgrade(renew: Callable[[], None], shared: bool) -> dict[str, StepFunction]:
     """Return the functions of the steps, by name."""
-    return {RESTART: BeginAnew(renew)}
+    return {RESTART: BeginAnew(renew, shared)}

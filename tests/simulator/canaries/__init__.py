@@ -20,6 +20,7 @@ from tests.simulator.canaries import (
     mark,
     master,
     old_disks,
+    one_process,
     operation,
     operations,
     partitions,
@@ -36,7 +37,7 @@ CANARIES: dict[str, Canary] = {
     for module in (
         *(master, storage, client, replication, operation, backup, maintenance, election),
         *(old_disks, mark, scrub, locks, interrupts, prepared, sync, blobs, operations),
-        partitions,
+        *(partitions, one_process),
     )
     for canary in module.CANARIES
 }

@@ -24,6 +24,6 @@ QUICK: tuple[str, ...] = tuple(
     content-never-swept content-not-mended operation-undone-forward operation-unlocked-at-failure
     operation-barrier-of-the-first operation-cells-left partitions-undone-at-once
     partitions-read-by-number
-    partitions-outcome-of-the-ttid
+    partitions-outcome-of-the-ttid local-delivery-at-once local-newest-first local-lists-shared
     """.split()
 )

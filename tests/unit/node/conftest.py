@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+
 import pytest
 
 from tests.support.remote import FakeHost
@@ -22,3 +25,16 @@ def core(host: FakeHost) -> Server:
 @pytest.fixture
 def asking(core: Server, host: FakeHost) -> Asking:
     return Asking(core, host)
+
+
+@pytest.fixture
+def root_logger() -> Iterator[None]:
+    """The root logger as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    for handler in root.handlers:
+        if handler not in handlers:
+            handler.close()
+    root.handlers[:] = handlers
+    root.setLevel(level)

@@ -10,7 +10,8 @@ from neo.client.host.system import System
 from neo.net.fault_sites import FaultSite
 from neo.node.core import Core
 from neo.node.host import Host
-from neo.node.process import ProcessHost
+from neo.node.node_host import NodeHost
+from neo.node.process import Process
 
 
 def no_core(host: Host) -> Core:
@@ -19,5 +20,5 @@ def no_core(host: Host) -> Core:
 
 @pytest.mark.parametrize("site", FaultSite)
 def test_real_processes_and_clients_do_nothing_on_purpose(site: FaultSite) -> None:
-    for host in (ProcessHost(argparse.Namespace(bind=None), no_core), System(1.0)):
+    for host in (NodeHost(Process(), argparse.Namespace(bind=None), no_core), System(1.0)):
         assert [host.fault(site) for _ in range(100)] == [False] * 100

@@ -27,6 +27,7 @@ from neo.protocol.packets import (
     Ping,
     Pong,
 )
+from tests.support.passing import check
 from tests.support.remote import FakeHost, error_of
 from tests.unit.node.serving import TID, Server, Serving, lost
 
@@ -65,7 +66,7 @@ class Pair:
 
     def __init__(self) -> None:
         self.wakes = 0
-        self.deliveries = Deliveries(self._wake, check=True)
+        self.deliveries = Deliveries(self._wake, check)
         self.here, self.there = (self._node() for _ in range(2))
         self.peer = Peer(self.here, self.here.handler, THERE, server=False)
         self.accepts: Callable[[LocalLink], None] = self.accept

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from neo.node.log import configure_logging, reopen_logs
 
-
-@pytest.fixture(autouse=True)
-def root_logger() -> Iterator[None]:
-    """The root logger as it was."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    for handler in root.handlers:
-        if handler not in handlers:
-            handler.close()
-    root.handlers[:] = handlers
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("root_logger")
 
 
 def test_text(tmp_path: Path) -> None:

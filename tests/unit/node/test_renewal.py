@@ -12,14 +12,18 @@ from unittest.mock import Mock
 import pytest
 
 from neo.node.core import Core
-from neo.node.process import ProcessHost, words_again
+from neo.node.node_host import NodeHost
+from neo.node.process import NodePlan, Process, words_again
 
 
 @pytest.mark.parametrize(
     ("words", "again"),
     [
         (["-m", "neo.storage", "-f", "neo.conf", "-s", "storage1"], None),
-        (["-m", "neo.storage", "-f", "neo.conf", "--reset"], ["-m", "neo.storage", "-f", "neo.conf"]),
+        (
+            ["-m", "neo.storage", "-f", "neo.conf", "--reset"],
+            ["-m", "neo.storage", "-f", "neo.conf"],
+        ),
         (["neostorage", "--res", "--new-nid", "--new"], ["neostorage"]),
         (["neostorage", "-", "--", "--resets", "reset"], None),
     ],
@@ -40,36 +44,41 @@ class Ends:
 
     def terminate(self) -> None: ...
 
+    def stop(self, code: int) -> None: ...
 
-def end(*acts: Callable[[ProcessHost], None]) -> tuple[int, bool]:
+
+def end(*acts: Callable[[NodeHost, Process], None]) -> tuple[int, bool]:
     """Return the exit code of a process, and whether it begins anew."""
 
-    def make(host: ProcessHost) -> Core:
+    def make(host: NodeHost) -> Core:
         def act() -> None:
             for each in acts:
-                each(host)
+                each(host, process)
 
         return cast(Core, Ends(act))
 
-    settings = argparse.Namespace(bind=None, ca=None)
-    host = ProcessHost(settings, make)
-    return asyncio.run(host.run()), host.renews
+    process = Process([NodePlan("", "storage", argparse.Namespace(bind=None, ca=None), make)])
+    return asyncio.run(process.run()), process.renews
+
+
+def renew(host: NodeHost, process: Process) -> None:
+    host.renew()
 
 
 def test_a_process_begins_anew_when_its_node_wishes() -> None:
     """Not if it fails, or is ended by a signal."""
-    assert end(ProcessHost.renew) == (0, True)
-    assert end(lambda host: host.stop(1), ProcessHost.renew) == (1, False)
-    assert end(ProcessHost.renew, lambda host: host._signal(signal.SIGTERM)) == (0, False)
+    assert end(renew) == (0, True)
+    assert end(lambda host, _: host.stop(1), renew) == (1, False)
+    assert end(renew, lambda _, process: process.signal(signal.SIGTERM)) == (0, False)
 
 
 def test_a_process_tries_again_more_and_more_slowly() -> None:
     """Specification 22.4."""
     host = Mock(_failures=0)
     for _ in range(6):
-        ProcessHost.restart(host, "the disk is away")
-    delays = [call.args[0] for call in host._loop.call_later.call_args_list]
-    assert delays == [1, 2, 5, 10, 30, 30]
-    ProcessHost.healthy(host)
-    ProcessHost.restart(host, "the disk is away")
-    assert host._loop.call_later.call_args.args[0] == 1
+        NodeHost.restart(host, "the disk is away")
+    later = host._process.loop.call_later
+    assert [call.args[0] for call in later.call_args_list] == [1, 2, 5, 10, 30, 30]
+    NodeHost.healthy(host)
+    NodeHost.restart(host, "the disk is away")
+    assert later.call_args.args[0] == 1

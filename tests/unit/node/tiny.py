@@ -11,8 +11,9 @@ import sys
 from neo.node.config import load, role_options
 from neo.node.core import Core
 from neo.node.handler import Handler, on
+from neo.node.node_host import NodeHost, StartFailure
 from neo.node.peer import Peer
-from neo.node.process import ProcessHost, StartFailure, main
+from neo.node.process import main
 from neo.protocol.packets import (
     AnswerLastTransaction,
     AskLastTransaction,
@@ -65,7 +66,7 @@ class TinyCore(Core):
         return TinyHandler(self)
 
 
-def make_core(host: ProcessHost) -> Core:
+def make_core(host: NodeHost) -> Core:
     if host.settings.cluster == "patient" and not os.path.exists(host.settings.logfile + ".go"):
         raise StartFailure("there is nothing to go on with", math.inf)
     TinyCore.count += 1

@@ -101,6 +101,8 @@ class FakeHost:
     def renew(self) -> None:
         self.stop(0)
 
+    shared = False
+
     def healthy(self) -> None:
         pass
 

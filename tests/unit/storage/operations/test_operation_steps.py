@@ -26,6 +26,8 @@ def test_a_node_begins_anew_once_27_81() -> None:
     first, about = BeginAnew(lambda: renewed.append("first")), operation({})
     assert first.prepare(about, {}) == b""
     assert not run(first, about).done and renewed == ["first"]
+    with pytest.raises(StepFailed, match="shares its process with others"):
+        BeginAnew(lambda: None, shared=True).prepare(about, {})
     second = BeginAnew(lambda: renewed.append("second"))  # of the next process
     for _ in range(2):
         assert run(second, about).done
