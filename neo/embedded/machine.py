@@ -1,7 +1,8 @@
 """All nodes of one embedded database, in one thread.
 
-The cores are those of the processes ``neomaster`` and ``neostorage``; an :class:`EmbeddedHost` is what the
-process is for one of them. Two nodes are connected by :mod:`neo.node.local`, a client and a node by :mod:`.wires`.
+The cores are those of the processes ``neomaster`` and ``neostorage``; an :class:`EmbeddedHost` is what
+the process is for one of them. Two nodes are connected by :mod:`neo.node.local`, a client and a node by
+:mod:`.wires`.
 
 A node of which the database fails begins anew after a pause, as it would in a process of its own. If a
 node stops, or an event raises an unexpected error, the machine is over: clients are told why.
