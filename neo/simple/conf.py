@@ -176,7 +176,7 @@ def _write_durably(path: Path, parser: configparser.ConfigParser) -> None:
         parser.write(file)
         file.flush()
         os.fsync(file.fileno())
-    draft.rename(path)
+    draft.replace(path)
     for folder in (path.parent, path.parent.parent):
         with suppress(PermissionError):  # the folder may be below one that only others may list
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

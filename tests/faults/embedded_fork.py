@@ -50,7 +50,12 @@ def child(db: ZODB.DB, path: str) -> None:
 def main(path: str) -> None:
     db = ZODB.DB(neo.client.open(path))
     commit(db, 0)
-    writing = threading.Thread(target=lambda: [commit(db, value) for value in range(COMMITS)])
+
+    def write() -> None:
+        for value in range(COMMITS):
+            commit(db, value)
+
+    writing = threading.Thread(target=write)
     writing.start()
     forked = os.fork()
     if forked == 0:
