@@ -1,7 +1,8 @@
 """All nodes of one embedded database, in one thread.
 
-The cores are those of the processes ``neomaster`` and ``neostorage``; a :class:`NodeHost` is the process
-of one. Two nodes are connected by :mod:`neo.node.local`, a client and a node by :mod:`.wires`.
+The cores are those of the processes ``neomaster`` and ``neostorage``; an :class:`EmbeddedHost` is what
+the process is for one of them. Two nodes are connected by :mod:`neo.node.local`, a client and a node by
+:mod:`.wires`.
 
 A node of which the database fails begins anew after a pause, as it would in a process of its own. If a
 node stops, or an event raises an unexpected error, the machine is over: clients are told why.
@@ -44,11 +45,14 @@ logger = logging.getLogger("neo.embedded")
 START_SECONDS = 60.0
 
 
-class NodeHost:
+class EmbeddedHost:
     """Implements :class:`neo.storage.host.StorageHost` for one node of a machine."""
 
+    #: The process is the application's.
+    shared = True
+
     def __init__(
-        self, machine: Machine, settings: argparse.Namespace, make_core: Callable[[NodeHost], Core]
+        self, machine: Machine, settings: argparse.Namespace, make_core: Callable[[EmbeddedHost], Core]
     ) -> None:
         self.random = random.Random()
         self.settings = settings
@@ -113,7 +117,7 @@ class NodeHost:
         self._loop.call_later(delay, self._start_again)
 
     def renew(self) -> None:
-        """Stop: the process belongs to the application, which must be started anew itself."""
+        """Stop. It is not asked for in a process that is shared."""
         self.stop(0)
 
     def healthy(self) -> None:
@@ -176,11 +180,11 @@ class Machine:
         self._closing = False
         self._started: SimpleQueue[Exception | None] = SimpleQueue()
         self._starting = True
-        self._master = NodeHost(self, folder.master, make_master)
-        self._storages = [NodeHost(self, each, _maker()) for each in folder.storages]
+        self._master = EmbeddedHost(self, folder.master, make_master)
+        self._storages = [EmbeddedHost(self, each, _maker()) for each in folder.storages]
         self._nodes = {node.bind: node for node in (self._master, *self._storages)}
 
-    def node_at(self, address: Address) -> NodeHost | None:
+    def node_at(self, address: Address) -> EmbeddedHost | None:
         return self._nodes.get(address)
 
     def connect(self, address: Address) -> LocalWire:
@@ -261,7 +265,7 @@ class Machine:
         self._stop_nodes(0)
         self.loop.stop()
 
-    def stopped(self, node: NodeHost) -> None:
+    def stopped(self, node: EmbeddedHost) -> None:
         """React to a node that has stopped."""
         if not self._closing:
             self._end(
@@ -291,6 +295,6 @@ class Machine:
                     logger.exception("a node of %s could not be stopped cleanly", self.folder.path)
 
 
-def _maker() -> Callable[[NodeHost], StorageNode]:
+def _maker() -> Callable[[EmbeddedHost], StorageNode]:
     """Return what makes the cores of one storage node."""
     return partial(make_storage, acknowledged=Acknowledged(), refusals=Refusals())

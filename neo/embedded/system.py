@@ -1,4 +1,4 @@
-"""The :class:`~neo.net.host.Host` of a client whose nodes run in the same process."""
+"""The :class:`~neo.net.host.ThreadHost` of a client whose nodes run in the same process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from neo.client.host.system import SWEEP_SECONDS, Threads
+from neo.client.host.system import SWEEP_SECONDS, RealThreads
 from neo.embedded.machine import Machine
 from neo.embedded.wires import LocalWatch, LocalWire
 from neo.net.host import Watched, Wire
@@ -60,7 +60,7 @@ class LocalWatcher:
                 logger.exception("unexpected error in the watcher's thread")
 
 
-class LocalSystem(Threads):
+class LocalSystem(RealThreads):
     """``release``: called once, when the client is closed."""
 
     def __init__(self, machine: Machine, release: Callable[[Machine], None]) -> None:

@@ -181,10 +181,13 @@ class ClientLink:
         if self._is_over:
             return
         self._written = self.unsent + len(data)
+        becomes_slow = self._written > SLOW_BYTES and not self.slow and self._peer is not None
+        if becomes_slow:
+            # First, because a client that has read everything looks at it, and waits.
+            self.slow = True
         self._write(data)
         self._wire.came()
-        if self._written > SLOW_BYTES and not self.slow and self._peer is not None:
-            self.slow = True
+        if becomes_slow and self._peer is not None:
             self._peer.slow()
 
     def pause_reading(self) -> None:

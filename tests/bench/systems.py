@@ -203,8 +203,8 @@ SYSTEMS: dict[str, Callable[[], System]] = {
     "zeo": ZEOSystem,
     "relstorage-sqlite": _relstorage_sqlite,
     "relstorage-mariadb": _relstorage_mariadb,
-    "neo-one-process": NEOOneProcess,
     "neo-embedded": EmbeddedSystem,
+    "neo-one-process": NEOOneProcess,
     "neo-sqlite": lambda: NEOSystem("sqlite"),
     "neo-mariadb": lambda: NEOSystem("mariadb"),
 }

@@ -27,11 +27,6 @@ def commit(db: ZODB.DB, value: int) -> None:
         connection.root()["value"] = value
 
 
-def write(db: ZODB.DB) -> None:
-    for value in range(COMMITS):
-        commit(db, value)
-
-
 def refused(work: Callable[[], object], words: str) -> None:
     """Check that ``work`` raises RefusedError with these words."""
     try:
@@ -55,7 +50,12 @@ def child(db: ZODB.DB, path: str) -> None:
 def main(path: str) -> None:
     db = ZODB.DB(neo.client.open(path))
     commit(db, 0)
-    writing = threading.Thread(target=write, args=[db])
+
+    def write() -> None:
+        for value in range(COMMITS):
+            commit(db, value)
+
+    writing = threading.Thread(target=write)
     writing.start()
     forked = os.fork()
     if forked == 0:

@@ -15,7 +15,7 @@ from tests.zodb.fleet import Fleet
 GetFleet = Callable[..., Fleet]
 #: Every cluster has a synchronous backup (docs/testing.md).
 SYNC = bool(os.environ.get("NEO_ZODB_SYNC"))
-BACKENDS = ("sqlite", "mariadb")
+BACKENDS = ("sqlite", "mariadb", "embedded")
 #: For a test of the client alone, whatever the database of its cluster is.
 on_one_backend = pytest.mark.parametrize("cluster", few("sqlite", whole=BACKENDS), indirect=True)
 

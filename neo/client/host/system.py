@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from neo.net.fault_sites import FaultSite
-from neo.net.host import Lock, Watch, Watched, Wire
+from neo.net.host import Lock, Served, Watch, Wire
 from neo.net.logfiles import reopen
 from neo.net.sockets import READ_SIZE, configure, format_address
 from neo.net.tls import TlsLink
@@ -231,10 +231,10 @@ class LockWaker:
 class EpollWatch:
     """One descriptor in the watcher's epoll, armed for one event at a time."""
 
-    def __init__(self, watcher: Watcher, fd: int, watched: Watched) -> None:
+    def __init__(self, watcher: Watcher, fd: int, served: Served) -> None:
         self._watcher = watcher
         self._fd = fd
-        watcher.add(fd, watched)
+        watcher.add(fd, served)
         modify = watcher.epoll.modify
         self.arm = partial(modify, fd, select.EPOLLIN | select.EPOLLONESHOT)
         # epoll always reports a hangup; with this flag it does so only once.
@@ -249,17 +249,17 @@ class Watcher:
 
     def __init__(self, epoll: select.epoll) -> None:
         self.epoll = epoll
-        self._watched: dict[int, weakref.ref[Watched]] = {}
+        self._served: dict[int, weakref.ref[Served]] = {}
         self._stop_read, self._stop_write = os.pipe()
         self.epoll.register(self._stop_read, select.EPOLLIN)
         threading.Thread(target=self._run, name="neo-client-watcher", daemon=True).start()
 
-    def add(self, fd: int, watched: Watched) -> None:
-        self._watched[fd] = weakref.ref(watched)
+    def add(self, fd: int, served: Served) -> None:
+        self._served[fd] = weakref.ref(served)
         self.epoll.register(fd, select.EPOLLONESHOT)
 
     def remove(self, fd: int) -> None:
-        if self._watched.pop(fd, None) is not None:
+        if self._served.pop(fd, None) is not None:
             self.epoll.unregister(fd)
 
     def wait(self) -> list[tuple[int, int]]:
@@ -274,22 +274,22 @@ class Watcher:
         while True:
             fds = {fd for fd, _ in self.wait()}
             if self._stop_read in fds:
-                self._watched.clear()
+                self._served.clear()
                 self.abandon()
                 return
             for fd in fds:
                 self._serve(fd)
             if time.monotonic() >= next_sweep:
-                for fd in list(self._watched):
+                for fd in list(self._served):
                     self._serve(fd, sweep=True)
                 next_sweep = time.monotonic() + SWEEP_SECONDS
 
     def _serve(self, fd: int, sweep: bool = False) -> None:
-        reference = self._watched.get(fd)
-        watched = None if reference is None else reference()
-        if watched is not None:
+        reference = self._served.get(fd)
+        served = None if reference is None else reference()
+        if served is not None:
             try:
-                watched.sweep() if sweep else watched.serve()
+                served.sweep() if sweep else served.serve()
             except Exception:
                 # One channel's error must not stop the thread that serves all of them.
                 logger.exception("unexpected error in the watcher's thread")
@@ -301,8 +301,8 @@ class Watcher:
         os.close(self._stop_write)
 
 
-class Threads:
-    """What :class:`neo.net.host.ThreadHost` has besides connections: real threads, and the clock."""
+class RealThreads:
+    """What a :class:`neo.net.host.ThreadHost` has besides connections: locks, threads, the clock."""
 
     def __init__(self) -> None:
         self._random = random.Random()
@@ -341,8 +341,8 @@ class Threads:
         self._random = random.Random()
 
 
-class System(Threads):
-    """The :class:`neo.net.host.Host` of one real client."""
+class System(RealThreads):
+    """The :class:`neo.net.host.ThreadHost` of one real client."""
 
     def __init__(self, patience: float) -> None:
         super().__init__()
@@ -370,12 +370,12 @@ class System(Threads):
     def watcher(self) -> Watcher:
         return Watcher(select.epoll())
 
-    def watch(self, wire: Wire, watched: Watched) -> Watch:
+    def watch(self, wire: Wire, served: Served) -> Watch:
         assert isinstance(wire, SocketWire)
         with self._watcher_lock:
             if self._watcher is None:
                 self._watcher = self.watcher()
-            return EpollWatch(self._watcher, wire.fileno(), watched)
+            return EpollWatch(self._watcher, wire.fileno(), served)
 
     def stop(self) -> None:
         """Stop the watcher."""
