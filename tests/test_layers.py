@@ -146,7 +146,7 @@ def test_the_checks_see_what_is_wrong() -> None:
     assert layer_violations("neo.master.primary", "from neo.storage.node import x") == [
         "neo.storage.node.x"
     ]
-    assert layer_violations("neo.client.cache", "def f():\n import neo.node.core") == [
+    assert layer_violations("neo.client.read.cache", "def f():\n import neo.node.core") == [
         "neo.node.core"
     ]
     assert layer_violations("neo.net.tls", "from tests import support") == ["tests.support"]

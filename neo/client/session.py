@@ -6,22 +6,22 @@ from typing import Any
 
 from neo.client.blobs.download import Downloads
 from neo.client.blobs.files import BlobFiles
-from neo.client.cache import Cache
-from neo.client.connections import Connections
-from neo.client.invalidations import Invalidations
-from neo.client.master import MasterConnection
-from neo.client.registry import TransactionRegistry
-from neo.client.replicas import Replicas
+from neo.client.commit.registry import TransactionRegistry
+from neo.client.commit.transaction import ClientTransaction, Resolve
+from neo.client.connect.connections import Connections
+from neo.client.connect.master import MasterConnection
+from neo.client.connect.storages import StorageConnections
+from neo.client.read.cache import Cache
+from neo.client.read.invalidations import Invalidations
+from neo.client.read.replicas import Replicas
 from neo.client.settings import Settings
-from neo.client.storages import StorageConnections
-from neo.client.transaction import ClientTransaction, Resolve
-from neo.net.host import Host
+from neo.net.host import ThreadHost
 
 
 class Session:
     """A client of one cluster: connections, reads, transactions. Thread-safe."""
 
-    def __init__(self, host: Host, settings: Settings) -> None:
+    def __init__(self, host: ThreadHost, settings: Settings) -> None:
         self.host = host
         self.settings = settings
         self.invalidations = Invalidations(Cache(settings.cache_size), host)

@@ -19,18 +19,21 @@ from ZODB.utils import maxtid
 from zope.interface import alsoProvides, implementer
 
 from neo.client.blobs.files import FilesystemHelper
-from neo.client.cache import Load, Loaded
-from neo.client.connections import patience_of
+from neo.client.commit.oids import NewOids
+from neo.client.commit.prepared import Outcome, Prepared, PreparedTransaction, PreparedTransactions
+from neo.client.commit.restore import Restorer
+from neo.client.commit.transaction import ClientTransaction
+from neo.client.commit.undo import undo
+from neo.client.connect.connections import patience_of
 from neo.client.errors import refused
-from neo.client.green import make_system
-from neo.client.history import Description, object_history, undo_log
-from neo.client.iterator import Objects, Transactions, Walk
-from neo.client.oids import NewOids
-from neo.client.pack import pack
-from neo.client.prepared import Outcome, Prepared, PreparedTransaction, PreparedTransactions
-from neo.client.records import data_of
-from neo.client.replicas import Replicas
-from neo.client.restore import Restorer
+from neo.client.history.iterator import Objects, Transactions, Walk
+from neo.client.history.transactions import Description, object_history, undo_log
+from neo.client.host.green import make_system
+from neo.client.maintenance.pack import pack
+from neo.client.maintenance.size import Size
+from neo.client.read.cache import Load, Loaded
+from neo.client.read.records import data_of
+from neo.client.read.replicas import Replicas
 from neo.client.session import Session
 from neo.client.settings import (
     BLOB_CACHE_BYTES,
@@ -39,11 +42,8 @@ from neo.client.settings import (
     WAIT_SECONDS,
     make_settings,
 )
-from neo.client.size import Size
-from neo.client.transaction import ClientTransaction
-from neo.client.undo import undo
 from neo.net.fault_sites import FaultSite
-from neo.net.host import Host
+from neo.net.host import ThreadHost
 from neo.protocol.blobs import MAGIC, PLACE
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
@@ -133,7 +133,7 @@ class NEOStorage(ConflictResolvingStorage):
         blob_dir: str | None = None,
         blob_cache_size: int = BLOB_CACHE_BYTES,
         blob_cache_size_check: int = BLOB_CACHE_CHECK,
-        host: Host | None = None,
+        host: ThreadHost | None = None,
     ) -> None:
         tls, blobs = (ca, cert, key), (blob_dir, blob_cache_size, blob_cache_size_check)
         settings = make_settings(
@@ -188,7 +188,7 @@ class NEOStorage(ConflictResolvingStorage):
 
     @property
     def replicas(self) -> Replicas:
-        """Reads for :mod:`neo.client.scan`."""
+        """Reads for :mod:`neo.client.history.scan`."""
         return self._replicas
 
     def registerDB(self, wrapper: Any) -> None:
@@ -643,7 +643,7 @@ class NEOStorage(ConflictResolvingStorage):
         referencesf: Callable[[bytes], Iterable[bytes]],
         gc: bool = True,
     ) -> None:
-        """Pack. ``gc``: also delete objects without references; see :mod:`neo.client.pack`."""
+        """Pack. ``gc``: also delete unreferenced objects; see :mod:`neo.client.maintenance.pack`."""
         self._check_writable()
         references = referencesf if gc else None
         tid = tid_from_time(pack_time)

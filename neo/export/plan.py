@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct, json
 
 from neo.client import NEOStorage
-from neo.client.scan import Scanner
+from neo.client.history.scan import Scanner
 from neo.migrate.listing import last_tid, transactions
 from neo.protocol.ids import p64, u64
 from neo.spark.tables import TABLES, columns_of

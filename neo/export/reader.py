@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct, json
 
-from neo.client.scan import Revision
+from neo.client.history.scan import Revision
 from neo.export.folder import RUNS, sync, write
 from neo.export.plan import (
     LIMIT,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from neo.client.scan import Revision
+from neo.client.history.scan import Revision
 from neo.codec import Record, decode
 from neo.export.folder import LINKS, finished
 from neo.export.plan import Plan

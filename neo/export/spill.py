@@ -13,7 +13,7 @@ from operator import itemgetter
 from pathlib import Path
 from struct import Struct
 
-from neo.client.scan import VALUE_BYTES, Revision
+from neo.client.history.scan import VALUE_BYTES, Revision
 from neo.export.folder import finished
 
 #: Bytes of rows in memory and in a run. A thousandth of it is read ahead of each run.

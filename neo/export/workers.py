@@ -20,7 +20,7 @@ from pyarrow import ArrowException
 from ZODB.POSException import POSError
 
 from neo.client import NEOStorage
-from neo.client.scan import Order, Range, Revision, Scanner
+from neo.client.history.scan import Order, Range, Revision, Scanner
 from neo.export import reader
 from neo.export.folder import LINKS, Folder
 from neo.export.merging import Files, write_history, write_references

@@ -67,8 +67,8 @@ class Events(Protocol):
     def upstream_lost(self) -> None:
         """The upstream cluster is lost, or cannot be followed."""
 
-    def operation_succeeded(self, kind: str) -> None:
-        """An operation of this kind has succeeded."""
+    def operation_over(self, kind: str) -> None:
+        """An operation of this kind has succeeded or was undone, and its locks are free."""
 
 
 class TableLog(Protocol):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from neo.master.backup.mode import BackupMode
 from neo.master.clock import watch_clock
 from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
@@ -18,6 +17,7 @@ from neo.master.commit.transactions import Transactions
 from neo.master.election.commands import MasterCommands
 from neo.master.election.leadership import OperationsInLog, Tenure
 from neo.master.failure_detector import FailureDetector
+from neo.master.following.mode import BackupMode
 from neo.master.maintenance.check import Checks
 from neo.master.maintenance.membership import Membership
 from neo.master.maintenance.pack import Packs
@@ -405,10 +405,10 @@ class PrimaryMaster(Core):
     def upstream_lost(self) -> None:
         self.checks.upstream_lost()
 
-    def operation_succeeded(self, kind: str) -> None:
+    def operation_over(self, kind: str) -> None:
         if kind == "restore":
-            # Read the last ids anew: the database was loaded.
-            self.back_to_recovery("the database was restored", asked=True)
+            # Read the last ids anew, and let nodes replicate: the database was loaded, or emptied.
+            self.back_to_recovery("a restore is over", asked=True)
 
     def storage_joined(self, peer: Peer) -> None:
         """Ask an identified storage node what it remembers, or start it if it is RUNNING."""

@@ -11,7 +11,7 @@ from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage.format import CorruptedError
 
 from neo.client import NEOStorage
-from neo.client.history import tids_ascending
+from neo.client.history.transactions import tids_ascending
 from neo.migrate.errors import MigrateError
 from neo.migrate.records import Damage
 from neo.protocol.ids import ZERO_TID

@@ -52,7 +52,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from neo.net.connection import Connection, Mark
 from neo.net.fault_sites import FaultSite
-from neo.net.host import Host, Lock, Waker, Wire
+from neo.net.host import Lock, ThreadHost, Waker, Wire
 from neo.net.inbox import Inbox
 from neo.protocol.codec import encode
 from neo.protocol.enums import ErrorCode
@@ -129,7 +129,7 @@ class Ticket(Generic[A]):
 class Channel:
     """One connection, shared by threads. ``name``: the peer's node id and address, for messages."""
 
-    def __init__(self, host: Host, wire: Wire, handler: Handler, name: str, patience: float):
+    def __init__(self, host: ThreadHost, wire: Wire, handler: Handler, name: str, patience: float):
         self.name = name
         #: Why the connection ended; None while it lives.
         self.lost: str | None = None

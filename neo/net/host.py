@@ -1,6 +1,6 @@
 """The environment of a client: streams, locks, sleeping threads, a clock.
 
-:mod:`neo.client.system` implements it; the simulator has another implementation for the same client.
+:mod:`neo.client.host.system` implements it; the simulator has another implementation for the same client.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Served(Protocol):
         """Read unless a thread does. Called about each second."""
 
 
-class Host(Protocol):
+class ThreadHost(Protocol):
     """What blocks, or differs between a process and the simulator."""
 
     def now(self) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from neo.client.scan import Scanner
+from neo.client.history.scan import Scanner
 from neo.protocol.ids import p64, time_from_tid, u64
 from neo.spark.options import OptionError, Options
 

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from neo.client.scan import ALL
+from neo.client.history.scan import ALL
 
 #: The greatest tid or oid.
 _MAX = ALL[1]

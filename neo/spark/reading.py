@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from neo.client import NEOStorage
-from neo.client.scan import ALL, PAGE_BYTES, VALUE_BYTES, Order, Range, Revision, Scanner
+from neo.client.history.scan import ALL, PAGE_BYTES, VALUE_BYTES, Order, Range, Revision, Scanner
 from neo.protocol.ids import ZERO_TID, p64
 from neo.spark.rows import JSON_BUDGET, Builder
 from neo.spark.tables import Column

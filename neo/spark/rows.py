@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from neo.client.scan import Revision, portions
+from neo.client.history.scan import Revision, portions
 from neo.codec import (
     Budget,
     BudgetExceeded,

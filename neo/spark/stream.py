@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from neo.client.scan import Scanner
+from neo.client.history.scan import Scanner
 from neo.protocol.ids import p64, u64
 from neo.spark.options import OptionError, Options
 from neo.spark.plan import deal

@@ -6,11 +6,11 @@ from neo.protocol.enums import CellState
 from neo.protocol.ids import p64
 from neo.protocol.packets import CellChange
 from neo.storage.backend.api import FIRST_PLACE, Backend, Place
-from neo.storage.backup_progress import BackupProgress
 from neo.storage.cluster import Cluster
 from neo.storage.commit.transactions import CellMode
 from neo.storage.database import Database
 from neo.storage.events import CellsChanged
+from neo.storage.following.progress import BackupProgress
 from neo.storage.packed import regroup_packed
 from neo.storage.proof import Proof, in_groups, read_partitions, write_partitions
 from neo.topology.partitions import PartitionTable, grouped

@@ -53,10 +53,11 @@ from neo.storage.blobs.parts import BlobParts
 from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.commit.participant import Participant
-from neo.storage.commit.prepared import PreparedTransactions
 from neo.storage.conditions import Conditions
 from neo.storage.database import Database, Refusals
 from neo.storage.events import CellsChanged, Part
+from neo.storage.following.links import DownstreamLinks, UpstreamLinks
+from neo.storage.following.replicator import BackupReplicator
 from neo.storage.host import StorageHost
 from neo.storage.links import Links, UpstreamPeers
 from neo.storage.maintenance.check import Checker
@@ -72,18 +73,17 @@ from neo.storage.operations.partitions import steps_of_partitions
 from neo.storage.operations.restore import steps_of_restore
 from neo.storage.operations.upgrade import steps_of_upgrade
 from neo.storage.operations.worker import InlineWorker, Worker
-from neo.storage.replication.backup import BackupReplicator
-from neo.storage.replication.backup_links import DownstreamLinks, UpstreamLinks
+from neo.storage.prepared.fetch import PreparedFetch
+from neo.storage.prepared.transactions import PreparedTransactions
 from neo.storage.replication.fetch import Receiver
-from neo.storage.replication.prepared import PreparedFetch
-from neo.storage.replication.received_votes import ReceivedVotes
 from neo.storage.replication.replicator import Replicator
-from neo.storage.replication.sync_source import SyncSource
-from neo.storage.replication.vote_fetch import VoteFetch
 from neo.storage.serving.client import Clients, Service
 from neo.storage.serving.identification import Identification
 from neo.storage.serving.master import ServeMaster
 from neo.storage.serving.storage import ServeGuest, ServeStorage
+from neo.storage.sync.received_votes import ReceivedVotes
+from neo.storage.sync.source import SyncSource
+from neo.storage.sync.vote_fetch import VoteFetch
 from neo.topology.masters import RETRY_SECONDS, MasterCandidates
 from neo.topology.nodes import Node
 
@@ -418,14 +418,15 @@ class StorageNode(Core):
                 await self.sleep(RETRY_SECONDS)
 
     def _request(self) -> RequestIdentification:
-        cluster = self.cluster
+        cluster, operations = self.cluster, self.operations.known()
         extra = {
             "new_nid": [],
             "devpath": list(self.settings.devpath),
             "pack_tid": self.packer.wanted(),
-            BLANK: not self.cells.assigned(),
+            # A node that has a part in an operation may have got cells that it does not know yet.
+            BLANK: not self.cells.assigned() and not operations,
             GREATEST_NID: cluster.greatest_nid(),
-            OPERATIONS: self.operations.known(),
+            OPERATIONS: operations,
             FEATURES: ANNOUNCED + ([FEATURE_BLOBS] if self.blobs.contents.enabled else []),
         }
         if (until := self.cells.backup.in_sync_until()) is not None:

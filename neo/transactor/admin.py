@@ -17,7 +17,7 @@ from neo.transactor.text import DATA_MAX, Command, SyntaxFault, number
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class Host(Protocol):
+class Daemon(Protocol):
     """What the commands need of the daemon."""
 
     def terminate(self) -> None: ...
@@ -43,15 +43,15 @@ class Host(Protocol):
 
 
 class Admin:
-    def __init__(self, node: Node, host: Host, debug: Debug, speedtest: bool) -> None:
+    def __init__(self, node: Node, daemon: Daemon, debug: Debug, speedtest: bool) -> None:
         self._node = node
-        self._host = host
+        self._daemon = daemon
         self._debug = debug
         self._speedtest_allowed = speedtest
         #: Bytes per transaction of the speed test; None while it is off.
         self._speedtest: int | None = None
         self._commands: dict[str, Callable[[Session, list[bytes]], None]] = {
-            "terminate": lambda session, words: self._host.terminate(),
+            "terminate": lambda session, words: self._daemon.terminate(),
             "help": self._help,
             "reset_node": self._reset_node,
             "info": lambda session, words: session.respond("\n".join(self.info())),
@@ -80,7 +80,7 @@ class Admin:
         """Post the next transaction of the speed test, if it is on. At each tick and decision."""
         engine = self._node.engine
         if self._speedtest is not None and engine.mine is None and not engine.started:
-            data = self._host.random_bytes(self._speedtest)
+            data = self._daemon.random_bytes(self._speedtest)
             self._node.post(engine.tid, data, lambda result: None)
 
     def info(self) -> list[str]:
@@ -134,20 +134,20 @@ class Admin:
     def _dump(self, session: Session, words: list[bytes]) -> None:
         if words:
             name = _file_name(words)
-            self._host.write_dump(name)
+            self._daemon.write_dump(name)
             session.respond(f"dump {name}")
         else:
-            session.respond(self._host.dump())
+            session.respond(self._daemon.dump())
 
     def _debugdump(self, session: Session, words: list[bytes]) -> None:
         if self._debug.write is None:
             raise SyntaxFault("debugging is off; see debug on")
-        self._debug.write(self._host.dump())
+        self._debug.write(self._daemon.dump())
         session.respond("debugdump")
 
     def _debugfile(self, session: Session, words: list[bytes]) -> None:
         name = _file_name(words)
-        self._host.debug_file(name)
+        self._daemon.debug_file(name)
         session.respond(f"debugfile {name}")
 
     def _debugmask(self, session: Session, words: list[bytes]) -> None:
@@ -166,9 +166,9 @@ class Admin:
 
     def _debug_switch(self, session: Session, words: list[bytes]) -> None:
         if words == [b"on"]:
-            self._host.debug_file(None)
+            self._daemon.debug_file(None)
         elif words == [b"off"]:
-            self._host.debug_off()
+            self._daemon.debug_off()
         elif words:
             raise SyntaxFault("write debug on, or debug off")
         session.respond(f"debug {'off' if self._debug.write is None else 'on'}")
@@ -185,7 +185,7 @@ class Admin:
         session.respond(f"speedtest {'off' if self._speedtest is None else self._speedtest}")
 
     def _peers(self, session: Session, words: list[bytes]) -> None:
-        links = self._host.links()
+        links = self._daemon.links()
         for member in self._node.engine.members.all:
             host, port = member.address
             how = links.get(member.name, "this node")

@@ -13,7 +13,7 @@ the coordinator rotates through the members. In each round
 Differences from the paper, and why they are safe:
 
 * **Crash and recovery.** ``(round, estimate, stamp)`` is on disk before PROPOSE, ACK or ESTIMATE leaves;
-  the host delays these messages. All else may be lost: a coordinator that restarts collects again.
+  the environment delays these messages. All else may be lost: a coordinator that restarts collects again.
 * **Lossy links.** ``resend()`` repeats what the current phase waits for. All messages are idempotent.
 * **Skipped rounds.** A process that hears of a later round enters it at once, as if it had suspected
   the coordinators between. It never acknowledges an earlier round. NACK announces the later round. A
@@ -24,7 +24,7 @@ Differences from the paper, and why they are safe:
 * **Data and id are separate.** The processes agree on an id. A process adopts or proposes an id only when
   it holds the data.
 
-Rules for this file: no IO, clock or randomness; all output goes through the host.
+Rules for this file: no IO, clock or randomness; all output goes through the environment.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from neo.transactor.messages import (
 )
 
 
-class Host(Protocol):
+class Environment(Protocol):
     """The environment of a process."""
 
     def persist(self, vote: Vote) -> None:
@@ -67,12 +67,18 @@ class Process:
     """One process p in the consensus on one transaction."""
 
     __slots__ = (
-        "tid", "me", "members", "first", "host", "majority", "round", "estimate", "stamp", "wanted",
-        "coordinator", "proposed", "estimates", "acks", "wishes", "offer",
+        "tid", "me", "members", "first", "environment", "majority", "round", "estimate", "stamp",
+        "wanted", "coordinator", "proposed", "estimates", "acks", "wishes", "offer",
     )  # fmt: skip
 
     def __init__(
-        self, tid: int, me: int, members: Sequence[int], first: int, host: Host, vote: Vote | None
+        self,
+        tid: int,
+        me: int,
+        members: Sequence[int],
+        first: int,
+        environment: Environment,
+        vote: Vote | None,
     ) -> None:
         """``members``: the same, in the same order, on all nodes. ``first``: the coordinator of round 0.
         ``vote``: the state persisted before a restart."""
@@ -80,7 +86,7 @@ class Process:
         self.me = me
         self.members = members
         self.first = members.index(first)
-        self.host = host
+        self.environment = environment
         self.majority = len(members) // 2 + 1
         self.round = vote.round if vote else 0
         self.estimate = vote.sid if vote else None
@@ -127,7 +133,7 @@ class Process:
         if self.coordinator == self.me:
             self._propose()
         elif self.stamp == NEVER:
-            self.host.send(self.coordinator, Wish(self.tid, self.round, sid))
+            self.environment.send(self.coordinator, Wish(self.tid, self.round, sid))
 
     def arrived(self, sid: Sid) -> None:
         """Continue with the data of ``sid``, which has arrived."""
@@ -143,7 +149,7 @@ class Process:
             if not self.proposed:
                 self.wishes[q] = m.sid
                 self._propose()
-        elif self.wanted is None and self.host.holds(m.sid):
+        elif self.wanted is None and self.environment.holds(m.sid):
             self.want(m.sid)  # the wish of a learner, which does not follow the rounds
 
     # -- phase 1: each process sends its estimate to the coordinator -------------------------------
@@ -151,7 +157,7 @@ class Process:
     def _join(self, r: int) -> None:
         """Enter round r, and send the estimate to its coordinator."""
         self._enter(r)
-        self.host.persist(Vote(self.tid, r, self.estimate, self.stamp))
+        self.environment.persist(Vote(self.tid, r, self.estimate, self.stamp))
         if self.coordinator != self.me:
             self._send_estimate()
             return
@@ -165,12 +171,12 @@ class Process:
 
     def _send_estimate(self) -> None:
         estimate = Estimate(self.tid, self.round, self._best(), self.stamp)
-        self.host.send(self.coordinator, estimate)
+        self.environment.send(self.coordinator, estimate)
 
     def _send_all(self, message: Message, group: Iterable[int]) -> None:
         for q in group:
             if q != self.me:
-                self.host.send(q, message)
+                self.environment.send(q, message)
 
     def on_collect(self, q: int, m: Collect) -> None:
         if m.round > self.round and q == self.coordinator_of(m.round):
@@ -187,7 +193,7 @@ class Process:
             return
         self.estimates[q] = (m.sid, m.stamp)
         if self.proposed and self.estimate is not None:
-            self.host.send(q, Propose(self.tid, self.round, self.estimate))
+            self.environment.send(q, Propose(self.tid, self.round, self.estimate))
         else:
             self._propose()
 
@@ -199,11 +205,11 @@ class Process:
         q, sid = self._choose()
         if sid is None:
             return
-        if not self.host.holds(sid):
-            self.host.fetch(sid, q)
+        if not self.environment.holds(sid):
+            self.environment.fetch(sid, q)
             return
         self.estimate, self.stamp, self.proposed = sid, self.round, True
-        self.host.persist(Vote(self.tid, self.round, sid, self.stamp))
+        self.environment.persist(Vote(self.tid, self.round, sid, self.stamp))
         self._send_all(Propose(self.tid, self.round, sid), self.members)
         self._acknowledged(self.me)
 
@@ -222,7 +228,7 @@ class Process:
             wishes[self.me] = self.wanted
         if not wishes:
             return self.me, None
-        q = min(wishes, key=lambda q: (not self.host.holds(wishes[q]), self._turn(q)))
+        q = min(wishes, key=lambda q: (not self.environment.holds(wishes[q]), self._turn(q)))
         return q, wishes[q]
 
     def _turn(self, q: int) -> int:
@@ -242,18 +248,18 @@ class Process:
             return
         if self.stamp == m.round:
             if self.estimate == m.sid:  # a coordinator proposes once per round
-                self.host.send(q, Ack(self.tid, m.round))
-        elif self.host.holds(m.sid):
+                self.environment.send(q, Ack(self.tid, m.round))
+        elif self.environment.holds(m.sid):
             self._adopt(m.sid)
         else:
             self.offer = m.sid
-            self.host.persist(Vote(self.tid, self.round, self.estimate, self.stamp))
-            self.host.fetch(m.sid, q)
+            self.environment.persist(Vote(self.tid, self.round, self.estimate, self.stamp))
+            self.environment.fetch(m.sid, q)
 
     def _adopt(self, sid: Sid) -> None:
         self.estimate, self.stamp, self.offer = sid, self.round, None
-        self.host.persist(Vote(self.tid, self.round, sid, self.stamp))
-        self.host.send(self.coordinator, Ack(self.tid, self.round))
+        self.environment.persist(Vote(self.tid, self.round, sid, self.stamp))
+        self.environment.send(self.coordinator, Ack(self.tid, self.round))
 
     def suspect(self, suspected: Callable[[int], bool]) -> None:
         """Join the next round whose coordinator is not suspected, or is this process."""
@@ -276,14 +282,14 @@ class Process:
         self.acks.add(q)
         if len(self.acks) >= self.majority:
             assert self.estimate is not None
-            self.host.decide(self.estimate)
+            self.environment.decide(self.estimate)
 
     # -- lossy links -------------------------------------------------------------------------------
 
     def _current(self, q: int, r: int) -> bool:
         """Return whether round r is the current one; answer NACK if it is an earlier one."""
         if r < self.round:
-            self.host.send(q, Nack(self.tid, self.round))
+            self.environment.send(q, Nack(self.tid, self.round))
         elif r > self.round:
             self._join(r)
         return r == self.round
@@ -302,13 +308,13 @@ class Process:
             else:
                 self._propose()
         elif self.stamp == self.round:
-            self.host.send(self.coordinator, Ack(self.tid, self.round))
+            self.environment.send(self.coordinator, Ack(self.tid, self.round))
         elif self.offer is not None:
-            self.host.fetch(self.offer, self.coordinator)
+            self.environment.fetch(self.offer, self.coordinator)
         elif self.round > 0:
             self._send_estimate()
         if self.wanted is not None and self.stamp == NEVER and self.coordinator != self.me:
-            self.host.send(self.coordinator, Wish(self.tid, self.round, self.wanted))
+            self.environment.send(self.coordinator, Wish(self.tid, self.round, self.wanted))
 
 
 #: The handler of each message of a peer.

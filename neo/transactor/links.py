@@ -162,7 +162,7 @@ class PeerLink:
         return self.session.open(packet)
 
 
-class Host(Protocol):
+class Transport(Protocol):
     """Sockets. No method raises: failures are reported by callbacks, or the data is lost."""
 
     def send_datagram(self, address: Address, data: bytes) -> None: ...
@@ -180,7 +180,7 @@ class Links:
         self,
         name: str,
         secret: str,
-        host: Host,
+        transport: Transport,
         random_bytes: Callable[[int], bytes],
         receive: Callable[[str, list[Message]], None],
         greeting: Callable[[], tuple[bytes, bytes]],
@@ -196,7 +196,7 @@ class Links:
         self.now = 0.0
         self._me = tag(name)
         self._keys = Keys(secret, random_bytes)
-        self._host = host
+        self._transport = transport
         self._receive = receive
         self._greeting = greeting
         self._debug = debug
@@ -287,11 +287,11 @@ class Links:
 
     def _write(self, conn: int, data: bytes) -> None:
         self._debug("pl_sendreceive", f"{len(data)} bytes to stream {conn}")
-        self._host.send_stream(conn, LENGTH.pack(len(data)) + data)
+        self._transport.send_stream(conn, LENGTH.pack(len(data)) + data)
 
     def _datagram(self, address: Address, data: bytes) -> None:
         self._debug("pl_sendreceive", f"{len(data)} bytes to {address}")
-        self._host.send_datagram(address, data)
+        self._transport.send_datagram(address, data)
 
     def _relay_to(self, link: PeerLink) -> PeerLink | None:
         return self.links.get(link.relay(self.now, self._direct()) or "")
@@ -322,7 +322,7 @@ class Links:
                 self._greet(link, link.offer(*self._greeting()))
             if link.conn is None and self.name < link.name and now - link.dialled >= DIAL_SECONDS:
                 link.dialled = now
-                self._host.dial(link.name, link.address)
+                self._transport.dial(link.name, link.address)
         if now - self._probed >= PROBE_SECONDS:
             self._probed = now
             for link in self.links.values():
@@ -428,7 +428,7 @@ class Links:
 
     def _drop_stream(self, conn: int) -> None:
         self.disconnected(conn)
-        self._host.close_stream(conn)
+        self._transport.close_stream(conn)
 
     def _packet(self, data: bytes, reply: Callable[[bytes], None]) -> PeerLink | None:
         """Handle a packet. Return the peer if it provably sent the packet now, without a relay."""

@@ -75,7 +75,7 @@ def local_listener(path: str) -> socket.socket:
 
 
 class PeerSockets(asyncio.DatagramProtocol):
-    """Implements :class:`neo.transactor.links.Host`."""
+    """Implements :class:`neo.transactor.links.Transport`."""
 
     def __init__(self, links: Callable[[PeerSockets], Links]) -> None:
         """``links`` makes the links that use these sockets."""
@@ -99,7 +99,7 @@ class PeerSockets(asyncio.DatagramProtocol):
     def error_received(self, exc: Exception) -> None:
         """Ignore that a peer is down or a probe was too large: the missing answer shows it."""
 
-    # -- Host --------------------------------------------------------------------------------------
+    # -- Transport ---------------------------------------------------------------------------------
 
     def send_datagram(self, address: Address, data: bytes) -> None:
         if self._datagrams is None:

@@ -50,7 +50,7 @@ DELAY_SECONDS = 0.01
 SLOW_SECONDS = 2.0
 #: Commits stand still for SYNC_TIMEOUT and the lease (specification 25.15), or for the timeout of a vote
 #: (specification 25.8), then SYNC_TIMEOUT. The machine may stand still for 30 seconds besides. Virtual
-#: time measures exactly, in tests/unit/master/test_sync_backups.py.
+#: time measures exactly, in tests/unit/master/commit/test_sync_backups.py.
 STALL_SECONDS = 3 + SYNC_TIMEOUT + 2.1 + 30
 #: Time in which no client may commit. It is fixed, because the absence of an event is tested; it is
 #: longer than commits wait with the policy to continue.

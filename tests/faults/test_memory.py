@@ -12,7 +12,7 @@ import pytest
 import transaction
 from persistent import Persistent
 
-from neo.client.replicas import WINDOW_BYTES
+from neo.client.read.replicas import WINDOW_BYTES
 from neo.node.backlog import GUESTS_BYTES, PEER_BYTES, TURN_BYTES
 from neo.protocol.codec import LIMIT_GUEST, encode
 from neo.protocol.enums import NodeType

@@ -13,7 +13,7 @@ from ZODB import DB
 from ZODB.FileStorage import FileStorage
 from ZODB.utils import p64, u64
 
-from neo.client.scan import Scanner
+from neo.client.history.scan import Scanner
 from neo.export import main
 from neo.export.plan import DEFAULT_COLUMNS
 from neo.migrate import copy_from

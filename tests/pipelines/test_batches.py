@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from neo.client.scan import Order, Range, Revision, Scanner, _data_size, portions
+from neo.client.history.scan import Order, Range, Revision, Scanner, _data_size, portions
 from neo.protocol.ids import MAX_TID, p64
 from neo.protocol.packets import AnswerTransactionInformation
 from neo.spark.rows import Builder

@@ -16,7 +16,7 @@ from ZODB.serialize import referencesf
 from ZODB.utils import get_pickle_metadata, p64, u64
 
 from examples.demo.stdlib import find_modules, load_library, standard_library
-from neo.client.replicas import Feature
+from neo.client.read.replicas import Feature
 from neo.export import plan, reader, spill, tables
 from neo.migrate import copy_from
 from neo.protocol.ids import ZERO_TID

@@ -17,8 +17,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from ZODB import DB
 from ZODB.utils import u64
 
-from neo.client.pack import pack
-from neo.client.scan import Scanner
+from neo.client.history.scan import Scanner
+from neo.client.maintenance.pack import pack
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import p64
 from neo.spark.options import OptionError, parse

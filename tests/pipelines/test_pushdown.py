@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
     StringContains,
 )
 
-from neo.client.scan import Order
+from neo.client.history.scan import Order
 from neo.protocol.ids import u64
 from neo.spark.options import Options
 from neo.spark.plan import Pinned

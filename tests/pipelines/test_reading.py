@@ -13,7 +13,7 @@ from persistent.TimeStamp import TimeStamp
 from ZODB.serialize import get_refs, referencesf
 from ZODB.utils import p64, u64
 
-from neo.client.scan import Revision, Scanner
+from neo.client.history.scan import Revision, Scanner
 from neo.spark.reading import Query, read, with_ends
 from neo.spark.rows import Builder, UnreadableRecord
 from neo.spark.tables import TABLES, columns_of

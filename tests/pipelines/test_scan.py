@@ -1,4 +1,4 @@
-"""The whole database partition by partition: what neo.client.scan gives is what ZODB iterates over."""
+"""The whole database partition by partition: neo.client.history.scan gives what ZODB iterates over."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from ZODB.Connection import TransactionMetaData
 from ZODB.serialize import referencesf
 from ZODB.utils import p64, u64, z64
 
-from neo.client import NEOStorage, scan
-from neo.client.replicas import Feature, Question, Replicas, Where
-from neo.client.scan import Order, Range, Revision, Scanner
+from neo.client import NEOStorage
+from neo.client.history import scan
+from neo.client.history.scan import Order, Range, Revision, Scanner
+from neo.client.read.replicas import Feature, Question, Replicas, Where
 from neo.protocol.blobs import Content, with_content
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer

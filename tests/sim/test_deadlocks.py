@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from neo.client.participants import Asked
-from neo.client.transaction import ClientTransaction
+from neo.client.commit.participants import Asked
+from neo.client.commit.transaction import ClientTransaction
 from neo.protocol.ids import ZERO_TID
 from tests.simulator.planting import plant
 from tests.simulator.run import Options, Run

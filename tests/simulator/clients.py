@@ -1,6 +1,6 @@
 """The host of a simulated client process: streams, sleeping threads and a clock for the real code.
 
-:class:`SimHost` implements :class:`neo.net.host.Host`, the only environment of the client.
+:class:`SimHost` implements :class:`neo.net.host.ThreadHost`, the only environment of the client.
 """
 
 from __future__ import annotations

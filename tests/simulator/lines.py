@@ -35,8 +35,8 @@ OMITTED = (
     "neo/storage/backend/*",
     "neo/client/config.py",
     "neo/client/uri.py",
-    "neo/client/green.py",
-    "neo/client/system.py",
+    "neo/client/host/green.py",
+    "neo/client/host/system.py",
 )
 _SETTINGS = """\
 [run]

@@ -12,7 +12,7 @@ from ZODB.utils import maxtid
 from zope.interface import directlyProvides, providedBy
 
 from neo.client.errors import TransactionLostError
-from neo.client.scan import Order, Range, Revision, Scanner
+from neo.client.history.scan import Order, Range, Revision, Scanner
 from neo.protocol.ids import ZERO_TID, add64, p64
 from tests.simulator.content_volume import checksum_of
 from tests.simulator.history import Attempt, History, Listing, Outcome, Read, Snapshot

@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from neo.master.backup.following import Backup
-from neo.master.backup.locking import Locking
-from neo.master.backup.pipeline import BackupTransaction
-from neo.master.backup.sync import Synchronous
 from neo.master.commit.coordinator import Coordinator
 from neo.master.commit.sync_backups import LEASE_OVER_SECONDS
 from neo.master.commit.transactions import State, Transaction
+from neo.master.following.backup import Backup
 from neo.master.settings import MasterSettings, SyncPolicy
+from neo.master.sync.locking import Locking
+from neo.master.sync.pipeline import BackupTransaction
+from neo.master.sync.synchronous import Synchronous
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.ids import ZERO_TID

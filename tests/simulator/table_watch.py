@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from neo.admin.core import AdminCore
-from neo.client.master import MasterHandler
+from neo.client.connect.master import MasterHandler
 from neo.master.cluster import Cluster as MasterCluster
 from neo.master.phases.recovery import UNKNOWN_TABLES
 from neo.master.primary import PrimaryMaster

@@ -8,7 +8,7 @@ from hashlib import sha1
 
 from ZODB.blob import is_blob_record
 
-from neo.client.records import unpack_data
+from neo.client.read.records import unpack_data
 from neo.protocol.blobs import content_of
 from neo.protocol.ids import ZERO_TID, p64
 from tests.simulator.disk_check import Rows

@@ -22,9 +22,9 @@ from ZODB.serialize import referencesf
 from ZODB.utils import p64
 
 from neo.client import NEOStorage
-from neo.client import records as records_module
 from neo.client.errors import NEOStorageError, UnavailableError
-from neo.client.replicas import Feature
+from neo.client.read import records as records_module
+from neo.client.read.replicas import Feature
 from tests.support.cluster import Cluster
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.unit.client.peers import in_threads

@@ -13,8 +13,8 @@ from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
 from ZODB.utils import maxtid, p64, z64
 
-import neo.client.pack
 from neo.client import NEOStorage
+from neo.client.maintenance import pack
 from tests.zodb.conftest import on_one_backend
 from tests.zodb.fleet import Fleet
 from tests.zodb.transactions import commit
@@ -101,8 +101,8 @@ def test_many_later_transactions_are_read_in_pages(
     storage: NEOStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request for each transaction and each object is slower than their writers."""
-    monkeypatch.setattr(neo.client.pack, "LATER_PAGED", 40)  # several pages, the last one shorter
-    monkeypatch.setattr(neo.client.pack, "LATER_TOGETHER", 0)
+    monkeypatch.setattr(pack, "LATER_PAGED", 40)  # several pages, the last one shorter
+    monkeypatch.setattr(pack, "LATER_TOGETHER", 0)
 
     def one_by_one(*_: object) -> None:
         raise AssertionError("transactions are read one by one")
@@ -126,7 +126,7 @@ def test_many_later_transactions_are_read_in_pages(
         transaction.commit()
     del root["busy"]["found"]
     transaction.commit()
-    monkeypatch.setattr(neo.client.pack, "transaction_information", one_by_one)
+    monkeypatch.setattr(pack, "transaction_information", one_by_one)
     db.pack(pack_time)
     with pytest.raises(POSKeyError):
         storage.load(lost._p_oid)

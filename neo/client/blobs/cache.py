@@ -36,7 +36,7 @@ from ZODB.blob import rename_or_copy_blob
 
 from neo.client.blobs.owned import OWNER, TEMPORARY, OwnedFolder, remove_abandoned
 from neo.client.errors import ConfigurationError
-from neo.net.host import Host
+from neo.net.host import ThreadHost
 
 #: Pause of a thread that waits for the download of another one.
 POLL_SECONDS = 0.02
@@ -66,7 +66,7 @@ class BlobCache:
     the end of the process. ``cluster``: whose contents are in the folder. Thread-safe. Methods raise
     OSError, which names the file; ConfigurationError if the folder is another thing."""
 
-    def __init__(self, host: Host, path: str | None, cluster: str) -> None:
+    def __init__(self, host: ThreadHost, path: str | None, cluster: str) -> None:
         self._host = host
         self._cluster = cluster
         # The folder of this process: of its temporary files, or the root if that is a temporary one.

@@ -6,10 +6,10 @@ import logging
 from collections import deque
 from typing import BinaryIO
 
-from neo.client.connections import LOST, NOT_HERE, Backoff, Connections
+from neo.client.connect.connections import LOST, NOT_HERE, Backoff, Connections
+from neo.client.connect.master import MasterConnection
+from neo.client.connect.storages import StorageConnections
 from neo.client.errors import CorruptedError, refused
-from neo.client.master import MasterConnection
-from neo.client.storages import StorageConnections
 from neo.net.channel import Channel, Ticket
 from neo.protocol.blobs import PIECE_BYTES, PIECES_AHEAD, Content, content_hash
 from neo.protocol.enums import ErrorCode

@@ -26,7 +26,7 @@ from neo.client.blobs.cache import (
     buckets,
     files,
 )
-from neo.net.host import Host
+from neo.net.host import ThreadHost
 
 logger = logging.getLogger("neo.client")
 
@@ -53,7 +53,7 @@ class Eviction:
     """``capacity``: in bytes. ``check``: percentage of it after which the folder is looked at again.
     Thread-safe."""
 
-    def __init__(self, host: Host, cache: BlobCache, capacity: int, check: int) -> None:
+    def __init__(self, host: ThreadHost, cache: BlobCache, capacity: int, check: int) -> None:
         self._host = host
         self._cache = cache
         self._capacity = capacity

@@ -14,10 +14,10 @@ from ZODB.POSException import POSKeyError
 from neo.client.blobs.cache import PENDING, BlobCache
 from neo.client.blobs.download import Downloads
 from neo.client.blobs.eviction import Eviction
+from neo.client.commit.participants import PendingBlob
 from neo.client.errors import refused
-from neo.client.participants import PendingBlob
-from neo.client.replicas import Replicas
-from neo.net.host import Host
+from neo.client.read.replicas import Replicas
+from neo.net.host import ThreadHost
 from neo.protocol.blobs import Content, content_hash, content_of
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
@@ -52,7 +52,7 @@ class BlobFiles:
     """Contents in the folder, in the cluster, and of transactions in progress. Thread-safe."""
 
     def __init__(
-        self, host: Host, settings: Folder, replicas: Replicas, downloads: Downloads
+        self, host: ThreadHost, settings: Folder, replicas: Replicas, downloads: Downloads
     ) -> None:
         self._replicas = replicas
         self._downloads = downloads

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
+from neo.client.commit.participants import Participants, PendingBlob
 from neo.client.errors import refusal
-from neo.client.participants import Participants, PendingBlob
 from neo.net.channel import Channel, Ticket
 from neo.protocol.blobs import PIECE_BYTES, PIECES_AHEAD, Content, content_hash
 from neo.protocol.errors import ConnectionLost, ErrorAnswer

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from ZODB.POSException import StorageTransactionError
 
+from neo.client.commit.prepared import COMMITTED, ROLLED_BACK, Outcome
 from neo.client.errors import ConfigurationError
-from neo.client.history import transaction_information
-from neo.client.prepared import COMMITTED, ROLLED_BACK, Outcome
+from neo.client.history.transactions import transaction_information
 from neo.client.storage import NEOStorage
 from neo.client.xa.evidence import (
     BRANCHES_KEY,

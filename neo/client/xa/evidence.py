@@ -19,8 +19,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from ZODB.Connection import TransactionMetaData
 
-from neo.client.history import BATCH, tids_ascending, transaction_information
-from neo.client.replicas import Replicas
+from neo.client.history.transactions import BATCH, tids_ascending, transaction_information
+from neo.client.read.replicas import Replicas
 from neo.protocol.ids import MAX_TID, format_xid, tid_from_time
 
 #: Keys in the extension of transactions: the xid, the names of all databases that take part, and the

@@ -43,10 +43,10 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import StorageError, StorageTransactionError
 
+from neo.client.commit.prepared import PreparedTransaction
+from neo.client.commit.transaction import ClientTransaction
 from neo.client.errors import ConfigurationError, OutcomeUnknownError, TransactionLostError
-from neo.client.prepared import PreparedTransaction
 from neo.client.storage import NEOStorage
-from neo.client.transaction import ClientTransaction
 from neo.client.xa.branches import Branch, Session, new_xid
 from neo.client.xa.evidence import BRANCHES_KEY, PROOFS_KEY, XID_KEY, Fate, Proving, note
 from neo.protocol.ids import format_xid

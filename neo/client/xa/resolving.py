@@ -28,8 +28,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from neo.client.commit.prepared import COMMITTED, PREPARED, ROLLED_BACK, ROLLING_BACK
 from neo.client.errors import ConfigurationError, NEOStorageError, RefusedError
-from neo.client.prepared import COMMITTED, PREPARED, ROLLED_BACK, ROLLING_BACK
 from neo.client.xa.branches import Branch, NEOBranch, witness, xid_prefix
 from neo.client.xa.evidence import Fate, Proving
 from neo.client.xa.joining import neo_storage

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from neo.master.cluster import Cluster
+from neo.master.commit.admission import Admission
 from neo.master.commit.open_transactions import OpenTransactions
 from neo.master.commit.prepared import PreparedTransactions
 from neo.master.commit.preset_tids import PresetTids
@@ -74,6 +75,7 @@ class Coordinator:
             backups=self.backups,
             preset=self._preset,
         )
+        self.admission = Admission(cluster=cluster, requests=self.requests)
         self.open = OpenTransactions(
             cluster=cluster, core=core, transactions=transactions, requests=self.requests
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from neo.master.cluster import Cluster
 from neo.master.denial import PRIMARY_STAYS, denied
 from neo.master.election.epochs import Forget
-from neo.master.election.leadership import Host, Tenure
+from neo.master.election.leadership import ElectedMaster, Tenure
 from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
@@ -38,7 +38,7 @@ BEHIND_SHOWN = 10
 class Membership:
     """All methods raise ErrorAnswer for a command that must be refused."""
 
-    def __init__(self, node: Host) -> None:
+    def __init__(self, node: ElectedMaster) -> None:
         self._node = node
 
     # -- the members -------------------------------------------------------------------------------

@@ -15,15 +15,15 @@ from neo.master.election.epochs import Operate, Table
 from neo.master.election.links import MasterLinks
 from neo.master.election.log import MasterLog
 from neo.master.election.member import LogMember
-from neo.node.host import Host as NodeHost
+from neo.node.host import Host
 from neo.operations.entries import Entry, encode
 from neo.operations.namespace import Namespace
 
 
-class Host(Protocol):
+class ElectedMaster(Protocol):
     """The master of a primary: the log, and the end of its leadership."""
 
-    host: NodeHost
+    host: Host
     member: LogMember
     links: MasterLinks
     log: MasterLog
@@ -41,7 +41,7 @@ class Host(Protocol):
 
 
 class Tenure:
-    def __init__(self, node: Host, epoch: int, nid: int) -> None:
+    def __init__(self, node: ElectedMaster, epoch: int, nid: int) -> None:
         self.node = node
         self.epoch = epoch
         self.nid = nid
@@ -130,7 +130,7 @@ class OperationsInLog:
 class PrimaryHost:
     """The host of a primary master: that of the process, but for ``stop``."""
 
-    def __init__(self, host: NodeHost, stop: Callable[[int], None]) -> None:
+    def __init__(self, host: Host, stop: Callable[[int], None]) -> None:
         self.random = host.random
         self.time = host.time
         self.monotonic = host.monotonic

@@ -301,14 +301,18 @@ class Operations:
             self._report(entry)
 
     def _report(self, entry: End | Clean) -> None:
-        """Log a success, when nothing is left to do for this master."""
+        """Tell that an operation is over, when its locks are free and nothing is left to do for this
+        master."""
         ended = self._log.namespace.find(entry.id)
         assert ended is not None
-        if ended.operation is None or ended.state is not State.SUCCEEDED:
+        if ended.operation is None:
             return
-        if isinstance(entry, Clean) == (INITIATOR in ended.done):
-            logger.warning("operation %s (%s) succeeded", ended.id, ended.operation.kind)
-            self._cluster.events.operation_succeeded(ended.operation.kind)
+        kind, succeeded = ended.operation.kind, ended.state is State.SUCCEEDED
+        at_once = self._log.persistent and INITIATOR not in ended.done
+        if not succeeded or isinstance(entry, End) == at_once:
+            if succeeded:
+                logger.warning("operation %s (%s) succeeded", ended.id, kind)
+            self._cluster.events.operation_over(kind)
 
     def absent(self, peers: Sequence[int]) -> str:
         connected = self._cluster.connected

@@ -1,5 +1,5 @@
 """``neoctl restore``: the storage nodes load an archive into an empty database (specification 27.60 to
-27.66)."""
+27.67)."""
 
 from __future__ import annotations
 

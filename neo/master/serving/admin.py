@@ -7,11 +7,11 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from neo.master.backup.mode import BackupMode
 from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
 from neo.master.denial import PRIMARY_STAYS, denied
 from neo.master.election.commands import MasterCommands, done
+from neo.master.following.mode import BackupMode
 from neo.master.maintenance.check import Checks
 from neo.master.maintenance.membership import Membership
 from neo.master.maintenance.pack import Packs

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable
-from typing import NamedTuple
-
 from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
 from neo.master.commit.transactions import State, Transaction
@@ -16,7 +12,7 @@ from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer, PeerError
-from neo.protocol.ids import MAX_TID, add64, format_xid
+from neo.protocol.ids import MAX_TID, format_xid
 from neo.protocol.packets import (
     AbortTransaction,
     AnswerFinalTID,
@@ -41,22 +37,8 @@ from neo.protocol.packets import (
     NotifySynced,
 )
 
-logger = logging.getLogger("neo.master")
-
-#: Greatest oid of a client. Backends keep oids as signed 64-bit integers; the rest is for new oids.
-OID_MAX = add64(MAX_TID, -(2**48))
 #: Bound of the oids in one answer. Clients ask for a hundred.
 MAX_NEW_OIDS = 100_000
-
-
-class _Chosen(NamedTuple):
-    """The partitions of a transaction; the connected storage nodes with cells of these; those that take
-    part in the finish; and those that failed to vote."""
-
-    partitions: set[int]
-    involved: set[int]
-    nodes: set[int]
-    lost: frozenset[int]
 
 
 class ServeClient(Handler):
@@ -135,55 +117,14 @@ class ServeClient(Handler):
                 f"tid {transaction.tid.hex()} was overtaken by other transactions",
             )
         transaction.message_id = message_id
-        chosen = self._choose(transaction, m)
-        self._admit(transaction, m, chosen)
+        admission = self._coordinator.admission
+        chosen = admission.choose(transaction, m)
+        admission.admit(transaction, m, chosen)
         tid = self._coordinator.requests.lock(transaction, m.stored_list, chosen.nodes)
         if chosen.lost:
-            self._drop(chosen.lost)
+            admission.disconnect(chosen.lost)
         self._coordinator.requests.abort_elsewhere(transaction, chosen.involved)
         self._coordinator.requests.ask_locks(transaction, tid)
-
-    def _choose(
-        self, transaction: Transaction[Peer], m: AskFinishTransaction | AskPrepareTransaction
-    ) -> _Chosen:
-        """Choose the storage nodes of a transaction (specification 7.26)."""
-        cluster, table = self._cluster, self._cluster.partitions
-        partitions = {table.partition(oid) for oid in (*m.stored_list, *m.checked_list)}
-        partitions.add(table.partition(m.ttid))
-        nids = {nid for partition in partitions for nid in table.rows[partition]}
-        involved = nids & cluster.identified_storages()
-        nodes = (involved & transaction.ready & cluster.ready) - transaction.failed
-        lost = transaction.failed & transaction.ready & involved
-        return _Chosen(partitions, involved, nodes, lost)
-
-    def _admit(
-        self,
-        transaction: Transaction[Peer],
-        m: AskFinishTransaction | AskPrepareTransaction,
-        chosen: _Chosen,
-    ) -> None:
-        """Abort the transaction and raise ErrorAnswer if it must not be finished (specification 7.27).
-        After AskFinishTransaction the master aborts, not the client."""
-        cluster = self._cluster
-        if m.stored_list and max(m.stored_list) > OID_MAX:
-            # Oids continue after the greatest one: this one would use up all of them.
-            self._coordinator.requests.abort(transaction, cluster.ready)
-            raise ErrorAnswer(
-                ErrorCode.PROTOCOL_ERROR, f"oid {max(m.stored_list).hex()} is too great"
-            )
-        readable = cluster.partitions.readable
-        if any(chosen.nodes.isdisjoint(readable(p)) for p in chosen.partitions) or (
-            chosen.lost and not cluster.operational_without(transaction.failed)
-        ):
-            self._coordinator.requests.abort(transaction, cluster.ready)
-            raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION)
-
-    def _drop(self, lost: Iterable[int]) -> None:
-        """Disconnect storage nodes that failed to vote."""
-        for nid in lost:
-            if (failed := self._cluster.connected.get(nid)) is not None:
-                logger.error("%r failed to vote: it is disconnected", failed)
-                self._cluster.disconnect(failed)
 
     @on(AskFinalTID)
     def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> Message | None:
@@ -214,12 +155,13 @@ class ServeClient(Handler):
         """Make a voted transaction outlive its client (specification 24.1 to 24.5)."""
         prepared = self._coordinator.prepared
         transaction = self._transaction(peer, m.ttid)
-        chosen = self._choose(transaction, m)
+        admission = self._coordinator.admission
+        chosen = admission.choose(transaction, m)
         prepared.check(transaction, m.xid, chosen.nodes)
-        self._admit(transaction, m, chosen)
+        admission.admit(transaction, m, chosen)
         prepared.begin(transaction, message_id, m, chosen.partitions, chosen.nodes)
         if chosen.lost:
-            self._drop(chosen.lost)
+            admission.disconnect(chosen.lost)
             if self._coordinator.transactions.get(m.ttid) is not transaction:
                 return  # the operation stopped with the loss of these nodes
         self._coordinator.requests.abort_elsewhere(transaction, chosen.involved)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from neo.master.backup.mode import BackupMode
 from neo.master.cluster import Cluster
+from neo.master.following.mode import BackupMode
 from neo.master.maintenance.cloning import accept_clone, check_clone
 from neo.master.maintenance.pack import Packs
 from neo.master.operations.part import Operations

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from neo.master.backup.mode import BackupMode
 from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
 from neo.master.commit.transactions import State
+from neo.master.following.mode import BackupMode
 from neo.master.maintenance.check import Checks
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
@@ -74,6 +74,9 @@ class ServeStorage(Handler):
     @on(AskUnfinishedTransactions)
     def unfinished(self, peer: Peer, message_id: int, m: AskUnfinishedTransactions) -> None:
         self._check(m.offset_list)
+        if why := self._operations.held("clients"):
+            # A copy would outlive a restore that is undone. The cluster goes through RECOVERING after it.
+            raise ErrorAnswer(ErrorCode.NOT_READY, why)
         peer.answer(message_id, self._replication.unfinished(_nid(peer), m.offset_list))
         self._coordinator.prepared.notify(_nid(peer))
 

@@ -12,10 +12,10 @@ from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.commit import dropped_ttids as dropped
 from neo.storage.commit.locks import Locks
-from neo.storage.commit.prepared_waits import PreparedWaits
 from neo.storage.commit.transactions import CellMode
 from neo.storage.database import Database
 from neo.storage.events import CellsChanged, Part
+from neo.storage.prepared.waits import PreparedWaits
 
 
 class Subscribers(Protocol):

@@ -63,11 +63,11 @@ from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.commit.locks import Locks
 from neo.storage.events import Part
+from neo.storage.following.fetch import mend
+from neo.storage.following.links import UpstreamLinks
 from neo.storage.links import Links
 from neo.storage.maintenance.digests import Digests
 from neo.storage.maintenance.pack import Packer
-from neo.storage.replication.backup_fetch import mend
-from neo.storage.replication.backup_links import UpstreamLinks
 from neo.storage.replication.failure import FetchFailed
 from neo.storage.replication.fetch import Receiver
 

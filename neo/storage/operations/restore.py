@@ -1,4 +1,4 @@
-"""The steps of ``neoctl restore`` on a storage node (specification 27.60 to 27.66).
+"""The steps of ``neoctl restore`` on a storage node (specification 27.60 to 27.67).
 
 Theory of operation
 -------------------
@@ -12,7 +12,7 @@ The undo deletes everything: the database was empty before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -27,9 +27,6 @@ from neo.archive.format import (
     Objects,
     Transactions,
     contents_of,
-)
-from neo.archive.format import (
-    Contents as ContentBlock,
 )
 from neo.archive.reader import read_partition
 from neo.node.task import Future
@@ -212,18 +209,12 @@ class Load:
         copy = target.chain.copies[index]
         path = folder.partition(copy.tid, number)
         blocks = read_partition(path, copy.header(number), copy.files[number])
-        held: list[Content] = []
         while (block := await self._worker.call(partial(_next, blocks))) is not None:
             began = self._background.monotonic()
             if isinstance(block, Transactions):
                 self._transactions(target, block)
-            elif isinstance(block, ContentBlock):
-                held += await self._take(folder, target, index, block.rows)
             elif isinstance(block, Objects):
-                self._objects(target, block.rows)
-                for content in held:
-                    self._contents.release(content.checksum)
-                held = []
+                await self._objects(folder, target, index, block.rows)
             if self._written >= COMMIT_BYTES:
                 self._written = 0
                 await self._database.stored()
@@ -241,28 +232,41 @@ class Load:
                     Transaction(tid, user, description, extension, packed, list(oids), ttid)
                 )
 
-    def _objects(self, target: _Target, rows: list[RevisionRow]) -> None:
+    async def _objects(
+        self, folder: ArchiveFolder, target: _Target, index: int, rows: list[RevisionRow]
+    ) -> None:
+        """Write the rows of own cells, up to the moment, and before them the contents that they need."""
         until, backend = target.chain.until, self._database.backend
-        for row in rows:
-            oid, tid, compression, checksum, size, data, data_serial = row
-            if tid > until or not self._is_mine(target, oid):
-                continue
-            self._written += size
-            for content in contents_of([row]):
-                if not self._contents.has(content.checksum):
-                    self._contents.missing(content, oid)
-            backend.add_object(
-                oid, Record(tid, None, compression, checksum, data or b"", data_serial)
-            )
+        mine = [row for row in rows if row[1] <= until and self._is_mine(target, row[0])]
+        held: list[Content] = []
+        try:
+            await self._take(folder, target, index, contents_of(mine), held)
+            for row in mine:
+                oid, tid, compression, checksum, size, data, data_serial = row
+                self._written += size
+                for content in contents_of([row]):
+                    if not self._contents.has(content.checksum):
+                        self._contents.missing(content, oid)
+                backend.add_object(
+                    oid, Record(tid, None, compression, checksum, data or b"", data_serial)
+                )
+        finally:
+            for content in held:
+                self._contents.release(content.checksum)
 
     # -- contents ----------------------------------------------------------------------------------
 
     async def _take(
-        self, folder: ArchiveFolder, target: _Target, index: int, wanted: list[Content]
-    ) -> list[Content]:
-        """Make contents durable here, and hold them. One without a file was lost when it was copied."""
-        held = []
-        for content in wanted:
+        self,
+        folder: ArchiveFolder,
+        target: _Target,
+        index: int,
+        wanted: Collection[Content],
+        held: list[Content],
+    ) -> None:
+        """Make contents durable here, which the caller releases: ``held``. One without a file was lost
+        when it was copied."""
+        for content in sorted(wanted):
             self._contents.hold(content.checksum)
             held.append(content)
             if self._contents.has(content.checksum):
@@ -272,21 +276,23 @@ class Load:
                 if await self._worker.call(path.exists):
                     await self._receive(path, content)
                     break
-        return held
 
     async def _receive(self, path: Path, content: Content) -> None:
         disk, part = self._contents.disk, f"restore-{content.checksum.hex()}"
         offset = 0
-        while offset < content.size or not offset:
-            piece = await self._worker.call(partial(_piece, path, offset))
-            await self._of_disk(partial(disk.append, part, offset, piece))
-            offset += len(piece)
-            if not piece:
-                break
         try:
+            while offset < content.size or not offset:
+                piece = await self._worker.call(partial(_piece, path, offset))
+                await self._of_disk(partial(disk.append, part, offset, piece))
+                offset += len(piece)
+                if not piece:
+                    break
             await self._of_disk(partial(self._contents.keep, part, content))
         except ContentMismatch as e:
             raise StepFailed(f"{path} is damaged: {e}; restore this file, and try again") from None
+        except BaseException:
+            disk.drop(part)
+            raise
 
     async def _of_disk(self, call: Callable[[Done], None]) -> None:
         """Wait for a call of the folder of contents, which gets a callback."""

@@ -53,9 +53,9 @@ from neo.storage.database import Database
 from neo.storage.events import CellsChanged, Part
 from neo.storage.links import Links
 from neo.storage.maintenance.pack import Packer
+from neo.storage.prepared.fetch import PreparedFetch
 from neo.storage.replication.failure import FetchFailed
 from neo.storage.replication.fetch import LOOK_SECONDS, Fetch, Receiver
-from neo.storage.replication.prepared import PreparedFetch
 
 logger = logging.getLogger("neo.storage")
 

@@ -87,8 +87,8 @@ from neo.storage.database import Database
 from neo.storage.events import Part
 from neo.storage.maintenance.pack import PackProgress
 from neo.storage.maintenance.size import Sizes
-from neo.storage.replication.sync_source import SyncSource
 from neo.storage.serving.handler import StorageHandler, attempting, refusal
+from neo.storage.sync.source import SyncSource
 
 logger = logging.getLogger("neo.storage")
 

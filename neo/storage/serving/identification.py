@@ -30,8 +30,8 @@ from neo.protocol.packets import (
 from neo.storage.cluster import Cluster
 from neo.storage.commit.transactions import Client
 from neo.storage.events import Part
+from neo.storage.following.links import DownstreamLinks
 from neo.storage.links import Links
-from neo.storage.replication.backup_links import DownstreamLinks
 from neo.storage.serving.client import ServeClient, Service
 from neo.storage.serving.handler import StorageHandler
 from neo.topology.nodes import Node

@@ -78,20 +78,20 @@ from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.commit import dropped_ttids as dropped
 from neo.storage.commit.participant import Participant
-from neo.storage.commit.prepared import PreparedTransactions
 from neo.storage.conditions import Conditions
 from neo.storage.events import CellsChanged
+from neo.storage.following.replicator import BackupReplicator
 from neo.storage.links import Links
 from neo.storage.maintenance.check import Checker
 from neo.storage.maintenance.cleanup import Eraser, Orphans
 from neo.storage.maintenance.pack import Packer
 from neo.storage.operations.part import Operations
-from neo.storage.replication.backup import BackupReplicator
-from neo.storage.replication.received_votes import ReceivedVotes
+from neo.storage.prepared.transactions import PreparedTransactions
 from neo.storage.replication.replicator import Replicator
-from neo.storage.replication.vote_fetch import VoteFetch
 from neo.storage.serving.handler import StorageHandler
 from neo.storage.serving.identification import Identification
+from neo.storage.sync.received_votes import ReceivedVotes
+from neo.storage.sync.vote_fetch import VoteFetch
 from neo.topology.masters import MasterCandidates
 from neo.topology.mirror import check_changes, check_table
 from neo.topology.nodes import Node

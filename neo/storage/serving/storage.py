@@ -57,14 +57,14 @@ from neo.storage.blobs.contents import Contents
 from neo.storage.blobs.destinations import check_destination
 from neo.storage.cells import Cells
 from neo.storage.commit.locks import Locks
+from neo.storage.following.links import DownstreamLinks
 from neo.storage.links import Links
 from neo.storage.maintenance.digests import Digests
 from neo.storage.maintenance.pack import Packer
-from neo.storage.replication.backup_links import DownstreamLinks
+from neo.storage.prepared.fetch import PreparedFetch
 from neo.storage.replication.fetch import Receiver
-from neo.storage.replication.prepared import PreparedFetch
-from neo.storage.replication.sync_source import SyncSource
 from neo.storage.serving.handler import StorageHandler, refusal
+from neo.storage.sync.source import SyncSource
 
 logger = logging.getLogger("neo.storage")
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from neo.client.scan import Scanner
+from neo.client.history.scan import Scanner
 from neo.codec import class_of, decode, state_json
 from neo.protocol.ids import u64
 from neo.spark.reading import Query, read

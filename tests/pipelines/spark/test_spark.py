@@ -14,7 +14,7 @@ from ZODB import DB
 from ZODB.utils import u64
 
 import pyspark_neo
-from neo.client.scan import Scanner
+from neo.client.history.scan import Scanner
 from neo.spark import register
 from neo.spark.options import OptionError, parse
 from neo.spark.source import NEODataSource

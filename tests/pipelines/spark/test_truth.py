@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from ZODB.serialize import get_refs, referencesf
 from ZODB.utils import p64, u64
 
-from neo.client.scan import Scanner
+from neo.client.history.scan import Scanner
 from neo.spark.reading import Connection, Query, read_task
 from neo.spark.tables import columns_of
 from tests.pipelines.sample import Sample, fill

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from neo.master.backup.cells import BackupCells, Cell
-from neo.master.backup.following import Backup
-from neo.master.backup.readers import Readers
+from neo.master.following.backup import Backup
+from neo.master.following.cells import BackupCells, Cell
+from neo.master.following.readers import Readers
 from neo.node.task import Future
 from neo.protocol.ids import ZERO_TID
-from neo.storage.backup_progress import BackupProgress
 from neo.storage.database import Database
-from neo.storage.replication.backup_fetch import BackupFetch, Mending
+from neo.storage.following.fetch import BackupFetch, Mending
+from neo.storage.following.progress import BackupProgress
 from tests.simulator.planting import Canary, Patch
 
 #: Options for runs with a backup beside a busy cluster, and processes that are killed.

@@ -15,7 +15,7 @@ from neo.storage.blobs.uploads import Resume, Uploads
 from neo.storage.commit.transactions import Client
 from neo.storage.maintenance.cleanup import Orphans
 from neo.storage.replication.fetch import Fetch
-from neo.storage.replication.received_votes import ReceivedVotes
+from neo.storage.sync.received_votes import ReceivedVotes
 from tests.simulator.planting import Canary, Patch
 
 _BLOBS = {"workloads": ("blobs",), "disk": "memory", "backup": False, "seconds": 6.0}

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from neo.client import history, undo
-from neo.client.cache import Cache
+from neo.client.commit import undo
+from neo.client.commit.participants import Asked
+from neo.client.commit.transaction import ClientTransaction
+from neo.client.connect.master import Partition
 from neo.client.errors import TransactionLostError
-from neo.client.invalidations import Invalidations
-from neo.client.master import Part
-from neo.client.participants import Asked
-from neo.client.replicas import Replicas
-from neo.client.scan import Range, Revision, Scanner
-from neo.client.transaction import ClientTransaction
+from neo.client.history import transactions as history
+from neo.client.history.scan import Range, Revision, Scanner
+from neo.client.read.cache import Cache
+from neo.client.read.invalidations import Invalidations
+from neo.client.read.replicas import Replicas
 from neo.protocol.packets import Conflict
 from tests.simulator.planting import DEADLOCKS, Canary, Patch
 
@@ -99,7 +100,7 @@ def _undo_overwrites() -> list[Patch]:
 
 def _second_page_forgotten() -> list[Patch]:
     def part_ascending(
-        replicas: Replicas, part: Part, page: list[bytes], max_tid: bytes
+        replicas: Replicas, partition: Partition, page: list[bytes], max_tid: bytes
     ) -> Iterator[bytes]:
         yield from page
 

@@ -7,7 +7,7 @@ from typing import Any
 from neo.master.election import election, lease
 from neo.master.election.election import Election
 from neo.master.election.epochs import Claim, Decision, Epochs, decode
-from neo.master.election.leadership import Host, Tenure
+from neo.master.election.leadership import ElectedMaster, Tenure
 from neo.master.election.lease import Grant, Lease
 from neo.master.phases import recovery
 from neo.protocol.packets import NotifyLease, NotifyLeaseGranted
@@ -128,7 +128,7 @@ def _table_not_logged() -> list[Patch]:
 def _guard_forgotten() -> list[Patch]:
     original = Tenure.__init__
 
-    def init(self: Tenure, node: Host, epoch: int, nid: int) -> None:
+    def init(self: Tenure, node: ElectedMaster, epoch: int, nid: int) -> None:
         original(self, node, epoch, nid)
         self.nodes = frozenset()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neo.client.transaction import ClientTransaction
+from neo.client.commit.transaction import ClientTransaction
 from neo.net.channel import Channel, Ticket
 from neo.protocol.packets import Message
 from tests.simulator.planting import Canary, Patch

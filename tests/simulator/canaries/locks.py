@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from neo.client.lock_wait import LockWait
-from neo.client.participants import Asked
-from neo.client.transaction import ClientTransaction
+from neo.client.commit.lock_wait import LockWait
+from neo.client.commit.participants import Asked
+from neo.client.commit.transaction import ClientTransaction
 from neo.master.commit.open_transactions import OpenTransactions
 from neo.master.commit.transactions import State
 from neo.net.channel import Ticket

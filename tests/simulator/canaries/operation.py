@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from neo.client.oids import NewOids
-from neo.client.pack import _Collection
-from neo.client.participants import Asked, Change
-from neo.client.restore import Restorer
-from neo.client.transaction import ClientTransaction
+from neo.client.commit.oids import NewOids
+from neo.client.commit.participants import Asked, Change
+from neo.client.commit.restore import Restorer
+from neo.client.commit.transaction import ClientTransaction
+from neo.client.maintenance.pack import _Collection
 from neo.master.commit.coordinator import Coordinator
 from neo.master.denial import denied
 from neo.master.election.commands import done

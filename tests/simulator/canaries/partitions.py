@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neo.client import transaction
-from neo.client.connections import Backoff
-from neo.client.master import MasterConnection
-from neo.client.replicas import Replicas, Where
+from neo.client.commit import transaction
+from neo.client.connect.connections import Backoff
+from neo.client.connect.master import MasterConnection
+from neo.client.read.replicas import Replicas, Where
 from neo.operations.model import Operation
 from neo.protocol.ids import MAX_TID
 from neo.protocol.packets import AskFinalTID

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
-from neo.master.backup.cells import BackupCells
-from neo.master.backup.marks import Marks
-from neo.master.backup.roll_call import RollCall
-from neo.master.backup.sync import Synchronous
 from neo.master.commit.requests import CommitRequests
 from neo.master.commit.sync_backups import SyncBackup, SyncBackups
 from neo.master.commit.transactions import Transaction, Transactions
+from neo.master.following.cells import BackupCells
+from neo.master.sync.marks import Marks
+from neo.master.sync.roll_call import RollCall
+from neo.master.sync.synchronous import Synchronous
 from neo.node.peer import Peer
 from neo.protocol.ids import MAX_TID
 from neo.protocol.packets import SyncMark
 from neo.storage.node import StorageNode
-from neo.storage.replication.received_votes import ReceivedVotes
+from neo.storage.sync.received_votes import ReceivedVotes
 from tests.simulator.planting import Canary, Patch
 
 #: Options for runs with a synchronous backup beside a busy cluster.

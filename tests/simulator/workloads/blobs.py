@@ -148,7 +148,7 @@ class Blobs(Workload):
         random = context.random
         first, count = random.choice((0, 0, 0, 1, 2)), random.choice((1, 1, 2, 3))
         if self._collecting:
-            return  # an undo may refer again to what is being deleted (neo.client.pack)
+            return  # an undo may refer again to what is being deleted (neo.client.maintenance.pack)
         self._undoing += 1
         try:
             with context.connection() as (_, manager):

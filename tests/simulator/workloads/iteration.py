@@ -11,7 +11,7 @@ from typing import Any
 from ZODB.POSException import POSKeyError
 from ZODB.utils import z64
 
-from neo.client.scan import Order
+from neo.client.history.scan import Order
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID, add64

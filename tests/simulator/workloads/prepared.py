@@ -20,7 +20,7 @@ from ZODB.POSException import StorageError
 from ZODB.tests.MinPO import MinPO
 from ZODB.tests.StorageTestBase import zodb_pickle
 
-from neo.client.prepared import ROLLING_BACK
+from neo.client.commit.prepared import ROLLING_BACK
 from tests.simulator.workloads.base import Context, Workload
 from tests.simulator.world import Violation
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from neo.client.system import SocketWire, System
+from neo.client.host.system import SocketWire, System
 from neo.net.channel import Channel
 from neo.net.connection import Connection, Received
 from neo.protocol.errors import PeerError

@@ -6,7 +6,7 @@ import pytest
 from transaction.interfaces import TransientError
 from ZODB.POSException import ReadOnlyError, StorageError
 
-from neo.client import errors, records
+from neo.client import errors
 from neo.client.errors import (
     NEOStorageError,
     RegroupedError,
@@ -14,6 +14,7 @@ from neo.client.errors import (
     UnavailableError,
     refusal,
 )
+from neo.client.read import records
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 

@@ -16,7 +16,7 @@ import pytest
 from ZODB.Connection import TransactionMetaData
 
 from neo.client import NEOStorage
-from neo.client.participants import Participants
+from neo.client.commit.participants import Participants
 from neo.protocol.ids import p64
 from neo.protocol.packets import AskRebaseTransaction, InvalidateObjects, NotifyDeadlock, Ping, Pong
 from tests.support.patience import PATIENCE_SECONDS

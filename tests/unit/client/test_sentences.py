@@ -19,8 +19,8 @@ from ZODB.Connection import Connection, TransactionMetaData
 from ZODB.POSException import StorageTransactionError, UndoError
 
 from neo.client import NEOStorage
+from neo.client.commit.lock_wait import LockWait
 from neo.client.errors import RefusedError
-from neo.client.lock_wait import LockWait
 from neo.net.tls import _ALERT, tls_context
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer

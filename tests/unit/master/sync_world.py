@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neo.master.backup.sync import TICK_SECONDS, Synchronous
+from neo.master.sync.synchronous import TICK_SECONDS, Synchronous
 from neo.protocol.enums import NodeType
 from neo.protocol.packets import (
     FEATURE_SYNC,

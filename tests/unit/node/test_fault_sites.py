@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from neo.client.system import System
+from neo.client.host.system import System
 from neo.net.fault_sites import FaultSite
 from neo.node.core import Core
 from neo.node.host import Host

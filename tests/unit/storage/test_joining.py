@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from neo.operations.model import Operation, State, Step, encode
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import p64
 from neo.protocol.packets import (
@@ -21,6 +22,9 @@ from neo.protocol.packets import (
     FlushLog,
     NotifyClusterInformation,
     NotifyNodeInformation,
+    NotifyOperation,
+    NotifyOperationEnded,
+    NotifyOperationState,
     NotifyPartitionChanges,
     NotifyReady,
     StartOperation,
@@ -29,6 +33,7 @@ from neo.protocol.packets import (
 )
 from neo.storage.backend.api import BackendFailure
 from neo.storage.node import NodeSettings, StorageNode
+from neo.storage.operations.move import READY
 from tests.unit.storage.requests import commit, store
 from tests.unit.storage.world import C1, MASTER, OUT, STORAGE, UP, End, MakeWorld, World
 
@@ -63,6 +68,25 @@ def test_tells_whether_its_database_is_blank(make_world: MakeWorld, world: World
     world = make_world()
     world.join()
     assert world.request.extra[BLANK] is False
+
+
+def test_a_node_that_may_have_got_cells_is_not_blank(make_world: MakeWorld, world: World) -> None:
+    """It was killed before it knew them, and would get another id: the operation that gives them would
+    wait for ever (specification 18.9, 27.74)."""
+    master = world.join()
+    step = Step(READY, (1,), False, False)
+    body = encode(Operation(7, "add", {}, 1, (step,), (), 0.0, 1.0, True))
+    master.send(NotifyOperation(7, body))
+    master.send(NotifyOperationState(7, State.RUNNING.value, 0, []))
+    world.settle()
+    world = make_world()
+    master = world.join()
+    assert (world.request.nid, world.request.extra[BLANK]) == (1, False)
+    master.send(NotifyOperationEnded(7))
+    world.settle()
+    world = make_world()
+    world.join()
+    assert world.request.extra[BLANK] is True
 
 
 def test_remembers_the_greatest_id_that_it_heard_of(make_world: MakeWorld) -> None:

@@ -125,8 +125,8 @@ def an_earlier_round_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
     on_propose = Process.on_propose
 
     def forgetful(self: Process, q: int, m: Propose) -> None:
-        if m.round < self.round and self.host.holds(m.sid):
-            self.host.send(q, Ack(self.tid, m.round))
+        if m.round < self.round and self.environment.holds(m.sid):
+            self.environment.send(q, Ack(self.tid, m.round))
         else:
             on_propose(self, q, m)
 

@@ -36,7 +36,7 @@ from neo.protocol.packets import (
     NotifyFeatures,
     RequestIdentification,
 )
-from neo.storage.replication.vote_fetch import FETCHES_MAX
+from neo.storage.sync.vote_fetch import FETCHES_MAX
 from tests.unit.storage.blobs.contents import content_of, files, parts
 from tests.unit.storage.blobs.transfers import (
     commit_blob,
@@ -49,7 +49,7 @@ from tests.unit.storage.blobs.transfers import (
     store_of,
     upload,
 )
-from tests.unit.storage.prepared import SINCE, TEXT, XID, Prepared
+from tests.unit.storage.prepared.fetching import SINCE, TEXT, XID, Prepared
 from tests.unit.storage.replicas import MAX, OTHER, answer, reply, storage, take_question
 from tests.unit.storage.requests import finish, vote
 from tests.unit.storage.syncing import (

@@ -1,0 +1,1 @@
+"""Transactions of a client: two-phase commit, waits for locks, prepared transactions, undo, restore."""

@@ -1,0 +1,700 @@
+"""A transaction of this client (specification 7).
+
+First phase: stores are sent to every writable cell without waiting. The thread that reads an answer
+puts it in a queue (``sink`` of the tickets). The committing thread handles the queue when too many bytes
+wait for answers, and before the vote. Data is kept until every cell has answered, because a conflict
+needs it; then it is dropped, or kept for the cache, within a bound. So a transaction may be larger than
+memory. Second phase: vote, and finish or abort.
+
+If the connection to the master is lost, the transaction is lost, too, unless it was being finished.
+
+Only :meth:`~ClientTransaction.rebase`, :meth:`~ClientTransaction.stop` and
+:meth:`~ClientTransaction.ended_by_operator` are called by another thread, the one that leads on the
+master's channel. It must not wait for the committing thread, which may wait for a lock that only the
+rebase releases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from ZODB.POSException import ConflictError, POSError, ReadConflictError
+
+from neo.client.blobs.upload import upload
+from neo.client.commit.abilities import check_blobs, check_size
+from neo.client.commit.lock_wait import LockWait
+from neo.client.commit.outcome import final_tid
+from neo.client.commit.participants import Asked, Change, Kind, Participants, PendingBlob
+from neo.client.commit.registry import TransactionRegistry
+from neo.client.connect.connections import Backoff, Connections
+from neo.client.connect.master import MasterConnection
+from neo.client.connect.storages import StorageConnections
+from neo.client.errors import (
+    NEOStorageError,
+    OutcomeUnknownError,
+    TransactionLostError,
+    UnavailableError,
+    refusal,
+)
+from neo.client.read.invalidations import Invalidations
+from neo.client.read.records import FOREIGN_LARGEST_BYTES, pack_data, unpack_data
+from neo.client.read.replicas import Replicas
+from neo.net.channel import Channel, Ticket
+from neo.net.fault_sites import FaultSite
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, format_nids
+from neo.protocol.packets import (
+    AbortTransaction,
+    AnswerBeginTransaction,
+    AnswerCheckCurrentSerial,
+    AnswerRebaseObject,
+    AnswerRebaseTransaction,
+    AnswerStoreObject,
+    AnswerTransactionFinished,
+    AskBeginTransaction,
+    AskCheckCurrentSerial,
+    AskFinishTransaction,
+    AskPrepareTransaction,
+    AskRebaseObject,
+    AskRebaseTransaction,
+    AskStoreObject,
+    AskStoreTransaction,
+    AskVoteTransaction,
+    Conflict,
+    Error,
+    FailedVote,
+    Message,
+    Ping,
+    Request,
+)
+
+Resolve = Callable[[bytes, bytes, bytes, bytes], bytes]
+"""Conflict resolution: (oid, committed serial, base serial, new data) → data; raises ConflictError."""
+
+
+class ClientTransaction:
+    """``metadata``: ZODB's transaction. ``tid``: the preset one of IStorageRestoreable, or None."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        master: MasterConnection,
+        storages: StorageConnections,
+        replicas: Replicas,
+        invalidations: Invalidations,
+        registry: TransactionRegistry[ClientTransaction],
+        metadata: Any,
+        tid: bytes | None,
+        resolve: Resolve,
+    ) -> None:
+        self.changes: dict[bytes, Change] = {}
+        #: Oids whose conflicts were resolved.
+        self.resolved: set[bytes] = set()
+        self.voted = False
+        self._connections = connections
+        self._primary = master
+        self._storages = storages
+        self._replicas = replicas
+        self._invalidations = invalidations
+        self._registry = registry
+        self._settings = connections.settings
+        self.metadata = metadata
+        self._tid = tid
+        self._resolve = resolve
+        self._participants = Participants(connections.host.lock(), storages, self._check_master)
+        self._conflicts: dict[bytes, bytes] = {}
+        self._unanswered_bytes = 0
+        self._cached: dict[bytes, bytes] = {}
+        self._cached_bytes = 0
+        self._locked_sets: dict[frozenset[int], frozenset[int]] = {}
+        self._lockless = False
+        # Requests and their records agree. False after an exception from outside.
+        self._whole = True
+        self._ended = self._aborted = False
+        self._partitions = 0  # how many there are, when it has voted
+        self._stopped = False  # aborted because the cluster stops
+        self._ended_by_operator = False
+        self._ttid: bytes | None = None
+        self._master: Channel
+        self._begin: Ticket[AnswerBeginTransaction] | None = None
+        self._finish = Ticket(exclusive=True, orphan=self._finished_alone)
+        # Marks that AbortTransaction was sent to the master, which refuses a second one.
+        self._farewell: Ticket[Any] = Ticket()
+
+    # -- begin -----------------------------------------------------------------------------------
+
+    def begin(self, backoff: Backoff | None = None) -> None:
+        """Ask the master for a ttid, without waiting. Raise the errors of MasterConnection.channel()."""
+        self._begin = None
+        self._master = self._primary.channel(backoff)
+        ticket: Ticket[AnswerBeginTransaction] = Ticket(orphan=self._begun_in_vain)
+        self._begin = ticket
+        try:
+            self._master.ask(AskBeginTransaction(self._tid), ticket)
+        except ConnectionLost:
+            self._begin = None  # the master was lost again
+
+    def _begun_in_vain(self, answer: Message) -> None:
+        """Abort a transaction whose ttid comes after its abort. Called by the leading thread."""
+        if isinstance(answer, AnswerBeginTransaction):
+            self._master.send(AbortTransaction(answer.ttid, []), self._farewell)
+
+    def _began(self, backoff: Backoff) -> bool:
+        """Wait for the ttid; return False if it will not come. Raise UnavailableError."""
+        if self._ttid is not None:
+            return True
+        if self._begin is None:
+            return False
+        try:
+            answer = backoff.answer(self._master, self._begin)
+        except ErrorAnswer as e:
+            raise refusal("tpc_begin", e) from None
+        except ConnectionLost:
+            return False
+        self._ttid = answer.ttid
+        self._registry.add(answer.ttid, self)
+        return True
+
+    @property
+    def ttid(self) -> bytes:
+        """The temporary tid. The first access waits for the master's answer, and asks again if the
+        master is lost, since nothing was stored yet."""
+        if self._ttid is None:
+            whole, self._whole = self._whole, False
+            try:
+                self._wait_for_ttid()
+            except POSError:
+                self._whole = whole
+                raise
+            self._whole = whole
+            assert self._ttid is not None
+        return self._ttid
+
+    def _wait_for_ttid(self) -> None:
+        backoff = Backoff(self._connections)
+        while not self._began(backoff):
+            backoff.wait("connection to the master lost in tpc_begin")
+            self.begin(backoff)
+
+    @property
+    def master(self) -> Channel:
+        """The channel to the master that began the transaction. Waits for :attr:`ttid`."""
+        assert self.ttid
+        return self._master
+
+    # -- changes ---------------------------------------------------------------------------------
+
+    def store(
+        self,
+        oid: bytes,
+        base: bytes,
+        data: bytes,
+        kind: Kind = Kind.STORE,
+        blob: PendingBlob | None = None,
+    ) -> None:
+        """Store an object. ``blob``: its content is sent first. Raise the errors of settle(), OSError."""
+        if blob is not None and oid in self.changes:
+            self.settle()  # the nodes drop the content that they were sent before
+        self._change(oid, Change(kind, base, data, None, blob))
+
+    def copy(self, oid: bytes, base: bytes, data_serial: bytes, kind: Kind = Kind.COPY) -> None:
+        """Make the data of revision ``data_serial`` current again."""
+        self._change(oid, Change(kind, base, None, data_serial))
+
+    def delete(self, oid: bytes, base: bytes, kind: Kind = Kind.NOTHING) -> None:
+        self._change(oid, Change(kind, base, None, None))
+
+    def check(self, oid: bytes, serial: bytes) -> None:
+        """Require that the object stays at this serial until the end of the transaction."""
+        if oid not in self.changes:
+            self._change(oid, Change(Kind.CHECK, serial, None, None))
+
+    def _change(self, oid: bytes, change: Change) -> None:
+        self._check_whole()
+        self._check_ended()
+        self._whole, self._participants.backoff = False, None
+        try:
+            if len(self._registry.begun) > 1:
+                self._registry.check_alone(self.metadata, oid)
+            self._put(oid, change)
+            self.settle(self._settings.unanswered_max)
+        except POSError:
+            self._whole = True  # raised by this code, in a consistent state
+            raise
+        self._whole = True
+
+    def _check_whole(self) -> None:
+        """Raise TransactionLostError after an exception from outside: some of an object's cells may
+        have been sent the request and others not."""
+        if not self._whole:
+            raise TransactionLostError(
+                "an exception interrupted an earlier step of the transaction: abort it"
+            )
+
+    def _put(self, oid: bytes, change: Change) -> None:
+        previous = self.changes.get(oid)
+        if previous is not None and previous.data is not None:
+            self._unanswered_bytes -= len(previous.data)
+        self._conflicts.pop(oid, None)
+        self._drop_cached(oid)
+        self.changes[oid] = change
+        if change.data is not None:
+            self._unanswered_bytes += len(change.data)
+        self._send(oid, change)
+
+    def _drop_cached(self, oid: bytes) -> None:
+        data = self._cached.pop(oid, None)
+        if data is not None:
+            self._cached_bytes -= len(data)
+
+    def _request(self, oid: bytes, change: Change, base: bytes) -> Request[Any]:
+        if change.kind is Kind.CHECK:
+            return AskCheckCurrentSerial(self.ttid, oid, base)
+        if change.data is None:
+            stored = 0, ZERO_HASH, b""
+        elif change.blob is None:
+            stored = pack_data(oid, change.data, self._settings.compress)
+        else:
+            stored = pack_data(oid, change.data, 0, change.blob.content)
+        return AskStoreObject(oid, base, *stored, change.data_serial, self.ttid)
+
+    def _send(self, oid: bytes, change: Change) -> None:
+        """Send a change to every writable cell. Raise UnavailableError if there is none, NEOStorageError
+        if the object is too large for a node."""
+        if change.blob is not None:
+            self._upload(oid, change.blob)
+        message = self._request(oid, change, change.base)
+        if type(message) is AskStoreObject and len(message.data) > FOREIGN_LARGEST_BYTES:
+            size, backoff = len(message.data), self._participants.shared()
+            check_size(self._storages, self._primary.view(), oid, backoff, size)
+        while not change.unanswered:
+            view = self._primary.view()
+            if change.blob is not None:
+                self._upload(oid, change.blob)  # to other nodes than before
+            for nid in view.writable[view.partition(oid)]:
+                channel = self._participants.join(nid)
+                if channel is not None and self._participants.ask(
+                    message, Asked(nid, channel, oid, change)
+                ):
+                    change.unanswered += 1
+            if not change.unanswered:
+                self._check_master()
+                if self._participants.lost():
+                    raise UnavailableError(
+                        "the storage nodes with the object's partition failed during the "
+                        f"transaction: {'; '.join(self._participants.reasons())}"
+                    )
+                backoff = self._participants.shared()
+                backoff.wait("no running node has a writable cell")
+                self._primary.barrier(backoff)
+
+    def _upload(self, oid: bytes, blob: PendingBlob) -> None:
+        """Send the content of a blob to the nodes that will be sent its record."""
+        ttid, view = self.ttid, self._primary.view()
+        check_blobs(self._storages, view, oid, self._participants.shared())
+        upload(self._participants, view.writable[view.partition(oid)], ttid, oid, blob)
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def settle(self, unanswered_max: int = 0) -> None:
+        """Wait until so many bytes of data have no answer, and resolve conflicts.
+
+        Raise ConflictError, also if a lock is not granted within ``wait-timeout``, ReadConflictError,
+        UndoError, UnavailableError, NEOStorageError.
+        """
+        wait, participants = None, self._participants
+        while True:
+            while participants.ready:
+                self._answered(participants.ready.popleft())
+            if self._conflicts:
+                self._solve(*self._conflicts.popitem())
+            elif unanswered_max and self._unanswered_bytes <= unanswered_max:
+                return
+            else:
+                with participants.lock:
+                    ticket = next(iter(participants.asked), None)
+                if ticket is None:
+                    return
+                if wait is None:
+                    assert self._ttid is not None  # the requests contain it
+                    wait = LockWait(self._connections, self._storages, self._ttid, self._registry.own)
+                wait.wait(ticket)
+                self._check_ended()
+
+    def _answered(self, ticket: Ticket[Any]) -> None:
+        participants = self._participants
+        with participants.lock:
+            if participants.asked.pop(ticket, ticket) is ticket:
+                return  # the ticket was in the queue twice
+        asked = ticket.context
+        assert isinstance(asked, Asked)
+        try:
+            answer = ticket.result()
+        except ConnectionLost as e:
+            answer = None
+            participants.fail(asked.nid, str(e))
+        except ErrorAnswer as e:
+            if e.code is ErrorCode.PROTOCOL_ERROR:  # the node may have forgotten the transaction
+                self._explain_refusal()
+            raise asked.refusal(e) from None
+        if isinstance(answer, AnswerRebaseTransaction):
+            for oid in answer.oid_list:
+                question = AskRebaseObject(self.ttid, oid)
+                participants.ask(question, Asked(asked.nid, asked.channel, oid))
+        elif isinstance(answer, AnswerRebaseObject):
+            if answer.conflict is not None and asked.oid is not None:
+                self._rebase_failed(asked, asked.oid, answer.conflict)
+        elif asked.oid is not None and asked.change is self.changes.get(asked.oid):
+            # Otherwise the answer is outdated: the object was stored again.
+            self._stored(asked, asked.oid, self.changes[asked.oid], answer)
+
+    def _stored(self, asked: Asked, oid: bytes, change: Change, answer: Message) -> None:
+        change.unanswered -= 1
+        if isinstance(answer, (AnswerStoreObject, AnswerCheckCurrentSerial)):
+            if answer.locked is None:
+                self._set_locked(change, change.locked | {asked.nid})
+            elif answer.locked == ZERO_TID:
+                self._lockless = True
+            elif change.kind is Kind.RESTORE:
+                self._restore_upon(answer.locked, asked, oid, change)
+            else:
+                self._conflicts[oid] = answer.locked
+                return
+        if (
+            not change.unanswered
+            and change.data is not None
+            and change.kind is not Kind.MERGED
+            and oid not in self._conflicts
+        ):
+            self._unanswered_bytes -= len(change.data)
+            if self._cached_bytes + len(change.data) <= self._settings.cached_max:
+                self._cached[oid] = change.data
+                self._cached_bytes += len(change.data)
+            change.data = None
+
+    def _set_locked(self, change: Change, locked: frozenset[int]) -> None:
+        change.locked = self._locked_sets.setdefault(locked, locked)
+
+    def _restore_upon(self, serial: bytes, asked: Asked, oid: bytes, change: Change) -> None:
+        """Send the object again, based on the current serial of this node. Replicas are packed at
+        different moments, and so an object may exist on only some of them."""
+        base = ZERO_TID if serial == MAX_TID else serial
+        self._set_locked(change, change.locked - {asked.nid})
+        request = self._request(oid, change, base)
+        if self._participants.ask(request, asked._replace(change=change)):
+            change.unanswered += 1
+
+    def _solve(self, oid: bytes, serial: bytes) -> None:
+        """Resolve a conflict with ``serial``, committed by another transaction, or raise it. MAX_TID: the
+        object does not exist any more."""
+        change = self.changes[oid]
+        if serial == MAX_TID:
+            error = ReadConflictError if change.kind is Kind.CHECK else ConflictError
+            raise error("the object is gone: deleted and packed away, or truncated", oid=oid)
+        elif change.kind is Kind.CHECK:
+            raise ReadConflictError(oid=oid, serials=(serial, change.base))
+        elif change.kind in (Kind.STORE, Kind.MERGED) and change.data is not None:
+            data = self._resolve(oid, serial, change.base, change.data)
+            self.resolved.add(oid)
+            again = Change(change.kind, serial, data, None, change.blob)
+        else:
+            raise ConflictError(oid=oid, serials=(serial, change.base))
+        self._put(oid, again)
+
+    def _check_ended(self) -> None:
+        if self._ended_by_operator:
+            raise TransactionLostError(
+                f"transaction 0x{self.ttid.hex()} was ended by the operator (neoctl end), since it made"
+                " others wait: begin it again"
+            )
+
+    def _explain_refusal(self) -> None:
+        """Raise TransactionLostError if a storage node refused a step because the master ended the
+        transaction, or is lost. The master tells that on another connection."""
+        try:
+            self._master.call(Ping())
+        except (ConnectionLost, ErrorAnswer):
+            self._check_master()
+        self._check_ended()
+
+    def _check_master(self) -> None:
+        if self._stopped:
+            raise TransactionLostError("the cluster stops: the transaction is aborted")
+        if (lost := self._master.lost) is not None:
+            # The master's reason may quote those of the nodes.
+            reasons = [lost, *(why for why in self._participants.reasons() if why not in lost)]
+            raise TransactionLostError(
+                f"connection to the master lost during the transaction: {'; '.join(reasons)}"
+            )
+
+    # -- called by the thread that leads on the master's channel -----------------------------------
+
+    def stop(self) -> bool:
+        """Abort the transaction if it is in its first phase, because the cluster waits for it to stop.
+
+        Return whether it was. The master tells the storage nodes. The committing thread may call it, too.
+        """
+        with self._participants.lock:
+            ttid = self._given_ttid()
+            if self.voted or self._over or ttid is None:
+                return False
+            self._stopped = True
+            self._master.send(AbortTransaction(ttid, self._participants.nids()), self._farewell)
+            return True
+
+    def _given_ttid(self) -> bytes | None:
+        """Return the ttid if the master has answered. A master that stops gives none."""
+        answer = None if self._begin is None else self._begin.answer
+        return answer.ttid if isinstance(answer, AnswerBeginTransaction) else self._ttid
+
+    @property
+    def _over(self) -> bool:
+        return self._ended or self._stopped
+
+    def ended_by_operator(self) -> None:
+        """Refuse all later steps but abort."""
+        self._ended_by_operator = True
+
+    def rebase(self, locking_tid: bytes) -> None:
+        """Handle NotifyDeadlock: release all locks and queue for them again.
+
+        The committing thread handles the answers.
+        """
+        assert self._ttid is not None
+        with self._participants.lock:
+            if not (self.voted or self._over or locking_tid < self._participants.locking_tid):
+                self._participants.rebase(AskRebaseTransaction(self._ttid, locking_tid))
+
+    def _rebase_failed(self, asked: Asked, oid: bytes, conflict: Conflict) -> None:
+        """Handle a conflict that a storage node found when it locked an object again."""
+        serial, conflict_serial, stored = conflict
+        change = self.changes[oid]
+        if change.base != serial and change.kind is not Kind.RESTORE:
+            return  # the object was stored again
+        if change.data is None and stored is not None:
+            # The data was dropped here, because all cells had answered.
+            change.data = unpack_data(stored[0], stored[2])
+            self._unanswered_bytes += len(change.data)
+            self._drop_cached(oid)
+        if change.kind is Kind.RESTORE:
+            self._restore_upon(conflict_serial, asked, oid, change)
+        else:
+            self._conflicts[oid] = conflict_serial
+
+    # -- vote ------------------------------------------------------------------------------------
+
+    def vote(self) -> None:
+        """Vote. Raise the errors of settle(), and TransactionLostError."""
+        self._check_whole()
+        self._check_ended()
+        self._whole, self._participants.backoff = False, None
+        try:
+            self._vote()
+        except POSError:
+            self._whole = True  # raised by this code, in a consistent state
+            raise
+        self._whole = True
+
+    def _vote(self) -> None:
+        self.settle(0)
+        self._lose_storage(FaultSite.STORAGE_LOST_BEFORE_VOTE)
+        metadata = self.metadata
+        ttid = self.ttid  # first, since it may wait, and the master's answer may follow new tables
+        view = self._primary.view()
+        keepers, self._partitions = view.writable[view.partition(ttid)], len(view.writable)
+        for nid in keepers:
+            self._participants.join(nid)
+        with self._participants.lock:
+            self._check_master()
+            self.voted = True
+            nodes = self._participants.alive()
+        for nid, channel in nodes.items():
+            if nid in keepers:
+                message: Request[Any] = AskStoreTransaction(
+                    ttid,
+                    metadata.user,
+                    metadata.description,
+                    metadata.extension_bytes,
+                    self._oids(stored=True),
+                )
+            else:
+                message = AskVoteTransaction(ttid)
+            self._participants.ask(message, Asked(nid, channel))
+        self.settle(0)
+        self._check_master()
+        self._check_nodes(keepers)
+        self._lose_storage(FaultSite.STORAGE_LOST_AFTER_VOTE)
+
+    def _lose_storage(self, site: FaultSite) -> None:
+        """Close a connection if the fault site fires."""
+        if self._connections.host.fault(site):
+            for channel in list(self._participants.alive().values())[:1]:
+                channel.close("disconnected on purpose")
+
+    def _oids(self, stored: bool) -> list[bytes]:
+        return [
+            oid for oid, change in self.changes.items() if (change.kind is not Kind.CHECK) is stored
+        ]
+
+    def _check_nodes(self, keepers: Iterable[int]) -> None:
+        """Check that the remaining nodes suffice if some were lost, or stored without locks."""
+        participants = self._participants
+        alive, failed = frozenset(participants.alive()), participants.lost()
+        if alive.isdisjoint(keepers):
+            reasons = "; ".join(participants.reasons())
+            raise TransactionLostError(f"no storage node has the transaction's metadata: {reasons}")
+        if not failed and not self._lockless:
+            return
+        view = self._primary.view()
+        complete: dict[int, frozenset[int]] = {}
+        for oid, change in self.changes.items():
+            partition = view.partition(oid)
+            complete[partition] = complete.get(partition, alive) & change.locked
+        if not all(complete.values()):
+            reasons = "; ".join(participants.reasons())
+            raise TransactionLostError(
+                f"storage nodes {format_nids(failed)} were lost, and no other one "
+                f"has locked all objects of a partition: {reasons}"
+            )
+        running = [nid for nid in failed if nid in view.addresses]
+        if running:
+            try:
+                self._master.call(FailedVote(self.ttid, running))
+            except ErrorAnswer as e:
+                raise refusal("vote", e) from None
+            except ConnectionLost:
+                self._check_master()
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        """Whether the transaction was aborted, or AskFinishTransaction was sent."""
+        return self._ended or self._finish.sent
+
+    def stored(self) -> dict[bytes, bytes | None]:
+        """Return the oids that were stored, with the data that is kept for the cache."""
+        return {oid: self._cached.get(oid) for oid in self._oids(stored=True)}
+
+    def finish(self, callback: Callable[[bytes], object]) -> bytes:
+        """Commit. Return the tid; ``callback`` is called with it before a newer transaction is applied.
+
+        After an exception from outside, :attr:`ended` tells whether the transaction may be committed.
+        If it is, it is applied here before any newer transaction.
+        """
+        self._check_whole()
+        stored, ttid = self.stored(), self._ttid
+        assert ttid is not None  # it has voted
+        message = AskFinishTransaction(ttid, list(stored), self._oids(stored=False))
+        master, ticket = self._master, self._finish
+        try:
+            with master.presence(ticket):
+                master.ask(message, ticket)
+                if self._connections.host.fault(FaultSite.MASTER_LOST_IN_FINISH):
+                    master.close("disconnected on purpose")
+                return master.hold(ticket, partial(self._finished, stored, callback))
+        except ErrorAnswer as e:
+            raise refusal("tpc_finish", e) from None
+        except ConnectionLost:
+            self._ended = True
+            return self._recover(stored, callback)
+        except BaseException:
+            self._whole = False
+            master.forget(ticket)
+            raise
+        finally:
+            if self.ended:
+                self._registry.remove(ttid, self)
+
+    def _finished(
+        self,
+        stored: dict[bytes, bytes | None],
+        callback: Callable[[bytes], object],
+        answer: AnswerTransactionFinished,
+    ) -> bytes:
+        self._invalidations.committed(answer.tid, stored, callback, self._master)
+        return answer.tid
+
+    def _finished_alone(self, answer: Message) -> None:
+        """Apply the transaction as one of another client, because its thread was interrupted.
+
+        Called by the leading thread, maybe twice, or after _finished().
+        """
+        if isinstance(answer, AnswerTransactionFinished):
+            self._invalidations.invalidate(answer.tid, self._oids(stored=True), self._master)
+
+    def _recover(
+        self, stored: dict[bytes, bytes | None], callback: Callable[[bytes], object]
+    ) -> bytes:
+        """Find out whether the transaction was committed, after the master was lost in tpc_finish.
+
+        Return its tid. Raise TransactionLostError if it was not committed, OutcomeUnknownError.
+        """
+        # The master may have been slow for long: the time counts from its last sign of life.
+        backoff = self._connections.backoff(self._master.heard)
+        try:
+            tid = self.final_tid(backoff)
+        except (ErrorAnswer, NEOStorageError) as e:
+            raise OutcomeUnknownError(
+                "the master was lost in tpc_finish, and no node could tell whether transaction "
+                f"{self.ttid.hex()} is committed; look at the data before you repeat it: {e}"
+            ) from e
+        if tid is None:
+            raise TransactionLostError(
+                f"the master was lost, and the transaction was not committed: {self._master.lost}"
+            )
+        self._invalidations.committed(tid, dict.fromkeys(stored), callback)
+        return tid
+
+    def final_tid(self, backoff: Backoff) -> bytes | None:
+        """Return the tid; None if it was not committed. Raise ErrorAnswer, NEOStorageError."""
+        return final_tid(self._primary, self._replicas, self.ttid, self._partitions, backoff)
+
+    def prepare(self, xid: bytes, text: bytes) -> None:
+        """Ask the master to keep the voted transaction (specification 24.1), which ends here. Raise
+        ConnectionLost; ErrorAnswer: then it must be aborted if DENIED, else the master has done so."""
+        self._check_whole()
+        self._check_ended()
+        self._check_master()
+        ttid = self.ttid
+        message = AskPrepareTransaction(ttid, xid, self._oids(True), self._oids(False), text)
+        ticket, denied = Ticket(orphan=self._denied_in_vain), False
+        try:
+            self._master.wait(self._master.ask(message, ticket))
+        except ErrorAnswer as e:
+            denied = e.code is ErrorCode.DENIED
+            raise
+        finally:
+            self._ended = ticket.sent and not denied
+            if self._ended:
+                self._registry.remove(ttid, self)
+
+    def _denied_in_vain(self, answer: Message) -> None:
+        """Abort after a refusal for which no thread waits any more. Called by the leading thread."""
+        if isinstance(answer, Error) and answer.code == ErrorCode.DENIED.value:
+            self._master.send(
+                AbortTransaction(self.ttid, self._participants.nids()), self._farewell
+            )
+
+    def abort(self) -> None:
+        """Abort, without waiting. Raise nothing: nodes that cannot be told notice the lost connection.
+        Idempotent, so it can be repeated after an exception from outside."""
+        self._cached.clear()
+        if self._finish.sent or (self._ended and not self._aborted):
+            return
+        with self._participants.lock:
+            self._aborted = self._ended = True
+        begin, ttid = self._begin, self._ttid
+        if begin is not None and ttid is None:
+            # _begun_in_vain() handles an answer that comes later.
+            self._master.forget(begin)
+            if begin.done and isinstance(begin.answer, AnswerBeginTransaction):
+                ttid = begin.answer.ttid
+        if ttid is not None:
+            self._registry.remove(ttid, self)
+            self._participants.abort(ttid)
+            self._master.send(AbortTransaction(ttid, self._participants.nids()), self._farewell)
+        self._participants.forget()

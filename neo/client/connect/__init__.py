@@ -1,0 +1,1 @@
+"""Connections of a client to the primary master and to storage nodes."""

@@ -1,0 +1,1 @@
+"""Reads across the database: metadata of transactions, iteration, scans."""

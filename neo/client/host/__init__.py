@@ -1,0 +1,1 @@
+"""The environment of a client: sockets, threads and the clock, with or without gevent."""

@@ -1,0 +1,1 @@
+"""Pack with garbage collection, and the size of the database."""

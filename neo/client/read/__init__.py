@@ -1,0 +1,1 @@
+"""Loads: the cache, invalidations, and requests to replicas."""

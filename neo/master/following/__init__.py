@@ -1,0 +1,1 @@
+"""The master of a backup cluster follows the upstream cluster (specification 13)."""

@@ -1,0 +1,1 @@
+"""A storage node of a backup cluster follows the upstream cluster (specification 13)."""

@@ -1,0 +1,1 @@
+"""Prepared transactions of a storage node (specification 24)."""

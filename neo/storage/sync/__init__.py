@@ -1,0 +1,1 @@
+"""Votes for synchronous backups, sent and received (specification 25)."""
