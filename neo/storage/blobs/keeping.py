@@ -50,8 +50,8 @@ GROUP_MAX = 64
 #: Threads that sync on a slow disk. More of them were not faster.
 SYNCS = 4
 #: Mean duration of a sync up to which the keeper's own thread makes all of them. Measured with contents
-#: of 10 KiB, a hundred a transaction: on a disk that others use too, threads save a tenth to a quarter
-#: from here on, and cost a third more of the processor.
+#: of 10 KiB, a hundred a transaction, on a disk that others used too: the threads saved a tenth to a
+#: quarter of the time, and cost a third more of the processor.
 SHORT_SECONDS = 0.0003
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
