@@ -41,9 +41,18 @@ class Copied:
         )
 
     def packed(self, tid: int) -> Copied:
-        """Return what a pack leaves. It may keep the deletion of the last object; this does not."""
+        """Return what a pack leaves. It may keep the deletion of the last object; this does not.
+
+        A revision that a transaction lists, and that is not there, was removed by a pack: if it is the
+        last one, it was a deletion. A copy before that pack has what it deleted (specification 28.21).
+        """
         objects = {}
-        for oid, found in self.objects.items():
+        removed_before: dict[int, dict[int, Value]] = {}
+        for each, (_, row) in self.transactions.items():
+            for at in range(0, len(row[3]) if each <= tid else 0, 8):
+                removed_before.setdefault(u64(row[3][at : at + 8]), {})[each] = None
+        for oid, there in self.objects.items():
+            found = removed_before.get(oid, {}) | there
             revisions = [Revision(t, None if found[t] is None else 0, None) for t in sorted(found)]
             removed = {revision.tid for revision in pack(revisions, tid).removed}
             objects[oid] = {t: value for t, value in found.items() if t not in removed}
