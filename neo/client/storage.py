@@ -421,8 +421,7 @@ class NEOStorage(ConflictResolvingStorage):
         self._begun(transaction).check(oid, serial)
 
     def ask_votes(self, transaction: Any) -> None:
-        """Ask for votes, without waiting. tpc_vote must follow, which waits for them, or tpc_abort. Raise
-        the errors of tpc_vote."""
+        """Ask for votes without waiting: tpc_vote waits for them. Raise the errors of tpc_vote."""
         begun = self._begun(transaction)
         begun.ask_votes()
         self._restorer.voting(begun)
@@ -430,19 +429,16 @@ class NEOStorage(ConflictResolvingStorage):
     def tpc_vote(self, transaction: Any) -> list[bytes] | None:
         begun = self._begun(transaction)
         coordination = self._coordination
-        if coordination is None:
-            begun.vote()
-        else:
+        if coordination is not None:
             coordination.voting(transaction)
-            begun.vote()
+        begun.vote()
+        if coordination is not None:
             coordination.voted(self, transaction)
         return list(begun.resolved) or None
 
     def ask_finish(self, transaction: Any) -> None:
-        """Ask the master to commit, without waiting. tpc_finish must follow, which waits for the answer.
-        No storage that is coordinated with other databases may be asked so."""
-        begun = self._begun(transaction)
-        if not begun.voted:
+        """Ask the master to commit without waiting: tpc_finish waits. Not for a coordinated storage."""
+        if not (begun := self._begun(transaction)).voted:
             raise StorageTransactionError("ask_finish before tpc_vote")
         begun.ask_finish()
 
@@ -554,8 +550,7 @@ class NEOStorage(ConflictResolvingStorage):
         Raise OutcomeUnknownError, which says what to do, if the master is lost; after any other error
         nothing is prepared. In both cases tpc_abort must follow.
         """
-        voted = self._begun(transaction)
-        if not voted.voted:
+        if not (voted := self._begun(transaction)).voted:
             raise StorageTransactionError("tpc_prepare before tpc_vote")
         self._decisions.check_known()
         prepared = PreparedTransaction(
@@ -676,7 +671,7 @@ class NEOStorage(ConflictResolvingStorage):
         self._blobs.packed()
 
     def importing(self) -> Import:
-        """Return a way to write transactions with their tids that keeps several of them in flight."""
+        """Return a way to write transactions with their tids, several in flight."""
         return Import(self, self._session.settings.unanswered_max)
 
     def copyTransactionsFrom(self, other: Any, verbose: int = 0) -> None:
