@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import sys
 import tempfile
@@ -12,13 +11,11 @@ import pytest
 
 from tests.faults.load import Load, check
 from tests.faults.script import passes
-from tests.faults.small_disk import SCENARIOS
+from tests.faults.small_disk import OWN_MOUNTS, SCENARIOS
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 
 SECONDS = 300
-#: Another user than root becomes root in a user namespace that has only its own mounts.
-OWN_MOUNTS = ["unshare", "--mount"] if os.getuid() == 0 else ["unshare", "--mount", "-Ur"]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
