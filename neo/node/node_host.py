@@ -205,9 +205,9 @@ class NodeHost:
             self.stop(1)
 
     def _start_core(self) -> None:
-        self._core = self._make_core(self)
-        self._core.start()
-        self._core.flush()
+        core = self._core = self._make_core(self)
+        core.start()
+        core.flush()
 
     # -- connections from others -----------------------------------------------------------------
 
