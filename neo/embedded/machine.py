@@ -203,7 +203,7 @@ class Machine:
         if os.getpid() != self._pid:
             raise RefusedError(
                 f"{self.folder.path} was opened by process {self._pid} before it forked this one: an"
-                " embedded database cannot be used by the child of a fork. Open it after the fork; if"
+                " embedded database cannot be used by the child of a fork. Open it only after the fork; if"
                 f" both processes need it, run: neosimple --folder {self.folder.path}"
             )
         if self.over:

@@ -25,11 +25,16 @@ class Machines:
         self._lock = threading.Lock()
         #: The machines, and how many storages use each.
         self._open: dict[str, tuple[Machine, int]] = {}
+        #: Machines that the parent of this process had open when it forked. SQLite keeps what it locked
+        #: in the memory of the process, so that this one can never open their databases.
+        self._inherited: dict[str, Machine] = {}
 
     def acquire(self, path: str) -> Machine:
         """Return the machine of a folder, started. Raise NEOStorageError."""
         key = os.path.realpath(path)
         with self._lock:
+            if (inherited := self._inherited.get(key)) is not None:
+                inherited.check()
             machine, count = self._open.get(key, (None, 0))
             if machine is None:
                 machine = self._started(key)
@@ -53,6 +58,8 @@ class Machines:
         """Close the machine of a storage that was closed, if it was the last one."""
         key = str(machine.folder.path)
         with self._lock:
+            if key in self._inherited:
+                return
             _, count = self._open[key]
             if count > 1:
                 self._open[key] = machine, count - 1
@@ -63,6 +70,8 @@ class Machines:
     def forked(self) -> None:
         """Start anew in the child of a fork. The machines stay, so that nothing of them is closed."""
         self._lock = threading.Lock()
+        self._inherited |= {key: machine for key, (machine, _) in self._open.items()}
+        self._open.clear()
 
 
 _machines = Machines()

@@ -70,15 +70,18 @@ def main(path: str) -> None:
     # A lock that the child of a fork has open is not kept by it.
     db = ZODB.DB(neo.client.open(path))
     waits, ends = os.pipe()
-    if os.fork() == 0:
+    if (late := os.fork()) == 0:
         os.close(ends)
         os.read(waits, 1)
+        db.close()
+        refused(lambda: neo.client.open(path), TOLD)  # also after the parent has closed it
         os._exit(0)
     os.close(waits)
     db.close()
     with closing(ZODB.DB(neo.client.open(path))) as again, again.transaction() as connection:
         assert connection.root()["value"] == COMMITS - 1
     os.close(ends)
+    assert os.waitstatus_to_exitcode(os.waitpid(late, 0)[1]) == 0
     print("all is well", flush=True)
 
 

@@ -44,7 +44,7 @@ def fleets() -> Iterator[GetFleet]:
         yield get
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=few("sqlite", "mariadb", whole=BACKENDS))
 def cluster(fleets: GetFleet, request: pytest.FixtureRequest) -> Fleet:
     fleet = fleets(3, request.param, 0)
     fleet.start()
