@@ -1,5 +1,5 @@
-"""Faults between a node and its clients: late reads, begins and news of deadlocks, and clients that are
-lost before a vote.
+"""Faults between a node and its clients: late reads and news of deadlocks, and clients that are lost
+before a vote.
 
 The protocol keeps no order between the reads of a client, and the answers may come in any order.
 """
@@ -19,7 +19,6 @@ from neo.protocol.packets import (
     AnswerTIDs,
     AnswerTIDsFrom,
     AnswerTransactionInformation,
-    AskBeginTransaction,
     AskObject,
     AskStoreTransaction,
     AskVoteTransaction,
@@ -43,15 +42,13 @@ _ANSWERS = frozenset(
 
 
 def inject_faults(host: Host, peer: Peer) -> None:
-    """Have the node of this peer execute or answer some of its requests late, and lose it before some of
+    """Have the node of this peer execute or answer some of its reads late, and lose it before some of
     its votes, as the seed says."""
     core, dispatch, answer, tell = peer.core, peer._dispatch, peer.connection.answer, peer.send
 
     def faulty_dispatch(message_id: int | None, message: Message) -> None:
         kind = type(message) if type(message) in peer.handler.table else None
-        if (kind is AskObject and host.fault(FaultSite.READ_LATE)) or (
-            kind is AskBeginTransaction and host.fault(FaultSite.BEGIN_LATE)
-        ):
+        if kind is AskObject and host.fault(FaultSite.READ_LATE):
             core.call_later(LATE_SECONDS, lambda: execute(message_id, message))
         elif kind in _VOTES and host.fault(FaultSite.CLIENT_DROPPED_BEFORE_VOTE):
             peer.close()

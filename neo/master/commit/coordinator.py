@@ -20,6 +20,7 @@ from neo.master.commit.transactions import Transaction, Transactions
 from neo.master.commit.votes import FailedVotes
 from neo.master.maintenance.replication import Replication
 from neo.master.settings import MasterSettings
+from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType
@@ -93,7 +94,10 @@ class Coordinator:
 
     def begin(self, peer: Peer, message_id: int, tid: bytes | None) -> None:
         self._begins.append((peer, message_id, tid))
-        self.begin_waiting()
+        if self._core.host.fault(FaultSite.BEGIN_LATE):
+            self._core.call_later(LATE_SECONDS, self.begin_waiting)
+        else:
+            self.begin_waiting()
 
     def begin_waiting(self) -> None:
         """Begin pending transactions, unless a storage node is about to be ready, which would miss
