@@ -32,7 +32,7 @@ from neo.protocol.packets import (
 logger = logging.getLogger("neo.master")
 
 
-class Membership(Protocol):
+class Member(Protocol):
     """The membership of the backup in the commits of the upstream cluster."""
 
     @property
@@ -74,10 +74,10 @@ class Locking:
     """Bounds: those of the pipeline; pending questions, one for each open transaction of the upstream
     cluster."""
 
-    def __init__(self, cluster: Cluster, requests: RowRequests, membership: Membership) -> None:
+    def __init__(self, cluster: Cluster, requests: RowRequests, member: Member) -> None:
         self._cluster = cluster
         self._requests = requests
-        self._membership = membership
+        self._member = member
         self.pipeline = Pipeline(cluster.partitions.readable)
         #: Questions for the transactions of the pipeline, by ttid; and for those that are unlocked.
         self._askers: dict[bytes, _Asker] = {}
@@ -95,7 +95,7 @@ class Locking:
         than the earlier ones."""
         partition = self._cluster.partitions.partition
         partitions = frozenset(
-            (*map(partition, (m.ttid, *m.oid_list)), *self._membership.marked(m.ttid))
+            (*map(partition, (m.ttid, *m.oid_list)), *self._member.marked(m.ttid))
         )
         transaction = BackupTransaction(m.ttid, m.tid, m.oid_list, Rows(partitions))
         self.pipeline.add(transaction)
@@ -123,7 +123,7 @@ class Locking:
         if self.pipeline.get(transaction.ttid) is not transaction:
             return  # it was dropped
         if error is not None:
-            self._membership.leave(error.message)
+            self._member.leave(error.message)
         else:
             self._ask_rows(transaction)  # the node may have got another cell meanwhile
             self.evaluate()
@@ -132,11 +132,11 @@ class Locking:
 
     def evaluate(self) -> None:
         """Unlock what is locked, answer what is durable, and begin the next lock if it is its turn."""
-        while self._membership.may_unlock and (locked := self.pipeline.pop_locked()) is not None:
+        while self._member.may_unlock and (locked := self.pipeline.pop_locked()) is not None:
             self._unlock(locked)
-        if self._unanswered and self._membership.may_unlock:
-            self._answer(self._membership.complete)
-        if self._membership.may_lock and (next_ := self.pipeline.next()) is not None:
+        if self._unanswered and self._member.may_unlock:
+            self._answer(self._member.complete)
+        if self._member.may_lock and (next_ := self.pipeline.next()) is not None:
             self._lock(next_)
 
     def _lock(self, transaction: BackupTransaction) -> None:
@@ -174,7 +174,7 @@ class Locking:
         # The others have no readable cell of it any more.
         self._requests.abort(transaction.ttid, set(transaction.rows.nodes()) - transaction.nodes)
         self._unanswered.append(self._askers.pop(transaction.ttid))
-        self._membership.unlocked(transaction)
+        self._member.unlocked(transaction)
 
     def answer_later(self, peer: Peer, message_id: int, m: AskLockBackup) -> None:
         """Answer when a transaction that was unlocked before is complete in all cells."""
@@ -206,7 +206,7 @@ class Locking:
         for transaction in self.pipeline.drop():
             asker = self._askers.pop(transaction.ttid)
             asker.peer.refuse(asker.message_id, ErrorCode.INCOMPLETE_TRANSACTION, reason)
-            if not self._membership.keeps(transaction.ttid):
+            if not self._member.keeps(transaction.ttid):
                 self._requests.abort(transaction.ttid, transaction.rows.nodes())
 
     def clear(self) -> None:

@@ -42,7 +42,7 @@ from neo.protocol.packets import AbortTransaction, AnswerPrepareBackup, Prepared
 Committed = Callable[[bytes, bytes, bytes], None]
 
 
-class Membership(Protocol):
+class Member(Protocol):
     """The membership of the backup in the commits of the upstream cluster."""
 
     @property
@@ -88,7 +88,7 @@ class Marks:
         cluster: Cluster,
         requests: RowRequests,
         joining: Cells,
-        membership: Membership,
+        member: Member,
         remember: Committed,
         known: Iterable[SyncMark],
     ) -> None:
@@ -97,7 +97,7 @@ class Marks:
         self._cluster = cluster
         self._requests = requests
         self._joining = joining
-        self._membership = membership
+        self._member = member
         self._remember = remember
         self._kept: dict[bytes, _Kept] = {}
         self._by_oid: dict[bytes, bytes] = {}
@@ -192,7 +192,7 @@ class Marks:
         """Drop a transaction that was rolled back upstream; ignore one that is not kept."""
         if ttid in self._kept:
             self._drop(ttid)
-            self._membership.advance()
+            self._member.advance()
 
     def committed(self, transaction: BackupTransaction) -> None:
         """Forget a transaction that was unlocked here. Nodes that did not take part fetch what was
@@ -251,20 +251,20 @@ class Marks:
             return
         if error is None:
             self._ask(kept)
-            self._membership.advance()
+            self._member.advance()
             return
         kept.rows.failed(nid, partitions)
         if error.code is ErrorCode.TID_NOT_FOUND:
-            self._end(kept, self._membership.last)
-            self._membership.advance()
+            self._end(kept, self._member.last)
+            self._member.advance()
         elif any(nid in self._readable(partition) for partition in partitions):
-            self._membership.leave(error.message)
+            self._member.leave(error.message)
 
     def evaluate(self) -> None:
         """Ask for what may be kept now, answer for what is durable, and drop what has ended."""
-        if not self._open or not self._membership.may_unlock:
+        if not self._open or not self._member.may_unlock:
             return
-        complete = self._membership.complete
+        complete = self._member.complete
         for ttid in list(self._open):
             kept = self._kept.get(ttid)
             if kept is None:
@@ -273,7 +273,7 @@ class Marks:
                 if kept.ended <= complete:
                     self._drop(ttid)
             elif not kept.asked:
-                if self._membership.may_keep:
+                if self._member.may_keep:
                     kept.asked = True
                     self._ask(kept)
             elif kept.asker is None or kept.rows.complete(self._readable):

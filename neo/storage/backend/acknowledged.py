@@ -100,20 +100,20 @@ def compare(
     found: Position | None,
     promised: Position | None,
     remembered: Position | None,
-    file: str,
+    mark: str,
     name: str,
     advice: str,
 ) -> None:
     """Raise WentBack if a database lacks acknowledged transactions.
 
-    ``found``: its position; None if it is empty. ``promised``: the position in ``file``.
+    ``found``: its position; None if it is empty. ``promised``: the position in the file ``mark``.
     ``remembered``: the position that this process acknowledged.
     """
     if found and promised and found.lineage and found.lineage != promised.lineage:
         # Perhaps of an empty database that was created while this one was not mounted.
         logger.warning(
             "%s belongs to another database: a loss of acknowledged transactions in %s is not seen",
-            *(file, name),
+            *(mark, name),
         )
         promised = None
     if found is None:

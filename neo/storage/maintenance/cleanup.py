@@ -74,8 +74,8 @@ class Eraser(Part):
             if not self._needed():
                 await drop_regrouped(self._database, self._background, self._needed)
             elif self._database.backend.regrouped() is not None:
-                # The way back needs all rows, because rows that are deleted here would be missing there,
-                # too. The end of the operation starts this job again.
+                # The way back needs all rows: what is deleted here would be deleted there, too. The end
+                # of the operation starts this again.
                 continue
             for partition in range(len(self._cells.partitions)) if self.enabled else ():
                 await self._erase(partition)
