@@ -36,7 +36,7 @@ def test_a_copy_takes_what_the_partitions_take_and_the_next_one_what_is_new(
         for partition in range(2):
             tid = 12 + 6 * number + partition
             commit(master, client, tid - 2, tid, 2 * number + partition)
-    size = world.backend.size()
+    size = world.backend.engine.size()
     assert measured(node, tmp_path, False, 0, 1) == AnswerRoom(size, 7, "a disk")
     assert measured(node, tmp_path, False, 1).needed == size // 2
     for name in (LOOK, COPY, MANIFEST):
@@ -44,6 +44,6 @@ def test_a_copy_takes_what_the_partitions_take_and_the_next_one_what_is_new(
     assert measured(node, tmp_path, False, 0, 1).needed == 0
     for partition in range(2):
         commit(master, client, 38 + partition, 40 + partition, 20 + partition)
-    size = world.backend.size()
+    size = world.backend.engine.size()
     assert measured(node, tmp_path, False, 0, 1).needed == size // 5
     assert measured(node, tmp_path, True, 0, 1).needed == size
