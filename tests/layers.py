@@ -27,6 +27,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "neo.admin": {"neo.protocol", "neo.topology", "neo.net", "neo.node"},
     # It serves threads, without an event loop.
     "neo.client": {"neo.protocol", "neo.topology", "neo.net"},
+    # All nodes of a folder, and the client, in one process.
+    "neo.embedded": {
+        *("neo.protocol", "neo.topology", "neo.net", "neo.node", "neo.master", "neo.storage"),
+        *("neo.client", "neo.simple"),
+    },
     "neoctl": {"neo.protocol", "neo.net", "neo.node", "neo.admin", "neo.archive"},
     # The nodes of a machine in one process.
     "neo.server": {
@@ -56,17 +61,20 @@ HOSTS = (
     "examples",
     "neo.admin.smtp",
     *("neo.archive.disk", "neo.archive.folder", "neo.archive.reader"),
-    *("neo.archive.verify", "neo.archive.writer"),
+    *("neo.archive.room", "neo.archive.verify", "neo.archive.writer"),
     "neo.client",
+    "neo.embedded",
     "neo.export",
     "neo.master.election.folder",
     "neo.migrate",
     "neo.net.sockets",
     "neo.net.transport",
+    "neo.node.lockfile",
     "neo.node.log",
     *("neo.node.node_host", "neo.node.process"),
     "neo.simple",
     "neo.storage.backend",
+    "neo.storage.blobs.files",
     "neo.storage.blobs.folder",
     "neo.storage.blobs.keeping",
     "neo.storage.operations.worker",

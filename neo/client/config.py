@@ -8,6 +8,7 @@ from typing import Any
 
 from ZODB.config import BaseConfig
 
+from neo.client.embedded import open_folder
 from neo.client.errors import ConfigurationError
 from neo.client.storage import NEOStorage
 
@@ -54,7 +55,8 @@ class NEOStorageFactory(BaseConfig):
     """A parsed section of ZConfig; open() returns the storage."""
 
     def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of NEOStorage. Raise ConfigurationError."""
+        """Return the keyword arguments of NEOStorage, or with ``path`` those of
+        :func:`neo.client.embedded.open_folder`. Raise ConfigurationError."""
         config = self.config
         options: dict[str, Any] = {name: getattr(config, name) for name in _ONE}
         for name in _BOTH:
@@ -63,10 +65,17 @@ class NEOStorageFactory(BaseConfig):
                 raise ConfigurationError(f"<NEOStorage>: {name} is given twice")
             options[name] = second if first is None else first
         options = {name: value for name, value in options.items() if value is not None}
-        for name in ("master_nodes", "name"):
-            if getattr(config, name, None) is None and options.get(name) is None:
-                raise ConfigurationError(f"<NEOStorage>: {name} is missing")
-        options["name"] = config.name
+        if config.path is not None:
+            if config.name is not None:
+                options["name"] = config.name
+            options["path"] = config.path
+        else:
+            for name in ("master_nodes", "name"):
+                if getattr(config, name, None) is None and options.get(name) is None:
+                    raise ConfigurationError(
+                        f"<NEOStorage>: {name} is missing; or give path, for a database in this process"
+                    )
+            options["name"] = config.name
         options["compress"] = parse_compress(options["compress"])
         return options
 
@@ -74,4 +83,4 @@ class NEOStorageFactory(BaseConfig):
         options = self.options()
         if self.config.logfile:
             log_to(self.config.logfile)
-        return NEOStorage(**options)
+        return open_folder(**options) if "path" in options else NEOStorage(**options)

@@ -1,10 +1,12 @@
-"""``neo://`` and ``neos://`` for zodburi.
+"""``neo://``, ``neos://`` and ``neo+embedded://`` for zodburi.
 
 ``neo://name@host:port,host:port?option=value&…``. Options of the storage are those of NEOStorage, with
 underscores or hyphens. All others belong to zodburi (``connection_pool_size``, ``database_name``…) and
 are passed on. With zodburi's ``demostorage``, changes stay in the memory of the process.
 ``neos://`` uses TLS: its files come from the options ``ca``, ``cert``, ``key`` or from the
 environment variables NEO_CA, NEO_CERT, NEO_KEY.
+
+``neo+embedded:///folder?option=value&…`` opens a folder inside the process (:mod:`neo.embedded`).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from ZConfig.datatypes import SuffixMultiplier
 from ZODB.DemoStorage import DemoStorage
 
 from neo.client.config import log_to, parse_boolean, parse_compress
+from neo.client.embedded import open_folder
 from neo.client.errors import ConfigurationError
 from neo.client.storage import NEOStorage
 
@@ -62,13 +65,28 @@ def resolve_tls(uri: str) -> Resolved:
     return partial(_open, options), others
 
 
+def resolve_embedded(uri: str) -> Resolved:
+    """Do the same as resolve() for a folder, without a cluster."""
+    location, _, query = uri.partition("://")[2].partition("?")
+    path = unquote(location)
+    if not path.startswith("/"):
+        raise ConfigurationError(f"{uri!r} is not neo+embedded:///absolute/path?option=value")
+    options, others = _parse_query(uri, query)
+    return partial(_open, {"path": path, **options}), others
+
+
 def _parse(uri: str) -> tuple[dict[str, Any], dict[str, str]]:
-    _, _, rest = uri.partition("://")
-    location, _, query = rest.partition("?")
+    location, _, query = uri.partition("://")[2].partition("?")
     name, at, masters = location.rstrip("/").rpartition("@")
     if not at or not name or not masters:
         raise ConfigurationError(f"{uri!r} is not neo://name@host:port,host:port?option=value")
-    options: dict[str, Any] = {"master_nodes": masters, "name": unquote(name)}
+    options, others = _parse_query(uri, query)
+    return {"master_nodes": masters, "name": unquote(name), **options}, others
+
+
+def _parse_query(uri: str, query: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the options of the storage, and the others."""
+    options: dict[str, Any] = {}
     others = {}
     for key, value in parse_qsl(query, keep_blank_values=True):
         convert = parse_boolean if key == _DEMO else _OPTIONS.get(key.replace("-", "_"))
@@ -88,5 +106,6 @@ def _open(options: dict[str, Any]) -> NEOStorage | DemoStorage:
     logfile = options.pop("logfile", None)
     if logfile:
         log_to(logfile)
-    storage = NEOStorage(**options)
+    path = options.pop("path", None)
+    storage = NEOStorage(**options) if path is None else open_folder(path, **options)
     return DemoStorage(base=storage) if demo else storage

@@ -8,6 +8,7 @@ import math
 import re
 import sys
 from contextlib import suppress
+from typing import Protocol
 
 from neo.master.election.folder import LogFolder
 from neo.master.election.leadership import Tenure
@@ -31,10 +32,11 @@ from neo.node.config import (
 from neo.node.core import Core
 from neo.node.host import Host
 from neo.node.known_masters import RememberedMasters
-from neo.node.node_host import NodeHost, StartFailure
+from neo.node.node_host import StartFailure
 from neo.node.process import main as run
 from neo.protocol.enums import NodeType
 from neo.protocol.ids import nid_namespace, parse_nid
+from neo.protocol.packets import Address
 from neo.topology.partitions import MAX_PARTITIONS
 
 logger = logging.getLogger("neo.master")
@@ -160,7 +162,14 @@ def master_settings(settings: argparse.Namespace) -> MasterSettings:
     )
 
 
-def make_core(host: NodeHost) -> Core:
+class ConfiguredHost(Host, Protocol):
+    """A host that knows the settings of its node, and where the node listens."""
+
+    settings: argparse.Namespace
+    bind: Address | None
+
+
+def make_core(host: ConfiguredHost) -> Core:
     """Return the core of this process. Raise StartFailure if the log cannot be used, ConfigError for a
     wrong list of masters."""
     options, bind = host.settings, host.bind

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import configparser
 import ipaddress
+import os
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -163,9 +165,25 @@ def create(path: Path, shape: Shape) -> ClusterConf:
             if shape.adapter != "SQLite":
                 parser[name]["mark"] = str(folder / f"{name}.acknowledged")
                 parser[name]["blob_dir"] = str(folder / f"{name}.blobs")
-    with open(path, "x") as file:
-        parser.write(file)
+    _write_durably(path, parser)
     return ClusterConf(path)
+
+
+def _write_durably(path: Path, parser: configparser.ConfigParser) -> None:
+    """Write a new file: after a crash all of it is there, or nothing. Raise OSError."""
+    draft = path.with_name(f"{path.name}.new")
+    with open(draft, "w") as file:
+        parser.write(file)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    for folder in (path.parent, path.parent.parent):
+        with suppress(PermissionError):  # the folder may be below one that only others may list
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
 
 def _free_addresses(count: int, host: str, base: int | None) -> list[str]:

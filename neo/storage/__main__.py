@@ -10,17 +10,20 @@ import socket
 import sys
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from neo.node.config import ConfigError, Option, load, names, one_of, role_options, seconds
 from neo.node.known_masters import RememberedMasters
-from neo.node.node_host import NodeHost, StartFailure
+from neo.node.node_host import StartFailure
 from neo.node.process import main as run
+from neo.protocol.packets import Address
 from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.backend.api import Backend, BackendFailure, DatabaseAway
 from neo.storage.backend.factory import ADAPTERS, make_backend
 from neo.storage.blobs.contents import open_disk
 from neo.storage.blobs.folder import ContentFolder
 from neo.storage.database import Refusals
+from neo.storage.host import StorageHost
 from neo.storage.node import NodeSettings, StorageNode
 from neo.storage.operations.worker import ThreadWorker
 from neo.topology.masters import MasterCandidates
@@ -93,8 +96,15 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
     return settings
 
 
+class ConfiguredHost(StorageHost, Protocol):
+    """A host that knows the settings of its node, and where the node listens."""
+
+    settings: argparse.Namespace
+    bind: Address | None
+
+
 def make_core(
-    host: NodeHost, acknowledged: Acknowledged | None = None, refusals: Refusals | None = None
+    host: ConfiguredHost, acknowledged: Acknowledged | None = None, refusals: Refusals | None = None
 ) -> StorageNode:
     """Return a core with its database open. ``acknowledged``: by earlier cores of this process;
     ``refusals``: of the database to them.
@@ -139,7 +149,7 @@ def make_core(
 
 
 def _open(
-    host: NodeHost,
+    host: ConfiguredHost,
     settings: argparse.Namespace,
     failed: Callable[[BackendFailure], None],
     acknowledged: Acknowledged | None,
@@ -162,7 +172,7 @@ def _open(
     return backend
 
 
-def _folder(host: NodeHost, settings: argparse.Namespace) -> ContentFolder | None:
+def _folder(host: ConfiguredHost, settings: argparse.Namespace) -> ContentFolder | None:
     """Return the folder of contents, which is not open yet; None if the node has none."""
     path = settings.blob_dir
     if path is None and settings.adapter.lower() == "sqlite" and settings.database != ":memory:":

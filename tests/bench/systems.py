@@ -67,6 +67,26 @@ class FileStorageSystem(System):
         pass
 
 
+class EmbeddedSystem(System):
+    title = "NEO embedded"
+    note = "inside the client's process, on one SQLite database, 12 partitions"
+    one_process = True
+
+    def start(self, folder: Path) -> None:
+        self._folder = folder / "embedded"
+
+    def storage(self) -> Any:
+        from neo.client import open
+
+        return open(self._folder)
+
+    def pids(self) -> dict[str, int]:
+        return {}
+
+    def stop(self) -> None:
+        pass
+
+
 class ZEOSystem(System):
     title = "ZEO"
     note = "one server process on a FileStorage"
@@ -183,6 +203,7 @@ SYSTEMS: dict[str, Callable[[], System]] = {
     "zeo": ZEOSystem,
     "relstorage-sqlite": _relstorage_sqlite,
     "relstorage-mariadb": _relstorage_mariadb,
+    "neo-embedded": EmbeddedSystem,
     "neo-one-process": NEOOneProcess,
     "neo-sqlite": lambda: NEOSystem("sqlite"),
     "neo-mariadb": lambda: NEOSystem("mariadb"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import sys
 import tempfile
@@ -15,10 +14,9 @@ from tests.faults.script import passes
 from tests.faults.small_disk import SCENARIOS
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
+from tests.support.mounts import OWN_MOUNTS
 
 SECONDS = 300
-#: Another user than root becomes root in a user namespace that has only its own mounts.
-OWN_MOUNTS = ["unshare", "--mount"] if os.getuid() == 0 else ["unshare", "--mount", "-Ur"]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -9,12 +9,13 @@ import pytest
 from neo.client import NEOStorage
 from tests.support.mariadb import Server, running_server
 from tests.support.whole import few
+from tests.zodb.embedded_fleet import EmbeddedFleet
 from tests.zodb.fleet import Fleet
 
 GetFleet = Callable[..., Fleet]
 #: Every cluster has a synchronous backup (docs/testing.md).
 SYNC = bool(os.environ.get("NEO_ZODB_SYNC"))
-BACKENDS = ("sqlite", "mariadb")
+BACKENDS = ("sqlite", "mariadb", "embedded")
 #: For a test of the client alone, whatever the database of its cluster is.
 on_one_backend = pytest.mark.parametrize("cluster", few("sqlite", whole=BACKENDS), indirect=True)
 
@@ -35,14 +36,15 @@ def fleets() -> Iterator[GetFleet]:
                 if backend == "mariadb" and not servers:
                     servers.append(stack.enter_context(running_server()))
                 server = servers[0] if backend == "mariadb" else None
-                fleet = Fleet(storages, backend, server, replicas, sync=sync)
+                kind = EmbeddedFleet if backend == "embedded" else Fleet
+                fleet = kind(storages, backend, server, replicas, sync=sync)
                 running[key] = stack.enter_context(fleet)
             return running[key]
 
         yield get
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=few("sqlite", "mariadb", whole=BACKENDS))
 def cluster(fleets: GetFleet, request: pytest.FixtureRequest) -> Fleet:
     fleet = fleets(3, request.param, 0)
     fleet.start()

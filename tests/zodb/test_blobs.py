@@ -1,6 +1,6 @@
 """ZODB's own suite for storages of blobs, whole: on SQLite with one storage node, through a wrapper that
 transforms every record, and on MariaDB with three and a replica (specification 26). ``NEO_WHOLE=1`` runs
-it on every shape of a cluster.
+it on every shape of a cluster, and embedded.
 
 The tests come unchanged from ``ZODB.tests.testblob``; this module only opens storages.
 """
@@ -29,6 +29,7 @@ SHAPES = few(
     ("sqlite", 1, 0, True),
     ("mariadb", 3, 1, False),
     whole=[
+        ("embedded", 1, 0, False),
         *(("sqlite", 1, 0, False), ("sqlite", 3, 0, False), ("sqlite", 3, 1, False)),
         *(("mariadb", 1, 0, False), ("mariadb", 3, 0, False), ("mariadb", 3, 1, False)),
         *(("sqlite", 1, 0, True), ("sqlite", 3, 1, True)),

@@ -24,9 +24,9 @@ from tests.zodb.conftest import GetFleet
 from tests.zodb.fleet import Fleet
 
 
-@pytest.fixture
-def cluster(fleets: GetFleet) -> Fleet:
-    fleet = fleets(3, "sqlite", 0)
+@pytest.fixture(params=["sqlite", "embedded"])
+def cluster(fleets: GetFleet, request: pytest.FixtureRequest) -> Fleet:
+    fleet = fleets(3, request.param, 0)
     fleet.start()
     return fleet
 

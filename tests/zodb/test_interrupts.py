@@ -1,4 +1,5 @@
-"""Exceptions from outside at random moments, on a real cluster: the other threads never fail."""
+"""Exceptions from outside at random moments, on a real cluster and on an embedded database: the other
+threads never fail."""
 
 from __future__ import annotations
 
@@ -139,9 +140,9 @@ def connections(storage: NEOStorage) -> list[Any]:
     return [session.master.channel(), *map(session.storages.channel, nids)]
 
 
-@pytest.fixture
-def bank(fleets: GetFleet) -> Iterator[tuple[Fleet, Bank]]:
-    fleet = fleets(3, "sqlite", 0)
+@pytest.fixture(params=["sqlite", "embedded"])
+def bank(fleets: GetFleet, request: pytest.FixtureRequest) -> Iterator[tuple[Fleet, Bank]]:
+    fleet = fleets(3, request.param, 0)
     fleet.start()
     storage = fleet.storage(cache_size=1 << 20, wait_timeout=WAIT_SECONDS)
     yield fleet, Bank(storage)

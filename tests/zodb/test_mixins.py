@@ -7,8 +7,8 @@ suites of recovery and of ZODB; with a synchronous backup, those of recovery and
 ``NEO_WHOLE=1`` runs every suite on every shape, and suites of conflicts, undo, packs and threads with a
 synchronous backup; with ``NEO_ZODB_SYNC=1`` every cluster has one.
 
-The races, which are many threads of one client that wait for the interpreter, run in the gate with one
-node.
+Embedded databases take the place of clusters once. The races, which are many threads of one client that
+wait for the interpreter, run in the gate with one node of a cluster.
 """
 
 from __future__ import annotations
@@ -171,13 +171,17 @@ SHAPES = few(
     Shape("sqlite", 3, 1, hexed=True),
     Shape("sqlite", 4, 2),
     Shape("mariadb", 1, whole=True),
+    Shape("embedded", 1, whole=True, sync=False),
     Shape("mariadb", 3, 1),
-    whole=(
-        Shape(backend, storages, replicas, hexed, whole=True)
-        for backend in ("sqlite", "mariadb")
-        for hexed in (False, True)
-        for storages, replicas in ((1, 0), (3, 0), (3, 1), (4, 2))
-    ),
+    whole=[
+        *(Shape("embedded", 1, 0, hexed, whole=True, sync=False) for hexed in (False, True)),
+        *(
+            Shape(backend, storages, replicas, hexed, whole=True)
+            for backend in ("sqlite", "mariadb")
+            for hexed in (False, True)
+            for storages, replicas in ((1, 0), (3, 0), (3, 1), (4, 2))
+        ),
+    ],
 )
 #: The suites with a synchronous backup, which takes three seconds to start.
 SYNC_SUITES: list[type[Opening]] = few(
@@ -197,7 +201,7 @@ def _class(base: type[Opening], name: str, shape: Shape) -> type[unittest.TestCa
     }
     if shape.hexed:
         attributes["wrap"] = staticmethod(HexStorage)
-    if not WHOLE and shape.storages > 1:
+    if not WHOLE and (shape.storages > 1 or shape.backend == "embedded"):
         attributes.update((test, None) for test in attributes if test.startswith("test_race"))
     return type(name, (base,), attributes)
 

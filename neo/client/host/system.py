@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from neo.net.fault_sites import FaultSite
-from neo.net.host import Lock, Served, Watch, Wire
+from neo.net.host import Lock, Watch, Watched, Wire
 from neo.net.logfiles import reopen
 from neo.net.sockets import READ_SIZE, configure, format_address
 from neo.net.tls import TlsLink
@@ -231,7 +231,7 @@ class LockWaker:
 class EpollWatch:
     """One descriptor in the watcher's epoll, armed for one event at a time."""
 
-    def __init__(self, watcher: Watcher, fd: int, served: Served) -> None:
+    def __init__(self, watcher: Watcher, fd: int, served: Watched) -> None:
         self._watcher = watcher
         self._fd = fd
         watcher.add(fd, served)
@@ -249,12 +249,12 @@ class Watcher:
 
     def __init__(self, epoll: select.epoll) -> None:
         self.epoll = epoll
-        self._served: dict[int, weakref.ref[Served]] = {}
+        self._served: dict[int, weakref.ref[Watched]] = {}
         self._stop_read, self._stop_write = os.pipe()
         self.epoll.register(self._stop_read, select.EPOLLIN)
         threading.Thread(target=self._run, name="neo-client-watcher", daemon=True).start()
 
-    def add(self, fd: int, served: Served) -> None:
+    def add(self, fd: int, served: Watched) -> None:
         self._served[fd] = weakref.ref(served)
         self.epoll.register(fd, select.EPOLLONESHOT)
 
@@ -301,13 +301,10 @@ class Watcher:
         os.close(self._stop_write)
 
 
-class System:
-    """The :class:`neo.net.host.ThreadHost` of one real client."""
+class RealThreads:
+    """What a :class:`neo.net.host.ThreadHost` has besides connections: locks, threads, the clock."""
 
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
-        self._watcher: Watcher | None = None
-        self._watcher_lock = threading.Lock()
+    def __init__(self) -> None:
         self._random = random.Random()
 
     now = staticmethod(time.monotonic)
@@ -335,6 +332,24 @@ class System:
     def fault(self, site: FaultSite) -> bool:
         return False
 
+    def reopen_logs(self) -> None:
+        """Reopen the files of the client's own logger; other loggers belong to the application."""
+        reopen(logging.getLogger("neo.client").handlers, logger, "neoctl flush_log")
+
+    def forked(self) -> None:
+        """Start anew in the child of a fork."""
+        self._random = random.Random()
+
+
+class System(RealThreads):
+    """The :class:`neo.net.host.ThreadHost` of one real client."""
+
+    def __init__(self, patience: float) -> None:
+        super().__init__()
+        self._patience = patience
+        self._watcher: Watcher | None = None
+        self._watcher_lock = threading.Lock()
+
     def connect(
         self, address: Address, tls: TlsLink | None, seconds: float | None = None
     ) -> SocketWire:
@@ -355,16 +370,12 @@ class System:
     def watcher(self) -> Watcher:
         return Watcher(select.epoll())
 
-    def watch(self, wire: Wire, served: Served) -> Watch:
+    def watch(self, wire: Wire, served: Watched) -> Watch:
         assert isinstance(wire, SocketWire)
         with self._watcher_lock:
             if self._watcher is None:
                 self._watcher = self.watcher()
             return EpollWatch(self._watcher, wire.fileno(), served)
-
-    def reopen_logs(self) -> None:
-        """Reopen the files of the client's own logger; other loggers belong to the application."""
-        reopen(logging.getLogger("neo.client").handlers, logger, "neoctl flush_log")
 
     def stop(self) -> None:
         """Stop the watcher."""
@@ -375,8 +386,8 @@ class System:
 
     def forked(self) -> None:
         """Discard what belongs to the parent. Call in the child of a fork."""
+        super().forked()
         if self._watcher is not None:
             self._watcher.abandon()
         self._watcher = None
         self._watcher_lock = threading.Lock()
-        self._random = random.Random()

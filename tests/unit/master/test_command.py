@@ -66,7 +66,7 @@ def make(*arguments: str) -> PrimaryMaster | MasterNode:
         from_thread=lambda callback, *args: None,
         stop=lambda code: None,
     )
-    core = make_core(host)  # type: ignore[arg-type]
+    core = make_core(host)
     assert isinstance(core, PrimaryMaster | MasterNode)
     return core
 
