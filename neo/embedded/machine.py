@@ -203,8 +203,8 @@ class Machine:
         if os.getpid() != self._pid:
             raise RefusedError(
                 f"{self.folder.path} was opened by process {self._pid} before it forked this one: an"
-                " embedded database cannot be used by the child of a fork. Open it only after the fork; if"
-                f" both processes need it, run: neosimple --folder {self.folder.path}"
+                " embedded database cannot be used by the child of a fork. Open it only after the fork;"
+                f" if both processes need it, run: neosimple --folder {self.folder.path}"
             )
         if self.over:
             raise RefusedError(f"{self.folder.path}: {self.over}")
