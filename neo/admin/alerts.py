@@ -48,11 +48,11 @@ class Alerts:
         self._sending = False
 
     def start(self) -> None:
-        self._node.call_later(LOOK_SECONDS, self._look)
+        self._node.call_later(LOOK_SECONDS, self._tick)
 
-    def _look(self) -> None:
+    def _tick(self) -> None:
         self._examiner.examine(self._examined)
-        self._node.call_later(LOOK_SECONDS, self._look)
+        self._node.call_later(LOOK_SECONDS, self._tick)
 
     def _examined(self, found: AnswerMonitorInformation | None) -> None:
         """Compare the health with the last mail. ``found``: None if there is no primary master."""

@@ -7,12 +7,11 @@ last. So a copy without a manifest is incomplete, and to remove a copy is to rem
 from __future__ import annotations
 
 import re
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
 from neo.archive import manifest as manifests
-from neo.archive.disk import make_folder, sync_folder, write_file
+from neo.archive.disk import OS_FILES, Files, make_folder, sync_folder, write_file
 from neo.archive.format import ArchiveDamaged, ArchiveError
 from neo.archive.manifest import NAME, Manifest
 
@@ -25,8 +24,9 @@ _MANIFEST_MAX = 64 << 20
 class ArchiveFolder:
     """``path``: of the folder, which may be missing. Methods raise OSError, which names the file."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, files: Files = OS_FILES) -> None:
         self.path = Path(path)
+        self.files = files
 
     def copy(self, tid: bytes) -> Path:
         """Return the folder of a copy."""
@@ -43,9 +43,7 @@ class ArchiveFolder:
 
     def tids(self) -> list[bytes]:
         """Return the tids of all copies, ascending, also of incomplete ones."""
-        if not self.path.is_dir():
-            return []
-        names = sorted(each.name for each in self.path.iterdir() if each.is_dir())
+        names = sorted(self.files.folders(self.path))
         return [bytes.fromhex(name) for name in names if _TID.fullmatch(name)]
 
     def manifest(self, tid: bytes) -> Manifest | ArchiveDamaged | None:
@@ -53,7 +51,7 @@ class ArchiveFolder:
         wrote it."""
         path = self.copy(tid) / NAME
         try:
-            with path.open("rb") as file:
+            with self.files.open(path) as file:
                 data = file.read(_MANIFEST_MAX)
         except FileNotFoundError:
             return None
@@ -102,23 +100,20 @@ class ArchiveFolder:
 
     def begin(self, tid: bytes) -> None:
         """Make the folder of a copy, durably, if it is missing."""
-        make_folder(self.copy(tid) / CONTENTS)
+        make_folder(self.files, self.copy(tid) / CONTENTS)
 
     def finish(self, manifest: Manifest, writer: str) -> None:
         """Write the manifest: the copy is complete. ``writer``: tells apart nodes that do so."""
-        write_file(self.copy(manifest.tid) / NAME, manifests.encode(manifest), f".{writer}")
+        path = self.copy(manifest.tid) / NAME
+        write_file(self.files, path, manifests.encode(manifest), f".{writer}")
 
     def remove(self, tid: bytes) -> None:
         """Remove a copy, its manifest first. Idempotent."""
-        folder = self.copy(tid)
-        with suppress(FileNotFoundError):  # another node removed it at the same time
-            (folder / NAME).unlink(missing_ok=True)
-            sync_folder(folder)
-            shutil.rmtree(folder, onerror=_gone)
-            sync_folder(self.path)
-
-
-def _gone(function: object, path: str, failure: tuple[type, BaseException, object]) -> None:
-    """Ignore what another node removed at the same time."""
-    if not isinstance(failure[1], FileNotFoundError):
-        raise failure[1]
+        folder, files = self.copy(tid), self.files
+        with suppress(FileNotFoundError):
+            files.unlink(folder / NAME)
+        with suppress(FileNotFoundError):  # another node, or an earlier call, removed it
+            sync_folder(files, folder)
+            files.remove_folder(folder)
+        with suppress(FileNotFoundError):
+            sync_folder(files, self.path)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from neo.archive import format as blocks
+from neo.archive.disk import Files
 from neo.archive.format import (
     ANY_FORMAT,
     DIGEST_BYTES,
@@ -25,10 +26,12 @@ from neo.archive.format import (
 from neo.archive.manifest import PartitionFile
 
 
-def read_partition(path: Path, header: Header, expected: PartitionFile) -> Iterator[Block]:
+def read_partition(
+    files: Files, path: Path, header: Header, expected: PartitionFile
+) -> Iterator[Block]:
     """Yield the blocks of a file but its header. ``expected``: what its manifest says of it. Raise
     ArchiveDamaged, OSError, ArchiveError if the file was written by a newer release."""
-    with path.open("rb") as file:
+    with files.open(path) as file:
         magic = _check_magic(path, file)
         offset, found, count = len(MAGIC), None, End()
         for block, digest, offset in _blocks(path, file, magic):

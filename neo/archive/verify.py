@@ -7,7 +7,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from neo.archive.disk import read_pieces
+from neo.archive.disk import Files, read_pieces
 from neo.archive.folder import ArchiveFolder
 from neo.archive.format import ArchiveError, Contents
 from neo.archive.manifest import Manifest, PartitionFile
@@ -27,7 +27,7 @@ def verify_partition(
     path = folder.partition(copy.tid, file.partition)
     lost = file.lost
     try:
-        for block in read_partition(path, copy.header(file.partition), file):
+        for block in read_partition(folder.files, path, copy.header(file.partition), file):
             if isinstance(block, Contents):
                 for content in block.rows:
                     found = _content(folder, chain, content)
@@ -46,14 +46,14 @@ def _content(folder: ArchiveFolder, chain: Sequence[Manifest], content: Content)
     """Return what is wrong with a content, '' if it is intact; None if there is no file."""
     for copy in chain:
         path = folder.content(copy.tid, content.checksum)
-        if path.exists():
-            return _damage(path, content)
+        if folder.files.exists(path):
+            return _damage(folder.files, path, content)
     return None
 
 
-def _damage(path: Path, content: Content) -> str:
+def _damage(files: Files, path: Path, content: Content) -> str:
     digest, size = blake3(), 0
-    for piece in read_pieces(path):
+    for piece in read_pieces(files, path):
         digest.update(piece)
         size += len(piece)
     if size != content.size or digest.digest() != content.checksum:

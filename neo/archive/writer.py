@@ -45,9 +45,11 @@ class PartitionWriter:
         self._size = 0
         self._end = End()
         self._lost: set[Content] = set()
-        #: Whether the folders of contents got names since they were synced.
+        #: Folders of contents that are there, and are synced at the end.
         self._buckets: set[Path] = set()
-        self._file = PartFile(folder.partition(header.tid, header.partition), self._writer)
+        self._file = PartFile(
+            folder.files, folder.partition(header.tid, header.partition), self._writer
+        )
         self._file.write(MAGIC)
         self._write(HEADER, header)
 
@@ -93,17 +95,21 @@ class PartitionWriter:
     def _add(self, content: Content, source: Path | None) -> None:
         """Copy a content, unless this copy, or one before it, has it. A source that is missing or damaged
         is lost."""
-        checksum, tid = content.checksum, self._header.tid
+        checksum, tid, files = content.checksum, self._header.tid, self._folder.files
         target = self._folder.content(tid, checksum)
-        if any(self._folder.content(each, checksum).exists() for each in (*self._before, tid)):
+        copies = (*self._before, tid)
+        if any(files.exists(self._folder.content(each, checksum)) for each in copies):
             return
         if source is None:
             self._lost.add(content)
             return
-        make_folder(target.parent)
-        file, found = PartFile(target, f"{self._writer}-{self._header.partition}"), blake3()
+        if target.parent not in self._buckets:
+            make_folder(files, target.parent)
+            self._buckets.add(target.parent)
+        writer, found = f"{self._writer}-{self._header.partition}", blake3()
+        file = PartFile(files, target, writer)
         try:
-            for piece in read_pieces(source):
+            for piece in read_pieces(files, source):
                 found.update(piece)
                 file.write(piece)
         except FileNotFoundError:
@@ -113,7 +119,6 @@ class PartitionWriter:
             raise
         if found.digest() == checksum and file.size == content.size:
             file.keep()
-            self._buckets.add(target.parent)
         else:
             file.drop()
             self._lost.add(content)
@@ -127,13 +132,18 @@ class PartitionWriter:
         end.lost = sorted(self._lost)
         self._write(blocks.END, end)
         for bucket in self._buckets:
-            sync_folder(bucket)
+            sync_folder(self._folder.files, bucket)
         self._file.keep()
-        sync_folder(self._file.target.parent)
+        sync_folder(self._folder.files, self._file.target.parent)
         return PartitionFile(
-            *(self._header.partition, self._file.size, self._blocks.digest),
-            *(end.transactions, end.objects, end.contents, len(self._lost)),
-            end.last,
+            partition=self._header.partition,
+            size=self._file.size,
+            digest=self._blocks.digest,
+            transactions=end.transactions,
+            objects=end.objects,
+            contents=end.contents,
+            lost=len(self._lost),
+            last=end.last,
         )
 
     def abort(self) -> None:

@@ -58,7 +58,7 @@ class PreparedConflictError(ConflictError):
 
 
 class PreparedReadConflictError(PreparedConflictError, ReadConflictError):
-    """The same, for an object that the transaction only read."""
+    """A prepared transaction holds an object that this transaction only read."""
 
 
 def prepared_conflict(error: ErrorAnswer, oid: bytes, checks: bool) -> PreparedConflictError:

@@ -16,7 +16,7 @@ CACHE_BYTES = 20 * 1024 * 1024
 WAIT_SECONDS = 30.0
 #: Bound of the folder of blobs.
 BLOB_CACHE_BYTES = 10 << 30
-#: Percentage of it that a process adds before it looks at the folder again.
+#: Percentage of this bound that a process adds before it lists the folder again.
 BLOB_CACHE_CHECK = 10
 #: zlib's default level.
 COMPRESS_LEVEL = 6
@@ -66,6 +66,7 @@ def make_settings(
     if not isinstance(master_nodes, str):
         master_nodes = " ".join(master_nodes)
     ca, cert, key = tls
+    blob_dir, blob_cache_size, blob_cache_size_check = blobs
     try:
         addresses = parse_addresses(master_nodes)
         if not addresses:
@@ -81,23 +82,25 @@ def make_settings(
             raise ValueError("TLS needs all of ca, cert and key")
         if cache_size < 0:
             raise ValueError(f"cache_size is a number of bytes, not {cache_size}")
-        if blobs[1] < 0:
-            raise ValueError(f"blob_cache_size is a number of bytes, not {blobs[1]}")
-        if not 0 <= blobs[2] <= 100:
-            raise ValueError(f"blob_cache_size_check is a percentage, not {blobs[2]}")
+        if blob_cache_size < 0:
+            raise ValueError(f"blob_cache_size is a number of bytes, not {blob_cache_size}")
+        if not 0 <= blob_cache_size_check <= 100:
+            raise ValueError(f"blob_cache_size_check is a percentage, not {blob_cache_size_check}")
         if not 0 <= compress <= 9:
             raise ValueError(f"compress is a boolean or a level from 0 to 9, not {compress}")
     except ValueError as e:
         raise ConfigurationError(str(e)) from None
     return Settings(
-        name,
-        addresses,
-        context,
-        wait_timeout,
-        master_list,
-        COMPRESS_LEVEL if compress is True else int(compress),
-        cache_size,
-        max(cache_size, UNANSWERED_MIN_BYTES),
-        cache_size // 2,
-        *blobs,
+        cluster=name,
+        masters=addresses,
+        tls=context,
+        wait_timeout=wait_timeout,
+        master_list=master_list,
+        compress=COMPRESS_LEVEL if compress is True else int(compress),
+        cache_size=cache_size,
+        unanswered_max=max(cache_size, UNANSWERED_MIN_BYTES),
+        cached_max=cache_size // 2,
+        blob_dir=blob_dir,
+        blob_cache_size=blob_cache_size,
+        blob_cache_size_check=blob_cache_size_check,
     )

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from ZODB import interfaces
-from ZODB.blob import BlobFile, is_blob_record
+from ZODB.blob import BlobFile
 from ZODB.ConflictResolution import ConflictResolvingStorage
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import POSError, POSKeyError, ReadOnlyError, StorageTransactionError
@@ -19,6 +19,7 @@ from ZODB.utils import maxtid
 from zope.interface import alsoProvides, implementer
 
 from neo.client.blobs.files import FilesystemHelper
+from neo.client.commit.importing import Import, copy_transactions
 from neo.client.commit.oids import NewOids
 from neo.client.commit.prepared import Outcome, Prepared, PreparedTransaction, PreparedTransactions
 from neo.client.commit.restore import Restorer
@@ -135,10 +136,15 @@ class NEOStorage(ConflictResolvingStorage):
         blob_cache_size_check: int = BLOB_CACHE_CHECK,
         host: ThreadHost | None = None,
     ) -> None:
-        tls, blobs = (ca, cert, key), (blob_dir, blob_cache_size, blob_cache_size_check)
         settings = make_settings(
-            *(master_nodes, name, wait_timeout, dynamic_master_list),
-            *(tls, compress, cache_size, blobs),
+            master_nodes=master_nodes,
+            name=name,
+            wait_timeout=wait_timeout,
+            master_list=dynamic_master_list,
+            tls=(ca, cert, key),
+            compress=compress,
+            cache_size=cache_size,
+            blobs=(blob_dir, blob_cache_size, blob_cache_size_check),
         )
         host = make_system(2 * patience_of(wait_timeout)) if host is None else host
         self._session = Session(host, settings)
@@ -414,16 +420,27 @@ class NEOStorage(ConflictResolvingStorage):
     def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes, transaction: Any) -> None:
         self._begun(transaction).check(oid, serial)
 
+    def ask_votes(self, transaction: Any) -> None:
+        """Ask for votes without waiting: tpc_vote waits for them. Raise the errors of tpc_vote."""
+        begun = self._begun(transaction)
+        begun.ask_votes()
+        self._restorer.voting(begun)
+
     def tpc_vote(self, transaction: Any) -> list[bytes] | None:
         begun = self._begun(transaction)
         coordination = self._coordination
-        if coordination is None:
-            begun.vote()
-        else:
+        if coordination is not None:
             coordination.voting(transaction)
-            begun.vote()
+        begun.vote()
+        if coordination is not None:
             coordination.voted(self, transaction)
         return list(begun.resolved) or None
+
+    def ask_finish(self, transaction: Any) -> None:
+        """Ask the master to commit without waiting: tpc_finish waits. Not for a coordinated storage."""
+        if not (begun := self._begun(transaction)).voted:
+            raise StorageTransactionError("ask_finish before tpc_vote")
+        begun.ask_finish()
 
     def tpc_finish(
         self, transaction: Any, func: Callable[[bytes], object] = lambda tid: None
@@ -533,13 +550,16 @@ class NEOStorage(ConflictResolvingStorage):
         Raise OutcomeUnknownError, which says what to do, if the master is lost; after any other error
         nothing is prepared. In both cases tpc_abort must follow.
         """
-        voted = self._begun(transaction)
-        if not voted.voted:
+        if not (voted := self._begun(transaction)).voted:
             raise StorageTransactionError("tpc_prepare before tpc_vote")
         self._decisions.check_known()
         prepared = PreparedTransaction(
-            *(self._session.connections, self._session.master, self._decisions),
-            *(self._invalidations, voted, xid),
+            connections=self._session.connections,
+            primary=self._session.master,
+            decisions=self._decisions,
+            invalidations=self._invalidations,
+            voted=voted,
+            xid=xid,
         )
         # First, so that tpc_abort finds the transaction whatever exception comes.
         self._prepared[id(transaction)] = prepared
@@ -650,25 +670,13 @@ class NEOStorage(ConflictResolvingStorage):
         pack(self._session.master, self._invalidations, self, tid, references)
         self._blobs.packed()
 
+    def importing(self) -> Import:
+        """Return a way to write transactions with their tids, several in flight."""
+        return Import(self, self._session.settings.unanswered_max)
+
     def copyTransactionsFrom(self, other: Any, verbose: int = 0) -> None:
         """Copy all transactions, with their tids and blobs."""
-        for transaction in other.iterator():
-            try:
-                self.tpc_begin(transaction, transaction.tid, transaction.status)
-                for r in transaction:
-                    blob = None
-                    if r.data and is_blob_record(r.data):
-                        blob = self._blobs.copy(other, r.oid, r.tid)
-                    if blob is None:
-                        self.restore(r.oid, r.tid, r.data, "", r.data_txn, transaction)
-                    else:
-                        self.restoreBlob(r.oid, r.tid, r.data, blob, r.data_txn, transaction)
-                self.tpc_vote(transaction)
-                self.tpc_finish(transaction)
-            except BaseException:
-                # After an exception from outside the transaction may have begun, or not be finished.
-                self.tpc_abort(transaction)
-                raise
+        copy_transactions(self.importing(), other, self._blobs.copy)
 
 
 Storage = NEOStorage

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from neo.client.host.system import SWEEP_SECONDS, RealThreads
 from neo.embedded.machine import Machine
 from neo.embedded.wires import LocalWatch, LocalWire
-from neo.net.host import Served, Wire
+from neo.net.host import Watched, Wire
 from neo.net.tls import TlsLink
 from neo.protocol.packets import Address
 
@@ -26,8 +26,8 @@ class LocalWatcher:
         self._watches: dict[LocalWatch, None] = {}
         threading.Thread(target=self._run, name="neo-client-watcher", daemon=True).start()
 
-    def watch(self, wire: LocalWire, served: Served) -> LocalWatch:
-        watch = LocalWatch(wire, served, self._queue)
+    def watch(self, wire: LocalWire, watched: Watched) -> LocalWatch:
+        watch = LocalWatch(wire, watched, self._queue)
         self._watches[watch] = None
         return watch
 
@@ -44,17 +44,17 @@ class LocalWatcher:
                 self._serve(watch, sweep=False)
             except Empty:
                 for each in list(self._watches):
-                    if each.served() is None:
+                    if each.watched() is None:
                         del self._watches[each]
                     else:
                         self._serve(each, sweep=True)
                 next_sweep = time.monotonic() + SWEEP_SECONDS
 
     def _serve(self, watch: LocalWatch, sweep: bool) -> None:
-        served = watch.served()
-        if served is not None:
+        watched = watch.watched()
+        if watched is not None:
             try:
-                served.sweep() if sweep else served.serve()
+                watched.sweep() if sweep else watched.serve()
             except Exception:
                 # One channel's error must not stop the thread that serves all of them.
                 logger.exception("unexpected error in the watcher's thread")
@@ -75,12 +75,12 @@ class LocalSystem(RealThreads):
     ) -> LocalWire:
         return self._machine.connect(address)
 
-    def watch(self, wire: Wire, served: Served) -> LocalWatch:
+    def watch(self, wire: Wire, watched: Watched) -> LocalWatch:
         assert isinstance(wire, LocalWire)
         with self._watcher_lock:
             if self._watcher is None:
                 self._watcher = LocalWatcher()
-            return self._watcher.watch(wire, served)
+            return self._watcher.watch(wire, watched)
 
     def stop(self) -> None:
         with self._watcher_lock:

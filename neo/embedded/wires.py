@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from neo.embedded.loop import Loop
-from neo.net.host import Served
+from neo.net.host import Watched
 from neo.node.backlog import SLOW_BYTES
 from neo.node.peer import Peer
 
@@ -30,9 +30,9 @@ class Watches(Protocol):
 class LocalWatch:
     """The watcher's interest in one wire."""
 
-    def __init__(self, wire: LocalWire, served: Served, watches: Watches) -> None:
+    def __init__(self, wire: LocalWire, watched: Watched, watches: Watches) -> None:
         #: Returns the channel, unless it was forgotten or is gone.
-        self.served: Callable[[], Served | None] = weakref.ref(served)
+        self.watched: Callable[[], Watched | None] = weakref.ref(watched)
         self._wire = wire
         self._watches = watches
         self._armed = False
@@ -48,7 +48,7 @@ class LocalWatch:
         self._armed = False
 
     def forget(self) -> None:
-        self._armed, self.served = False, lambda: None
+        self._armed, self.watched = False, lambda: None
 
     def came(self) -> None:
         """Have the channel served if the watch is armed. Any thread."""

@@ -64,6 +64,10 @@ class Events(Protocol):
     def preset_tid_free(self) -> None:
         """All storage nodes know how a transaction with an imposed tid ended."""
 
+    def backup_advanced(self) -> None:
+        """A storage node of this backup cluster has reported what it has, or has rows that it was asked
+        for."""
+
     def upstream_lost(self) -> None:
         """The upstream cluster is lost, or cannot be followed."""
 

@@ -30,6 +30,7 @@ from neo.master.operations.moves import Moves, MovesCells
 from neo.master.operations.part import MemoryLog, OperationLog, Operations
 from neo.master.operations.partitions import Partitions, SwitchesPartitions
 from neo.master.operations.restore import Restore
+from neo.master.operations.room import BackupRoom
 from neo.master.operations.storage_nodes import StorageNodes
 from neo.master.operations.upgrade import Upgrade, Waits
 from neo.master.parts import Part
@@ -130,7 +131,10 @@ class PrimaryMaster(Core):
         log: OperationLog = MemoryLog(int(host.time()))
         if tenure is not None:
             log = OperationsInLog(tenure)
-        self.operations = Operations(cluster=cluster, core=self, log=log, kinds=kinds)
+        room = BackupRoom(cluster=cluster, core=self)
+        self.operations = Operations(
+            cluster=cluster, core=self, log=log, kinds=kinds, checks={"backup": room.check}
+        )
 
         # Another cluster that this one follows.
         self.backup = BackupMode(
@@ -178,7 +182,6 @@ class PrimaryMaster(Core):
         self._handlers: dict[NodeType, Handler] = {
             NodeType.STORAGE: ServeStorage(
                 cluster=cluster,
-                core=self,
                 coordinator=self.coordinator,
                 replication=self.replication,
                 backup=self.backup,
@@ -401,6 +404,9 @@ class PrimaryMaster(Core):
 
     def preset_tid_free(self) -> None:
         self.coordinator.begin_waiting()
+
+    def backup_advanced(self) -> None:
+        self.backup.advanced()
 
     def upstream_lost(self) -> None:
         self.checks.upstream_lost()

@@ -144,9 +144,18 @@ class Blobs:
         if len(self.listed) < LISTED:
             self.listed.append(f"{blob}: {why}" if why else str(blob))
 
-    def restore(self, blob: Blob, record: Any, source: Any, destination: Any, written: Any) -> bool:
-        """Write a record with its content. Return False, and write nothing, if the content is lost and
-        the policy allows that. Raise MigrateError, OSError, ZODB's errors.
+    def restore(
+        self,
+        blob: Blob,
+        record: Any,
+        source: Any,
+        destination: Any,
+        writer: Any,
+        written: Any,
+    ) -> bool:
+        """Write a record with its content by ``writer``: the destination, or its Import. Return False,
+        and write nothing, if the content is lost and the policy allows that. Raise MigrateError, OSError,
+        ZODB's errors.
         """
         if blob.path is None:
             return False
@@ -159,9 +168,7 @@ class Blobs:
             return False
         try:
             size = os.path.getsize(path)
-            destination.restoreBlob(
-                record.oid, record.tid, record.data, path, record.data_txn, written
-            )
+            writer.restoreBlob(record.oid, record.tid, record.data, path, record.data_txn, written)
         except BaseException:
             Path(path).unlink(missing_ok=True)
             raise

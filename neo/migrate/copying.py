@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections import deque
+from collections.abc import Generator, Iterable
 from contextlib import closing
 from typing import Any, NamedTuple
 
 from ZODB.interfaces import IStorageIteration, IStorageRestoreable
 
+from neo.client.storage import NEOStorage
 from neo.migrate.blobs import Blobs, Policy
 from neo.migrate.comparing import Sides, differences
 from neo.migrate.errors import MigrateError
@@ -106,36 +108,77 @@ def copy_from(
     ``blobs``: counts contents, and says what to do without them.
     """
     blobs = Blobs() if blobs is None else blobs
-    for number, transaction in enumerate(whole(source, start)):
-        written = metadata(transaction)
-        try:
-            destination.tpc_begin(written, transaction.tid, transaction.status)
-        except Exception:
-            if number == 0 and last_tid(destination) == transaction.tid:
-                # An earlier copy sent it before it was killed, and it has arrived meanwhile. Storages
-                # refuse it with different errors; an error with another reason is raised again.
-                _check_boundary(source, destination, transaction.tid, blobs.policy)
-                continue
-            raise
-        try:
-            copied = _restore(transaction, source, destination, written, blobs)
-            destination.tpc_vote(written)
-        except BaseException:
-            destination.tpc_abort(written)
-            raise
-        destination.tpc_finish(written)
+    found = whole(source, start)
+    first = next(found, None)
+    if first is None:
+        return
+    copied = _copy_first(first, source, destination, blobs)
+    if copied is not None:
         yield copied
+    if isinstance(destination, NEOStorage):
+        yield from _copy_together(found, source, destination, blobs)
+    else:
+        for transaction in found:
+            yield _copy(transaction, source, destination, blobs)
+
+
+def _copy_first(transaction: Any, source: Any, destination: Any, blobs: Blobs) -> Copied | None:
+    """Copy a transaction. Return None if the destination has it: an earlier copy sent it before it was
+    killed, and it has arrived meanwhile. Storages refuse it with different errors."""
+    try:
+        return _copy(transaction, source, destination, blobs)
+    except Exception:
+        if last_tid(destination) != transaction.tid:
+            raise
+    _check_boundary(source, destination, transaction.tid, blobs.policy)
+    return None
+
+
+def _copy(transaction: Any, source: Any, destination: Any, blobs: Blobs) -> Copied:
+    written = metadata(transaction)
+    destination.tpc_begin(written, transaction.tid, transaction.status)
+    try:
+        copied = _restore(transaction, source, destination, destination, written, blobs)
+        destination.tpc_vote(written)
+    except BaseException:
+        destination.tpc_abort(written)
+        raise
+    destination.tpc_finish(written)
+    return copied
+
+
+def _copy_together(
+    found: Iterable[Any], source: Any, destination: NEOStorage, blobs: Blobs
+) -> Generator[Copied, None, None]:
+    """Copy transactions, several at the same time. Give each when it is committed."""
+    writer, ended = destination.importing(), deque[Copied]()
+    try:
+        for transaction in found:
+            written = metadata(transaction)
+            writer.tpc_begin(written, transaction.tid, transaction.status)
+            copied = _restore(transaction, source, destination, writer, written, blobs)
+            writer.tpc_vote(written)
+            writer.tpc_finish(written)
+            ended.append(copied)
+            while writer.finished is not None and ended[0].tid <= writer.finished:
+                yield ended.popleft()
+        writer.flush()
+    except BaseException as e:
+        writer.abort(e)
+        raise
+    yield from ended
 
 
 def _restore(
-    transaction: Any, source: Any, destination: Any, written: Any, blobs: Blobs
+    transaction: Any, source: Any, destination: Any, writer: Any, written: Any, blobs: Blobs
 ) -> Copied:
+    """Write the records of a transaction. ``writer``: the destination, or its Import."""
     count = size = 0
     for record in records(transaction):
         blob = blobs.find(source, record)
-        if blob is None or not blobs.restore(blob, record, source, destination, written):
+        if blob is None or not blobs.restore(blob, record, source, destination, writer, written):
             # With a backpointer the destination shares the data, if it has the revision.
-            destination.restore(record.oid, record.tid, record.data, "", record.data_txn, written)
+            writer.restore(record.oid, record.tid, record.data, "", record.data_txn, written)
         count += 1
         size += len(record.data or b"")
     return Copied(transaction.tid, count, size)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import ZConfig
 from zc.lockfile import LockError
-from ZODB.blob import BlobStorage
+from ZODB.blob import BlobStorage, FilesystemHelper
 from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage.FileStorage import FileStorageFormatError
 
 from neo.migrate.blobs import check_new_folder, remove_leftovers
 from neo.migrate.datafs import DataFile, listed
 from neo.migrate.errors import MigrateError
-from neo.migrate.untouched import untouched
 
 #: Options of a URI that zodburi applies to the database, not to the storage; copies ignore them.
 DATABASE_OPTIONS = frozenset(
@@ -39,6 +39,36 @@ _SCHEMA = """
   <multisection type="ZODB.database" name="*" attribute="databases"/>
 </schema>
 """
+#: The layout of the cache of a ZEO client, which is no part of the source.
+_CACHE_LAYOUT = "zeocache"
+
+
+@contextmanager
+def _untouched() -> Iterator[None]:
+    """Open FileStorages to read only during the block, and create no folder of blobs.
+
+    Only the classes of ZODB know which files a section or a URI opens, perhaps below wrappers such as
+    ``<zlibstorage>`` and ``<demostorage>``. A FileStorage that is opened to be written takes a lock,
+    truncates an unfinished transaction and saves its index; a folder of blobs gets what it lacks. So
+    while a source is opened, these classes open to read only.
+
+    The block runs on the only thread that opens storages.
+    """
+    opened, created = FileStorage.__init__, FilesystemHelper.create
+
+    def init(self: Any, file_name: str, *more: Any, **options: Any) -> None:
+        options = {**dict(zip(("create", "read_only", "stop"), more, strict=False)), **options}
+        opened(self, file_name, **{**options, "create": False, "read_only": True})
+
+    def create(self: Any) -> None:
+        if self.layout_name == _CACHE_LAYOUT:
+            created(self)
+
+    FileStorage.__init__, FilesystemHelper.create = init, create
+    try:
+        yield
+    finally:
+        FileStorage.__init__, FilesystemHelper.create = opened, created
 
 
 def open_source(
@@ -61,7 +91,7 @@ def open_source(
             raise MigrateError(_unknown(text, config, why))
         return _read_file(text, text, salvage, report, str(blobs) if blobs else None)
     _check_by_path(text, "--blobs", blobs)
-    with untouched():
+    with _untouched():
         storage = _open(text, opener)
     plain, folder = _without_folder(storage)
     if isinstance(plain, FileStorage):
@@ -136,7 +166,7 @@ def open_destination(
         _check_by_path(text, "--blobs-to", blobs)
         if not dry_run:
             return _open(text, opener)
-        with untouched():
+        with _untouched():
             return _open(text, lambda: _existing(opener))
     path = Path(text)
     if not path.exists():
@@ -154,7 +184,7 @@ def open_destination(
         _open(text, lambda: FileStorage(text)).close()
     if dry_run:
         folder = str(blobs) if blobs is not None and blobs.is_dir() else None
-        with untouched():
+        with _untouched():
             return _open(text, lambda: FileStorage(text, read_only=True, blob_dir=folder))
     storage = _open(text, lambda: FileStorage(text, blob_dir=str(blobs) if blobs else None))
     if blobs is not None:

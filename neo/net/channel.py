@@ -50,7 +50,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-from neo.net.connection import Connection, Mark
+from neo.net.connection import Connection, SentFlag
 from neo.net.fault_sites import FaultSite
 from neo.net.host import Lock, ThreadHost, Waker, Wire
 from neo.net.inbox import Inbox
@@ -84,11 +84,12 @@ class Handler(Protocol):
 class Ticket(Generic[A]):
     """A pending request. ``sink``: where the ticket is put when it is done, maybe twice. ``orphan``:
     called with the answer by the thread that leads, maybe twice, if the ticket was forgotten, or if it is
-    exclusive and its thread is gone."""
+    exclusive and its thread is gone. ``effect``: called with each answer by the thread that leads, maybe
+    twice, before the ticket is done and before any later message takes effect."""
 
     __slots__ = (
-        *("answer", "context", "done", "exclusive", "forgotten", "orphan", "presence", "sent"),
-        *("sink", "waker"),
+        *("answer", "context", "done", "effect", "exclusive", "forgotten", "orphan", "presence"),
+        *("sent", "sink", "waker"),
     )
 
     def __init__(
@@ -97,6 +98,7 @@ class Ticket(Generic[A]):
         sink: deque[Ticket[Any]] | None = None,
         exclusive: bool = False,
         orphan: Callable[[A], None] | None = None,
+        effect: Callable[[A], None] | None = None,
     ) -> None:
         self.done = False
         self.answer: A | Error | ConnectionLost | None = None
@@ -105,6 +107,7 @@ class Ticket(Generic[A]):
         self.context = context
         self.exclusive = exclusive
         self.orphan = orphan
+        self.effect = effect
         self.forgotten = False
         #: Whether the request was queued: then it reaches the peer unless the connection ends.
         self.sent = False
@@ -203,12 +206,12 @@ class Channel:
             self.close(broken)
         return ticket
 
-    def send(self, message: Message, mark: Mark | None = None) -> None:
-        """Send a notification, and set ``mark``. Do nothing if the connection is lost or the mark is
+    def send(self, message: Message, flag: SentFlag | None = None) -> None:
+        """Send a notification, and set ``flag``. Do nothing if the connection is lost or the flag is
         set."""
         with self._sending:
-            if mark is None or not mark.sent:
-                self._connection.send(message, None, mark)
+            if flag is None or not flag.sent:
+                self._connection.send(message, None, flag)
             broken = self._flush()
         if broken is not None:
             self.close(broken)
@@ -402,6 +405,8 @@ class Channel:
                 if question is not None:
                     ticket: Ticket[Any] = question.context
                     if not ticket.done:
+                        if ticket.effect is not None:
+                            ticket.effect(received.message)
                         ticket.answer = received.message
                         self._complete(ticket)
                     if ticket.exclusive and ticket.present and not ticket.forgotten:

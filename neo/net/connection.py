@@ -47,7 +47,7 @@ TLS_RECORDS = (0x15, 0x16)
 _STRANGER_PORTION = LIMIT_STRANGER // 2
 
 
-class Mark(Protocol):
+class SentFlag(Protocol):
     """Tells its owner that a message was queued, whatever exception comes afterwards."""
 
     sent: bool
@@ -133,10 +133,10 @@ class Connection:
     # -- sending -------------------------------------------------------------------------------
 
     def send(
-        self, message: Message, message_id: int | None = None, mark: Mark | None = None
+        self, message: Message, message_id: int | None = None, flag: SentFlag | None = None
     ) -> None:
         """Queue a notification. ``message_id``: for a notification that belongs to a request. Set
-        ``mark`` if, and only if, the message is queued."""
+        ``flag`` if, and only if, the message is queued."""
         if not self.closed:
             if message_id is None:
                 message_id = self._next_id
@@ -147,11 +147,11 @@ class Connection:
             # all of them or after (see neo.net.channel).
             outgoing += (packed,)
             self.queued += size
-            if mark is not None:
-                mark.sent = True
+            if flag is not None:
+                flag.sent = True
 
-    def ask(self, message: Request[Any], context: Any, mark: Mark | None = None) -> int:
-        """Queue a request and return its message id. ``context`` comes back with the answer. ``mark``: as
+    def ask(self, message: Request[Any], context: Any, flag: SentFlag | None = None) -> int:
+        """Queue a request and return its message id. ``context`` comes back with the answer. ``flag``: as
         in :meth:`send`."""
         assert not self.closed
         message_id = self._next_id
@@ -163,8 +163,8 @@ class Connection:
         questions[message_id] = question
         outgoing += (packed,)
         self.queued += size
-        if mark is not None:
-            mark.sent = True
+        if flag is not None:
+            flag.sent = True
         return message_id
 
     def answer(self, message_id: int | None, message: Message) -> None:

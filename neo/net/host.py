@@ -77,7 +77,7 @@ class Watch(Protocol):
     def forget(self) -> None: ...
 
 
-class Served(Protocol):
+class Watched(Protocol):
     """Reads when its watch tells that bytes came."""
 
     def serve(self) -> None:
@@ -104,7 +104,7 @@ class ThreadHost(Protocol):
 
     def waker(self) -> Waker: ...
 
-    def watch(self, wire: Wire, served: Served) -> Watch:
+    def watch(self, wire: Wire, watched: Watched) -> Watch:
         """Return a disarmed watch of a wire."""
 
     def connect(self, address: Address, tls: TlsLink | None, seconds: float | None = None) -> Wire:

@@ -12,10 +12,11 @@ others.
 A peer has the event loop for a *turn*: after TURN_BYTES of answers or TURN_SECONDS its remaining
 messages wait for the next turn, and all other peers are served in between.
 
-Jobs, whose answers come later, are counted instead: a peer has at most JOBS_MAX at a time.
+Jobs, whose answers come later, are counted instead, by the bytes that they keep in memory: a peer whose
+jobs have JOBS_BYTES begins no other one.
 
-Bounds: a peer has at most its share, a turn, one answer and JOBS_MAX jobs unread. All peers together
-have at most DROP_BYTES, beyond which the slowest one is disconnected.
+Bounds: a peer has at most its share, a turn, one answer and the jobs of JOBS_BYTES unread. All peers
+together have at most DROP_BYTES, beyond which the slowest one is disconnected.
 """
 
 from __future__ import annotations
@@ -36,8 +37,13 @@ DROP_BYTES = 1 << 30
 TURN_BYTES = 1 << 20
 #: Duration of a turn. Other peers wait at most this long, plus one request.
 TURN_SECONDS = 0.005
-#: Jobs of one peer. A correct peer asks for one chunk or page at a time, for a few purposes.
-JOBS_MAX = 4
+#: Bytes of a job: a chunk, a page or a piece of a content. Jobs that have few bytes say so.
+JOB_BYTES = 512 << 10
+#: The least that a job counts, for what is kept beside its bytes.
+JOB_BYTES_MIN = 8 << 10
+#: Bytes of the jobs of one peer, before its next request waits. A correct peer asks for one chunk or page
+#: at a time, for a few purposes; many small contents come together.
+JOBS_BYTES = 4 * JOB_BYTES
 #: Bytes of requests that wait while answers of the same peer are processed. Nodes that ask each other
 #: ask for one chunk at a time.
 ASIDE_BYTES = 64 << 20

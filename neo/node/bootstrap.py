@@ -101,7 +101,7 @@ async def find_primary(
 def _report(core: Core, address: Address, reason: str) -> str:
     """Log why a master was not joined, and return it."""
     report = f"master {format_address(address)}: {reason}"
-    if (more := core.noise.admit(report)) is not None:
+    if (more := core.log_throttle.admit(report)) is not None:
         logger.warning("%s%s", report, more)
     return report
 

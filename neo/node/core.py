@@ -15,7 +15,7 @@ from typing import Any
 from neo.node.backlog import Backlog
 from neo.node.handler import Handler
 from neo.node.host import Host, Timer
-from neo.node.log_throttle import Noise
+from neo.node.log_throttle import LogThrottle
 from neo.node.peer import Link, Peer, Portion
 from neo.node.task import Cancelled, Future, Task
 from neo.protocol.packets import Address
@@ -43,7 +43,7 @@ class Core:
         self.nodes = NodeTable()
         self.partitions = PartitionTable()
         self.stopped = False
-        self.noise = Noise(host.monotonic)
+        self.log_throttle = LogThrottle(host.monotonic)
         #: Peers for which something is queued.
         self.touched: dict[Peer, None] = {}
         self._tasks: dict[Task[Any], None] = {}
@@ -63,10 +63,12 @@ class Core:
         because they must not keep nodes of the cluster out."""
         while len(self.strangers) >= most:
             oldest = next(iter(self.strangers))
-            if (more := self.noise.admit("too many unidentified peers")) is not None:
+            if (more := self.log_throttle.admit("too many unidentified peers")) is not None:
                 logger.warning(
                     "more than %s unidentified peers: disconnecting the oldest: %r%s",
-                    *(most, oldest, more),
+                    most,
+                    oldest,
+                    more,
                 )
             oldest.lost("more recent unidentified peers need its place")
 

@@ -7,6 +7,7 @@ that is not in the handler's table is *unexpected*, an error of the peer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from neo.node.peer import Peer
@@ -32,11 +33,18 @@ def on(*messages: type[Message]) -> Callable[[_M], _M]:
     return mark
 
 
-class Handler:
-    """Base of all handlers. Subclasses inherit the dispatch tables of their bases."""
+def routes(part: object) -> dict[type[Message], Method]:
+    """Return the methods of an object that are marked with :func:`on`, by type of message."""
+    return {
+        message: getattr(part, name)
+        for name, value in vars(type(part)).items()
+        for message in getattr(value, "_messages", ())
+    }
 
-    #: By type of message: the function that takes it, with the handler as its first argument.
-    table: Mapping[type[Message], Method]
+
+class Handler:
+    """Base of all handlers. Subclasses take what their bases take."""
+
     _names: ClassVar[dict[type[Message], str]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -46,12 +54,11 @@ class Handler:
             for message in getattr(value, "_messages", ()):
                 names[message] = name
         cls._names = names
-        cls.make_table()
 
-    @classmethod
-    def make_table(cls) -> None:
-        """Look up the methods, once for all messages."""
-        cls.table = {message: getattr(cls, name) for message, name in cls._names.items()}
+    @cached_property
+    def table(self) -> Mapping[type[Message], Method]:
+        """The method that takes each type of message."""
+        return {message: getattr(self, name) for message, name in self._names.items()}
 
     def failed(self, peer: Peer, error: Exception) -> Message | None:
         """Return the answer to a message whose method raised ``error``; None if there is none. Raises
@@ -70,4 +77,3 @@ class Handler:
 
 
 Handler._names = {Ping: "ping"}
-Handler.make_table()

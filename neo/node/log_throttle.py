@@ -11,7 +11,7 @@ REPEAT_SECONDS = 60.0
 CAUSES_MAX = 256
 
 
-class Noise:
+class LogThrottle:
     """Admits the first message of a cause, then at most one a minute. ``monotonic``: the host's clock."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:

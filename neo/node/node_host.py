@@ -29,7 +29,7 @@ from neo.node.core import Core
 from neo.node.host import Timer
 from neo.node.local import Deliveries, LocalLink, join
 from neo.node.log import NODE, reopen_logs
-from neo.node.log_throttle import Noise
+from neo.node.log_throttle import LogThrottle
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import Address, Error
@@ -292,7 +292,7 @@ class NodeHost:
         """Make the core, unless the node is told to stop. Meanwhile, connections are told why there is
         none. Raises StartFailure."""
         begin = self.monotonic()
-        noise = Noise(self.monotonic)
+        throttle = LogThrottle(self.monotonic)
         while not self._over:
             try:
                 self._start_core()
@@ -300,7 +300,7 @@ class NodeHost:
             except StartFailure as e:
                 if self.monotonic() - begin >= e.patience:
                     raise
-                if (more := noise.admit(str(e))) is not None:
+                if (more := throttle.admit(str(e))) is not None:
                     logger.warning("not started yet, trying again each second: %s%s", e, more)
                 self._waits = f"not started yet: {e}"
                 await self._listen()

@@ -15,14 +15,16 @@ from neo.net.connection import Connection, Question, Received
 from neo.net.sockets import format_address
 from neo.node.backlog import (
     ASIDE_BYTES,
-    JOBS_MAX,
+    JOB_BYTES,
+    JOB_BYTES_MIN,
+    JOBS_BYTES,
     SLOW_BYTES,
     SMALL_BYTES,
     TURN_BYTES,
     TURN_SECONDS,
     Backlog,
 )
-from neo.node.log_throttle import Noise
+from neo.node.log_throttle import LogThrottle
 from neo.node.task import Future
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, LastWords, PeerError
@@ -128,7 +130,7 @@ class MessageHandler(Protocol):
 
     @property
     def table(self) -> Mapping[type[Message], Callable[..., Message | None]]:
-        """The functions that take messages, by type. Other messages are unexpected."""
+        """The methods that take messages, by type. Other messages are unexpected."""
 
     def failed(self, peer: Peer, error: Exception) -> Message | None:
         """Return the answer to a message whose function raised ``error``; None if there is none. Raises
@@ -150,7 +152,7 @@ class PeerOwner(Protocol):
     #: At the end of this event, what is queued for them is written out.
     touched: dict[Peer, None]
     backlog: Backlog
-    noise: Noise
+    log_throttle: LogThrottle
 
     @property
     def host(self) -> Clock: ...
@@ -254,7 +256,7 @@ class Peer:
         asks again each second, each time from another port."""
         who = request.node_type.name.lower() if request.nid is None else format_nid(request.nid)
         host = self.address[0] if self.address else None
-        if (more := self.core.noise.admit(f"{who} {host} may not join: {why}")) is not None:
+        if (more := self.core.log_throttle.admit(f"{who} {host} may not join: {why}")) is not None:
             address = format_address(self.address)
             logger.warning("%s (%s) may not join: %s%s", who, address, why, more)
         self.refuse(message_id, why.code, why.message)
@@ -354,19 +356,20 @@ class Peer:
     @property
     def must_wait(self) -> bool:
         """Whether a request of the peer must wait before it is executed."""
-        return self._jobs >= JOBS_MAX or (self.full and not self.leads)
+        return self._jobs >= JOBS_BYTES or (self.full and not self.leads)
 
     def put_off(self, read: Callable[[], None]) -> None:
         """Call ``read``, which answers an earlier request, once the peer is no longer full."""
         self._put_off.append(read)
         self._plan()
 
-    def begin_job(self) -> None:
-        """Count a request that is executed in steps and answered later. Call end_job() afterwards."""
-        self._jobs += 1
+    def begin_job(self, size: int = JOB_BYTES) -> None:
+        """Count a request that is executed in steps and answered later. ``size``: the bytes that it keeps
+        in memory. Call end_job() afterwards, with the same size."""
+        self._jobs += max(size, JOB_BYTES_MIN)
 
-    def end_job(self) -> None:
-        self._jobs -= 1
+    def end_job(self, size: int = JOB_BYTES) -> None:
+        self._jobs -= max(size, JOB_BYTES_MIN)
         self._plan_if_waiting()
 
     def _hold(self, received: Received) -> None:
@@ -421,7 +424,7 @@ class Peer:
         if take is None or message_id is None:
             raise PeerError(f"unexpected {type(message).__name__} ({type(handler).__name__})")
         try:
-            answer = take(handler, self, message_id, message)
+            answer = take(self, message_id, message)
         except PeerError:
             raise
         except Exception as e:  # noqa: BLE001  # the handler raises it again if it is a bug
@@ -466,7 +469,7 @@ class Peer:
         second."""
         if self.server or self.node is not None:
             return ""
-        return self.core.noise.admit(f"{format_address(self.address)} {what}")
+        return self.core.log_throttle.admit(f"{format_address(self.address)} {what}")
 
     # -- the end -------------------------------------------------------------------------------
 

@@ -23,9 +23,9 @@ from msgspec import msgpack
 from neo.operations.model import (
     KNOWN_MAX,
     STEPS_MAX,
-    Mark,
     Operation,
     State,
+    StepMark,
     brief,
     decode,
     shortened,
@@ -87,15 +87,15 @@ class Steps(Protocol):
         """Stop a step that runs: it calls neither ``finished`` nor ``failed`` after this."""
 
 
-class Marks(Protocol):
+class StepMarks(Protocol):
     """The way to the initiator. What is lost is sent again by :meth:`Engine.told`."""
 
     def send(
-        self, id: int, step: int, mark: Mark, done: float, text: str, context: bytes
+        self, id: int, step: int, mark: StepMark, done: float, text: str, context: bytes
     ) -> None: ...
 
 
-class _Part:
+class _Participation:
     """The part of this peer in an operation."""
 
     def __init__(self, operation: Operation) -> None:
@@ -127,14 +127,14 @@ class _Part:
 class Engine:
     """``me``: this peer. All methods run on one thread, and are given seconds that never jump."""
 
-    def __init__(self, me: int, journal: Journal, steps: Steps, marks: Marks) -> None:
+    def __init__(self, me: int, journal: Journal, steps: Steps, marks: StepMarks) -> None:
         self.me = me
         self._journal = journal
         self._steps = steps
         self._marks = marks
-        self._parts: dict[int, _Part] = {}
+        self._parts: dict[int, _Participation] = {}
         for id, (body, journaled) in journal.load().items():
-            part = self._parts[id] = _Part(decode(body))
+            part = self._parts[id] = _Participation(decode(body))
             part.journal = {each.step: each for each in journaled}
             if OUTCOME in part.journal:
                 part.next = len(part.operation.steps)
@@ -178,7 +178,7 @@ class Engine:
         operation = decode(body)
         if operation.id != id:
             raise ValueError(f"operation {id} comes as {operation.id}")
-        self._parts[id] = _Part(operation)
+        self._parts[id] = _Participation(operation)
         self._journal.begin(id, body)
 
     def told(
@@ -189,7 +189,7 @@ class Engine:
         part = self._parts.get(id)
         if part is None:
             if state is not State.RUNNING:
-                mark = Mark.ROLLED_BACK if state is State.ROLLING_BACK else Mark.SUCCEEDED
+                mark = StepMark.ROLLED_BACK if state is State.ROLLING_BACK else StepMark.SUCCEEDED
                 self._marks.send(id, 0, mark, 1.0, "", b"")
             return
         if part.undoing is not None:
@@ -208,15 +208,15 @@ class Engine:
         for step in range(part.complete, part.next):
             self._done(part, step)
         if part.stuck:
-            self._send(part, part.next, Mark.FAILED, 0.0, part.stuck)
+            self._send(part, part.next, StepMark.FAILED, 0.0, part.stuck)
         self._advance(now, part)
 
-    def _succeed(self, part: _Part) -> None:
+    def _succeed(self, part: _Participation) -> None:
         """Note the success. No step of this peer can run or be written now: all were done."""
         if part.writing is not None:
             return
         if OUTCOME in part.journal:
-            self._send(part, 0, Mark.SUCCEEDED, 1.0)
+            self._send(part, 0, StepMark.SUCCEEDED, 1.0)
         else:
             self._write(part, Journaled(OUTCOME, DONE, b"", b""))
 
@@ -229,7 +229,7 @@ class Engine:
 
     # -- forward -----------------------------------------------------------------------------------
 
-    def _advance(self, now: float, part: _Part) -> None:
+    def _advance(self, now: float, part: _Participation) -> None:
         """Pass steps of others, and begin the next own one if it may."""
         steps = part.operation.steps
         while part.state is State.RUNNING and not part.stuck and part.next < len(steps):
@@ -244,7 +244,7 @@ class Engine:
             part.next += 1
             self._done(part, part.next - 1)
 
-    def _begin(self, now: float, part: _Part) -> None:
+    def _begin(self, now: float, part: _Participation) -> None:
         number = part.next
         journaled = part.journal.get(number)
         if journaled is None:
@@ -257,7 +257,7 @@ class Engine:
             journaled = Journaled(number, BEGUN, undo, b"")
         self._write(part, journaled)
 
-    def _write(self, part: _Part, journaled: Journaled) -> None:
+    def _write(self, part: _Participation, journaled: Journaled) -> None:
         part.journal[journaled.step] = journaled
         part.writing = journaled
         self._journal.write(part.operation.id, journaled)
@@ -270,7 +270,7 @@ class Engine:
             return
         journaled, part.writing = part.writing, None
         if step == OUTCOME:
-            self._send(part, 0, Mark.SUCCEEDED, 1.0)
+            self._send(part, 0, StepMark.SUCCEEDED, 1.0)
         elif part.state is State.ROLLING_BACK:
             self._roll_back(now, part)
         elif journaled.state == DONE:
@@ -280,7 +280,7 @@ class Engine:
         elif part.state is State.RUNNING:  # else it waits for the word of the initiator
             part.running = step
             part.reported = now
-            self._send(part, step, Mark.BEGUN, 0.0)
+            self._send(part, step, StepMark.BEGUN, 0.0)
             self._steps.run(part.operation, step, journaled.undo, part.context)
 
     def progress(self, now: float, id: int, step: int, done: float, text: str) -> None:
@@ -289,7 +289,7 @@ class Engine:
         if part is not None and part.running == step and part.undoing is None:
             if now - part.reported >= PROGRESS_SECONDS:
                 part.reported = now
-                self._send(part, step, Mark.BEGUN, min(max(done, 0.0), 1.0), text)
+                self._send(part, step, StepMark.BEGUN, min(max(done, 0.0), 1.0), text)
 
     def finished(self, now: float, id: int, step: int, context: bytes) -> None:
         """A step was executed. ``context``: what it tells the steps that follow."""
@@ -310,15 +310,15 @@ class Engine:
         else:
             part.again = now + part.pause
             part.pause = min(2 * part.pause, PAUSE_SECONDS[1])
-            self._send(part, step, Mark.FAILED, 0.0, f"it cannot be undone yet: {why}")
+            self._send(part, step, StepMark.FAILED, 0.0, f"it cannot be undone yet: {why}")
 
-    def _stuck(self, part: _Part, why: str) -> None:
+    def _stuck(self, part: _Participation, why: str) -> None:
         part.stuck = shortened(why) or "it failed"
-        self._send(part, part.next, Mark.FAILED, 0.0, part.stuck)
+        self._send(part, part.next, StepMark.FAILED, 0.0, part.stuck)
 
     # -- back --------------------------------------------------------------------------------------
 
-    def _roll_back(self, now: float, part: _Part) -> None:
+    def _roll_back(self, now: float, part: _Participation) -> None:
         if part.writing is not None:
             return  # what is written must be undone, too
         if part.undoing is None:
@@ -327,11 +327,11 @@ class Engine:
                 part.running = None
             part.undoing = sorted(part.journal)
         if part.rolled_back:
-            self._send(part, 0, Mark.ROLLED_BACK, 1.0)
+            self._send(part, 0, StepMark.ROLLED_BACK, 1.0)
         else:
             self._undo_next(now, part)
 
-    def _undo_next(self, now: float, part: _Part) -> None:
+    def _undo_next(self, now: float, part: _Participation) -> None:
         steps = part.operation.steps
         assert part.undoing is not None
         while part.undoing and part.running is None:
@@ -345,7 +345,7 @@ class Engine:
             part.running = number
             self._steps.undo(part.operation, number, part.journal[number].undo)
         if part.rolled_back:
-            self._send(part, 0, Mark.ROLLED_BACK, 1.0)
+            self._send(part, 0, StepMark.ROLLED_BACK, 1.0)
 
     def undone(self, now: float, id: int, step: int) -> None:
         """A step was undone."""
@@ -363,11 +363,17 @@ class Engine:
             if part.undoing and part.running is None:
                 self._undo_next(now, part)
 
-    def _done(self, part: _Part, step: int) -> None:
+    def _done(self, part: _Participation, step: int) -> None:
         journaled = part.journal.get(step)
-        self._send(part, step, Mark.DONE, 1.0, "", journaled.context if journaled else b"")
+        self._send(part, step, StepMark.DONE, 1.0, "", journaled.context if journaled else b"")
 
     def _send(
-        self, part: _Part, step: int, mark: Mark, done: float, text: str = "", context: bytes = b""
+        self,
+        part: _Participation,
+        step: int,
+        mark: StepMark,
+        done: float,
+        text: str = "",
+        context: bytes = b"",
     ) -> None:
         self._marks.send(part.operation.id, step, mark, done, shortened(text), context)

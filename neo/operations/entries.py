@@ -13,10 +13,10 @@ from neo.operations.model import (
     STEPS_MAX,
     TEXT_MAX,
     Id,
-    Mark,
     Name,
     Operation,
     Peer,
+    StepMark,
     StepNumber,
 )
 
@@ -42,12 +42,12 @@ class PeerMark(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
 
     peer: Peer
     step: StepNumber
-    mark: Mark
+    mark: StepMark
     text: Text
     context: Annotated[bytes, Meta(max_length=CONTEXT_MAX)]
 
 
-class Marks(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=2):
+class StepMarks(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=2):
     id: Id
     marks: Annotated[tuple[PeerMark, ...], Meta(max_length=PEERS_MAX)]
 
@@ -91,10 +91,10 @@ class Heard(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, ta
 
     id: Id
     peer: Peer
-    mark: Mark
+    mark: StepMark
 
 
-Entry = Lock | Begin | Marks | Fail | End | Forget | Clean | Adopt | Heard
+Entry = Lock | Begin | StepMarks | Fail | End | Forget | Clean | Adopt | Heard
 
 _encoder = Encoder()
 _decoder: Decoder[Entry] = Decoder(Entry)

@@ -27,10 +27,10 @@ from neo.operations.entries import (
     Forget,
     Heard,
     Lock,
-    Marks,
     PeerMark,
+    StepMarks,
 )
-from neo.operations.model import INITIATOR, Mark, Operation, State, encode, shortened
+from neo.operations.model import INITIATOR, Operation, State, StepMark, encode, shortened
 from neo.operations.namespace import Namespace, Pending
 
 #: Marks that come within this time are one entry of the log.
@@ -104,7 +104,7 @@ GONE = "the primary that began it is gone"
 class Progress(NamedTuple):
     """What a peer told last of a step, for people."""
 
-    mark: Mark
+    mark: StepMark
     done: float
     text: str
 
@@ -134,7 +134,7 @@ class Initiator:
         self._flushed = 0.0
         #: What was posted of each peer: how many steps it is past, and its other marks.
         self._taken: dict[tuple[int, int], int] = {}
-        self._others: set[tuple[int, int, Mark]] = set()
+        self._others: set[tuple[int, int, StepMark]] = set()
         #: What peers were told last, by operation.
         self._told: dict[int, tuple[State, int]] = {}
         self._posted: set[tuple[int, str]] = set()
@@ -200,9 +200,9 @@ class Initiator:
             if peer not in pending.done:
                 continue
             if pending.state is State.ADOPTED:
-                mark = Mark.ROLLED_BACK
+                mark = StepMark.ROLLED_BACK
                 if id in listed:
-                    mark = Mark.SUCCEEDED if listed[id][1] else Mark.BEGUN
+                    mark = StepMark.SUCCEEDED if listed[id][1] else StepMark.BEGUN
                 self._log.post(Heard(id, peer, mark))
             else:
                 self._start(peer, pending)
@@ -213,7 +213,7 @@ class Initiator:
             # It is not in the journals of those that did not tell of it.
             for other in self._peers.connected():
                 if other != peer and other in operation.peers:
-                    self._log.post(Heard(operation.id, other, Mark.ROLLED_BACK))
+                    self._log.post(Heard(operation.id, other, StepMark.ROLLED_BACK))
         else:  # the operator had this peer forgotten, long ago
             state = State.SUCCEEDED if succeeded else State.ROLLING_BACK
             self._peers.state(peer, operation.id, state, None)
@@ -242,7 +242,7 @@ class Initiator:
         peer: int,
         id: int,
         step: int,
-        mark: Mark,
+        mark: StepMark,
         done: float,
         text: str,
         context: bytes,
@@ -250,14 +250,14 @@ class Initiator:
         """Take a mark of a peer."""
         pending = self._namespace.pending.get(id)
         if pending is None:
-            if mark in (Mark.ROLLED_BACK, Mark.SUCCEEDED):
+            if mark in (StepMark.ROLLED_BACK, StepMark.SUCCEEDED):
                 self._peers.ended(peer, id)
             return
         if peer not in pending.done or pending.operation is None:
             return
         if step >= len(pending.operation.steps):
             return
-        if mark not in (Mark.ROLLED_BACK, Mark.SUCCEEDED):
+        if mark not in (StepMark.ROLLED_BACK, StepMark.SUCCEEDED):
             known = self.progress.setdefault(id, {})
             known[peer, step] = Progress(mark, done, shortened(text))
         if not self._is_news(pending, peer, step, mark):
@@ -267,12 +267,12 @@ class Initiator:
         if now - self._flushed >= MARKS_SECONDS or now < self._flushed:
             self._flush(now)
 
-    def _is_news(self, pending: Pending, peer: int, step: int, mark: Mark) -> bool:
+    def _is_news(self, pending: Pending, peer: int, step: int, mark: StepMark) -> bool:
         """Return whether a mark must be posted. A peer repeats marks until they are applied. So few are
         waiting to be posted: the steps of the operation, and two more of each peer."""
-        if mark is Mark.BEGUN:
+        if mark is StepMark.BEGUN:
             return False
-        if mark is Mark.DONE:
+        if mark is StepMark.DONE:
             taken = max(self._taken.get((pending.id, peer), 0), pending.done[peer])
             if step != taken:
                 return False
@@ -288,7 +288,7 @@ class Initiator:
         self._flushed = now
         marks, self._marks = self._marks, {}
         for id, waiting in marks.items():
-            self._log.post(Marks(id, tuple(waiting)))
+            self._log.post(StepMarks(id, tuple(waiting)))
 
     def outcome(self, pending: Pending) -> State:
         """Return the state for people: an operation has not succeeded before that is durable, here in the
@@ -400,32 +400,32 @@ class Initiator:
             return
         if INITIATOR in step.peers:
             known = self.progress.setdefault(pending.id, {})
-            known[INITIATOR, number] = Progress(Mark.BEGUN, 0.0, "")
+            known[INITIATOR, number] = Progress(StepMark.BEGUN, 0.0, "")
             try:
                 if not self._own.run(operation, number):
                     text = shortened(self._own.waits(operation, number))
-                    known[INITIATOR, number] = Progress(Mark.BEGUN, 0.0, text)
+                    known[INITIATOR, number] = Progress(StepMark.BEGUN, 0.0, text)
                     return
             except Refused as e:
                 self._once(Fail(pending.id, shortened(str(e))))
                 return
         self._taken[pending.id, INITIATOR] = number + 1
-        self._log.post(Marks(pending.id, (PeerMark(INITIATOR, number, Mark.DONE, "", b""),)))
+        self._log.post(StepMarks(pending.id, (PeerMark(INITIATOR, number, StepMark.DONE, "", b""),)))
 
     def _settle_own(self, pending: Pending, operation: Operation) -> None:
         """Undo the steps of the primary itself, or make the change of global data when all peers have
         noted the success: without a log, it could not be taken back."""
-        mark = Mark.ROLLED_BACK if pending.state is State.ROLLING_BACK else Mark.SUCCEEDED
+        mark = StepMark.ROLLED_BACK if pending.state is State.ROLLING_BACK else StepMark.SUCCEEDED
         if not pending.expects(INITIATOR, mark) or (pending.id, INITIATOR, mark) in self._others:
             return
-        if mark is Mark.ROLLED_BACK:
+        if mark is StepMark.ROLLED_BACK:
             own = [n for n, step in enumerate(operation.steps) if step.undo and INITIATOR in step.peers]
             if not all(self._own.undo(operation, number) for number in reversed(own)):
                 return
         elif pending.awaited or not self._own.finish(operation):
             return
         self._others.add((pending.id, INITIATOR, mark))
-        self._log.post(Marks(pending.id, (PeerMark(INITIATOR, 0, mark, "", b""),)))
+        self._log.post(StepMarks(pending.id, (PeerMark(INITIATOR, 0, mark, "", b""),)))
 
     def _once(self, entry: Fail | End | Clean) -> None:
         """Post an entry, unless this primary has: each is applied at most once."""

@@ -33,7 +33,7 @@ Peer = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 StepNumber = Annotated[int, Meta(ge=0, lt=STEPS_MAX)]
 
 
-class Mark(IntEnum):
+class StepMark(IntEnum):
     """What a peer tells of a step, or, the last two, of its whole part. FAILED also means that the peer
     cannot begin it. SUCCEEDED: it has noted the outcome durably."""
 

@@ -30,15 +30,15 @@ from neo.operations.entries import (
     Forget,
     Heard,
     Lock,
-    Marks,
     PeerMark,
+    StepMarks,
 )
-from neo.operations.model import CONTEXT_MAX, INITIATOR, Mark, Operation, State
+from neo.operations.model import CONTEXT_MAX, INITIATOR, Operation, State, StepMark
 
 #: Operations that have ended, of which operators are told.
 ENDED_MAX = 16
 #: The states in which peers are waited for, by the mark that a peer sends then.
-_SETTLED = {Mark.ROLLED_BACK: State.ROLLING_BACK, Mark.SUCCEEDED: State.SUCCEEDED}
+_SETTLED = {StepMark.ROLLED_BACK: State.ROLLING_BACK, StepMark.SUCCEEDED: State.SUCCEEDED}
 
 
 class Pending:
@@ -84,9 +84,9 @@ class Pending:
         """Whether all peers know the outcome, and nothing is left to be undone."""
         return self.state in _SETTLED.values() and self.settled.issuperset(self.done)
 
-    def expects(self, peer: int, mark: Mark) -> bool:
+    def expects(self, peer: int, mark: StepMark) -> bool:
         """Return whether this mark of a peer, which is not of a step that is done, changes anything."""
-        if mark is Mark.FAILED:
+        if mark is StepMark.FAILED:
             return self.state is State.RUNNING and peer not in self.failed
         return self.state is _SETTLED.get(mark) and peer not in self.settled
 
@@ -144,7 +144,7 @@ class Namespace:
         pending = self.pending.get(entry.id)
         if pending is None:
             return False
-        if isinstance(entry, Marks):
+        if isinstance(entry, StepMarks):
             changed = [self._mark(pending, mark) for mark in entry.marks]
             return any(changed)
         if isinstance(entry, Fail):
@@ -183,10 +183,10 @@ class Namespace:
             return False
         if mark.step >= len(pending.operation.steps):
             return False
-        if mark.mark is not Mark.DONE:
+        if mark.mark is not StepMark.DONE:
             if not pending.expects(peer, mark.mark):
                 return False
-            if mark.mark is Mark.FAILED:
+            if mark.mark is StepMark.FAILED:
                 pending.failed[peer] = mark
             else:
                 pending.settled.add(peer)
@@ -237,7 +237,7 @@ class Namespace:
             return False
         if pending.state is State.ADOPTED:
             pending.forgotten.add(peer)
-            return self._hear(pending, peer, Mark.ROLLED_BACK)
+            return self._hear(pending, peer, StepMark.ROLLED_BACK)
         if pending.state not in _SETTLED.values():
             return False
         pending.forgotten.add(peer)
@@ -258,13 +258,13 @@ class Namespace:
             self.holders.setdefault(name, operation.id)
         return True
 
-    def _hear(self, pending: Pending, peer: int, mark: Mark) -> bool:
+    def _hear(self, pending: Pending, peer: int, mark: StepMark) -> bool:
         if pending.state is not State.ADOPTED or peer not in pending.done or peer in pending.heard:
             return False
         pending.heard.add(peer)
-        if mark is Mark.ROLLED_BACK:
+        if mark is StepMark.ROLLED_BACK:
             pending.settled.add(peer)
-        if mark is Mark.SUCCEEDED:
+        if mark is StepMark.SUCCEEDED:
             self._succeed(pending)
         elif pending.heard.issuperset(pending.done):
             pending.state = State.ROLLING_BACK

@@ -1939,3 +1939,28 @@ class AnswerNodeConditions(Answer):
 @request(EXTENSION | 0xC1)
 class AskNodeConditions(Request[AnswerNodeConditions]):
     """What makes requests fail on storage nodes, or soon will. ctl ⇄ A ⇄ M"""
+
+
+# -- ours: room for a backup -----------------------------------------------------------------------
+
+#: AskRoom is understood.
+FEATURE_ROOM = "room"
+
+
+class AnswerRoom(Answer):
+    """``needed``: bytes that the node is about to write, estimated. ``free``: bytes of the disk, nil if
+    that is not known. ``disk``: the same text on all nodes that write to it."""
+
+    needed: Number
+    free: Number | None
+    disk: str
+
+
+@request(EXTENSION | 0xD0)
+class AskRoom(Request[AnswerRoom]):
+    """The room for a backup of these partitions up to ``tid`` in the folder ``path``. M ⇄ S"""
+
+    path: str
+    full: bool
+    tid: Tid
+    partition_list: list[Count]

@@ -73,7 +73,8 @@ class Background(Part):
                 raise
             logger.error(
                 "%s is given up until this node starts again, and its last step undone: %s",
-                *(getattr(job, "__qualname__", "a job"), e),
+                getattr(job, "__qualname__", "a job"),
+                e,
             )
 
     def operation_stopped(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from neo.protocol.enums import CellState
 from neo.protocol.ids import p64
 from neo.protocol.packets import CellChange
-from neo.storage.backend.api import FIRST_PLACE, Backend, Place
+from neo.storage.backend.api import FIRST_PLACE, Place, Tables
 from neo.storage.cluster import Cluster
 from neo.storage.commit.transactions import CellMode
 from neo.storage.database import Database
@@ -16,8 +16,8 @@ from neo.storage.proof import Proof, in_groups, read_partitions, write_partition
 from neo.topology.partitions import PartitionTable, grouped
 
 CORRUPTED = CellState.CORRUPTED
-#: A row of ``config``: the partitions whose own cell was CORRUPTED. The data of such a cell is not to be
-#: trusted, whatever its ids: replication first erases it, and then the mark.
+#: A row of ``config``: the partitions whose own cell was CORRUPTED. The data of such a cell cannot be
+#: trusted, whatever its ids: replication erases the data first, then the entry in this row.
 _ERASE = "_erase"
 #: Rows of a step, between which no request is served.
 REGROUPED_TOGETHER = 1000
@@ -28,12 +28,13 @@ class Cells:
 
     def __init__(self, database: Database, cluster: Cluster) -> None:
         self._database = database
-        self._backend = database.backend
+        self._tables = database.backend.tables
+        self._regrouping = database.backend.regrouping
         self._cluster = cluster
-        self.partitions = load_partitions(database.backend)
+        self.partitions = load_partitions(self._tables)
         #: Partitions whose own cell is OUT_OF_DATE in the table, but complete: it detects conflicts.
         self.complete: set[int] = set()
-        self.proof = Proof(database.backend)
+        self.proof = Proof(self._tables)
         self.backup = BackupProgress(database, self.readable)
 
     # -- questions -------------------------------------------------------------------------------
@@ -80,8 +81,9 @@ class Cells:
         6). Else a node that has data would forget its cells, and erase them.
         """
         assert table.ptid is not None
-        count, own = self._backend.partition_count(), self.partitions
-        if count not in (0, len(table)) and len(table) != self._backend.regrouped() and self.assigned():
+        count, own = self._tables.partition_count(), self.partitions
+        own_number = count in (0, len(table)) or len(table) == self._regrouping.regrouped()
+        if not own_number and self.assigned():
             raise ValueError(
                 f"the database has {count} partitions and the cluster {len(table)}: it belongs to"
                 " another cluster of the same name, or the number was changed while this node was away:"
@@ -101,50 +103,50 @@ class Cells:
     def replace(self, table: PartitionTable) -> CellsChanged:
         """Take the table of SendPartitionTable. Raises ValueError as :meth:`check`."""
         self.check(table)
-        nid, backend = self._cluster.nid, self._backend
-        if backend.partition_count() not in (0, len(table)):
+        nid, tables = self._cluster.nid, self._tables
+        if tables.partition_count() not in (0, len(table)):
             self._switch(len(table))
         assert table.ptid is not None and nid is not None
-        outdated = {c.partition: c.tid for c in backend.cells() if c.nid == nid and c.tid >= 0}
-        backend.change_cells(table.ptid, table.replicas, table.changes(), nid, replace=True)
+        outdated = {c.partition: c.tid for c in tables.cells() if c.nid == nid and c.tid >= 0}
+        tables.change_cells(table.ptid, table.replicas, table.changes(), nid, replace=True)
         self._mark({p for p in self._corrupted() if table.state(p, nid) is not CORRUPTED})
         self.proof.table_replaced(nid, self.partitions, table)
         dropped = set(self.partitions.assigned(nid)) - set(table.assigned(nid))
         self.partitions = table
-        self.backup.told_late([p64(outdated[p]) for p in self.readable() if p in outdated])
+        self.backup.lower([p64(outdated[p]) for p in self.readable() if p in outdated])
         self._changed()
         return CellsChanged((), bool(dropped))
 
     def _switch(self, partitions: int) -> None:
         """Use the rows for another number of partitions (specification 27.94). Raises ValueError."""
-        backend = self._backend
-        if backend.regrouped() != partitions:
+        tables = self._tables
+        if self._regrouping.regrouped() != partitions:
             self._regroup(partitions)
-        groups = grouped(backend.partition_count(), partitions)
+        groups = grouped(tables.partition_count(), partitions)
         self.proof.regroup(groups)
-        write_partitions(backend, _ERASE, in_groups(read_partitions(backend, _ERASE), groups))
-        regroup_packed(backend, groups)
-        backend.switch_partitions(partitions)
+        write_partitions(tables, _ERASE, in_groups(read_partitions(tables, _ERASE), groups))
+        regroup_packed(tables, groups)
+        self._regrouping.switch_partitions(partitions)
         self.partitions.regroup(partitions)
         self.complete.clear()
 
     def _regroup(self, partitions: int) -> None:
         """Have rows for another number of partitions on a node without cells, which took no part in the
         operation. It has few rows, or none."""
-        while not self._backend.drop_regrouped(REGROUPED_TOGETHER):
+        while not self._regrouping.drop_regrouped(REGROUPED_TOGETHER):
             pass
-        if why := self._backend.begin_regrouping(partitions):
+        if why := self._regrouping.begin_regrouping(partitions):
             raise ValueError(why)
         place: Place | None = FIRST_PLACE
         while place is not None:
-            place = self._backend.regroup(place, REGROUPED_TOGETHER)
+            place = self._regrouping.regroup(place, REGROUPED_TOGETHER)
 
     def change(self, ptid: int, replicas: int, changes: list[CellChange]) -> CellsChanged:
         """Apply the changes of NotifyPartitionChanges."""
         nid = self._cluster.nid
         assert nid is not None
         own = {partition: state for partition, owner, state in changes if owner == nid}
-        self._backend.change_cells(ptid, replicas, changes, nid, replace=False)
+        self._tables.change_cells(ptid, replicas, changes, nid, replace=False)
         self._mark({p for p in self._corrupted() if own.get(p, CORRUPTED) is not CORRUPTED})
         self.partitions.change(ptid, replicas, changes)
         self.proof.cells_changed(nid, self.readable())
@@ -170,28 +172,28 @@ class Cells:
 
     def _mark(self, partitions: set[int]) -> None:
         """Mark own cells that are not CORRUPTED any more: replication must erase their data."""
-        marks = read_partitions(self._backend, _ERASE)
+        marks = read_partitions(self._tables, _ERASE)
         if not marks.issuperset(partitions):
-            write_partitions(self._backend, _ERASE, marks | partitions)
+            write_partitions(self._tables, _ERASE, marks | partitions)
 
     def is_marked(self, partition: int) -> bool:
         """Return whether replication must erase the data of an own cell."""
-        return partition in read_partitions(self._backend, _ERASE)
+        return partition in read_partitions(self._tables, _ERASE)
 
     def unmark(self, partition: int) -> None:
         """Remove the mark: the data is erased."""
-        marks = read_partitions(self._backend, _ERASE)
-        write_partitions(self._backend, _ERASE, marks - {partition})
+        marks = read_partitions(self._tables, _ERASE)
+        write_partitions(self._tables, _ERASE, marks - {partition})
 
 
-def load_partitions(backend: Backend) -> PartitionTable:
+def load_partitions(tables: Tables) -> PartitionTable:
     """Return the partition table that the database has; an empty one if there is none."""
     table = PartitionTable()
-    ptid = backend.get_config("ptid")
+    ptid = tables.get_config("ptid")
     if ptid is not None:
-        rows: list[list[tuple[int, CellState]]] = [[] for _ in range(backend.partition_count())]
-        for partition, nid, tid in backend.cells():
+        rows: list[list[tuple[int, CellState]]] = [[] for _ in range(tables.partition_count())]
+        for partition, nid, tid in tables.cells():
             state = CellState.OUT_OF_DATE if tid >= 0 else CellState(-tid)
             rows[partition].append((nid, state))
-        table.load(int(ptid), int(backend.get_config("replicas") or 0), rows)
+        table.load(int(ptid), int(tables.get_config("replicas") or 0), rows)
     return table

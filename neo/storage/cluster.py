@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from neo.node.peer import Peer
 from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.packets import Address, Message
-from neo.storage.backend.api import Backend
+from neo.storage.backend.api import Tables
 from neo.topology.nodes import Node, NodeTable
 
 #: A row of ``config``, of our own.
@@ -24,12 +24,12 @@ class Master:
 
 
 class Cluster:
-    def __init__(self, name: str, address: Address, backend: Backend) -> None:
+    def __init__(self, name: str, address: Address, tables: Tables) -> None:
         """``address``: of this node. Raises ValueError if the database is of another cluster."""
         self.name = name
         self.address = address
-        self._backend = backend
-        self.nid = check_database(backend, name)
+        self._tables = tables
+        self.nid = check_database(tables, name)
         self.nodes = NodeTable()
         #: None while this node searches for the primary master.
         self.master: Master | None = None
@@ -42,7 +42,7 @@ class Cluster:
         self.nodes = NodeTable()
         if self.nid != nid:
             self.nid = nid
-            self._backend.set_config("nid", str(nid))
+            self._tables.set_config("nid", str(nid))
 
     @property
     def own(self) -> Node | None:
@@ -61,7 +61,7 @@ class Cluster:
 
     def greatest_nid(self) -> int:
         """Return the greatest id of a storage node that this one ever heard of."""
-        return int(self._backend.get_config(_GREATEST_NID) or 0)
+        return int(self._tables.get_config(_GREATEST_NID) or 0)
 
     def remember_nids(self) -> bool:
         """Write the greatest id of a storage node; return whether it is new, thus to be stored."""
@@ -69,19 +69,19 @@ class Cluster:
         greatest = max((node.nid for node in storages if node.nid is not None), default=0)
         is_new = greatest > self.greatest_nid()
         if is_new:
-            self._backend.set_config(_GREATEST_NID, str(greatest))
+            self._tables.set_config(_GREATEST_NID, str(greatest))
         return is_new
 
 
-def check_database(backend: Backend, cluster: str) -> int | None:
+def check_database(tables: Tables, cluster: str) -> int | None:
     """Return the node id that the database remembers. Raises ValueError if it is of another cluster."""
-    name = backend.get_config("name")
+    name = tables.get_config("name")
     if name is None:
-        backend.set_config("name", cluster)
+        tables.set_config("name", cluster)
     elif name != cluster:
         raise ValueError(
             f"the database belongs to cluster {name!r}, not {cluster!r}: check the settings"
             " 'cluster' and 'database', or erase it with --reset"
         )
-    nid = backend.get_config("nid")
+    nid = tables.get_config("nid")
     return None if nid is None else int(nid)

@@ -35,7 +35,7 @@ class Conditions:
     def _room(self) -> list[Condition]:
         found: list[Condition] = []
         contents = self._contents
-        rooms = {"database": self._database.backend.room(), "contents of blobs": contents.room()}
+        rooms = {"database": self._database.backend.engine.room(), "contents of blobs": contents.room()}
         if rooms["database"] == rooms["contents of blobs"]:
             del rooms["contents of blobs"]  # the same disk
         for what, free in rooms.items():

@@ -53,6 +53,7 @@ class Database:
 
     def __init__(self, core: Core, backend: Backend, refusals: Refusals | None = None) -> None:
         self.backend = backend
+        self._engine = backend.engine
         self.refusals = refusals or Refusals()
         #: Whether requests and steps of the background are attempts.
         self.careful = self.refusals.careful
@@ -74,7 +75,7 @@ class Database:
     @contextmanager
     def _attempt(self) -> Iterator[None]:
         try:
-            with self.backend.attempt():
+            with self._engine.attempt():
                 yield
         except StatementRefused as e:
             self.refusals.last = str(e)
@@ -124,9 +125,9 @@ class Database:
 
         send = self.guard(answer_now)
         if self._core.host.fault(FaultSite.STORED_ANSWER_LATE):
-            self.backend.stored(lambda: self._late(send))
+            self._engine.stored(lambda: self._late(send))
         else:
-            self.backend.stored(send)
+            self._engine.stored(send)
 
     def _late(self, send: Callable[[], None]) -> None:
         self._core.call_later(LATE_SECONDS, send)
@@ -134,13 +135,13 @@ class Database:
     def stored(self) -> Future[None]:
         """Return a future for a job: everything that was written until now is durable."""
         future: Future[None] = Future()
-        self.backend.stored(self.guard(lambda: future.resolve(None)))
+        self._engine.stored(self.guard(lambda: future.resolve(None)))
         return future
 
     def executed(self) -> Future[None]:
         """Return a future for a job: everything that was written until now can be read."""
         future: Future[None] = Future()
-        self.backend.executed(self.guard(lambda: future.resolve(None)))
+        self._engine.executed(self.guard(lambda: future.resolve(None)))
         return future
 
     def commit_soon(self) -> None:
@@ -151,7 +152,7 @@ class Database:
 
     def _commit(self) -> None:
         self._commit_planned = False
-        self.backend.stored(_nothing)
+        self._engine.stored(_nothing)
 
     def store_table(self) -> None:
         """Make the partition table durable soon, and before the next lock is answered: the master refuses
@@ -164,4 +165,4 @@ class Database:
             if self._tables == version:
                 self.table_stored = True
 
-        self.backend.stored(self.guard(stored))
+        self._engine.stored(self.guard(stored))

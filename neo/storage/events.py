@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 
 class CellsChanged(NamedTuple):
-    """A change of own cells. ``unreadable``: the changed ones that are not readable now. ``dropped``:
-    cells were taken away, and their data can be erased."""
+    """A change of own cells. ``unreadable``: the changed cells that are not readable now. ``dropped``:
+    whether cells were taken away, so that their data can be erased."""
 
     unreadable: Sequence[int]
     dropped: bool

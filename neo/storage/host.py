@@ -8,7 +8,7 @@ from neo.node.host import Host
 
 
 class StorageHost(Host, Protocol):
-    """What a storage node needs from its process besides what all nodes need."""
+    """The host of a storage node: that of any node, and how to begin anew."""
 
     @property
     def shared(self) -> bool:

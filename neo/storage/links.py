@@ -133,8 +133,12 @@ class Links(Part):
         peer = core.dial(node.address, Handler())
         dial = self._dials[node.nid] = _Dial(node.nid, node, peer, established)
         request = RequestIdentification(
-            *(NodeType.STORAGE, cluster.nid, cluster.address, cluster.name, own.id_timestamp),
-            {FEATURES: self.announced},
+            node_type=NodeType.STORAGE,
+            nid=cluster.nid,
+            address=cluster.address,
+            name=cluster.name,
+            id_timestamp=own.id_timestamp,
+            extra={FEATURES: self.announced},
         )
         answer = peer.ask(request)
         answer.then(lambda answer: self._answered(dial, answer))

@@ -35,6 +35,7 @@ from neo.protocol.packets import (
     FEATURE_OIDS,
     FEATURE_OPERATIONS,
     FEATURE_PREPARED,
+    FEATURE_ROOM,
     FEATURE_SYNC,
     FEATURE_SYNC_UNTIL,
     FEATURE_TAILS,
@@ -71,16 +72,23 @@ from neo.storage.operations.move import steps_of_moves
 from neo.storage.operations.part import Operations
 from neo.storage.operations.partitions import steps_of_partitions
 from neo.storage.operations.restore import steps_of_restore
+from neo.storage.operations.room import Room
 from neo.storage.operations.upgrade import steps_of_upgrade
 from neo.storage.operations.worker import InlineWorker, Worker
 from neo.storage.prepared.fetch import PreparedFetch
 from neo.storage.prepared.transactions import PreparedTransactions
 from neo.storage.replication.fetch import Receiver
 from neo.storage.replication.replicator import Replicator
-from neo.storage.serving.client import Clients, Service
+from neo.storage.serving.client import ClientParts, Clients
 from neo.storage.serving.identification import Identification
-from neo.storage.serving.master import ServeMaster
-from neo.storage.serving.storage import ServeGuest, ServeStorage
+from neo.storage.serving.master.backups import Backups
+from neo.storage.serving.master.commits import Commits
+from neo.storage.serving.master.handler import ServeMaster
+from neo.storage.serving.master.maintenance import Maintenance
+from neo.storage.serving.master.operations import OperationNotices
+from neo.storage.serving.master.recovery import Recovery
+from neo.storage.serving.master.tables import Tables
+from neo.storage.serving.storage import ServeBackupNode, ServeStorage
 from neo.storage.sync.received_votes import ReceivedVotes
 from neo.storage.sync.source import SyncSource
 from neo.storage.sync.vote_fetch import VoteFetch
@@ -102,6 +110,7 @@ ANNOUNCED = [
     FEATURE_CONDITIONS,
     FEATURE_SYNC_UNTIL,
     FEATURE_LOST_CONTENTS,
+    FEATURE_ROOM,
 ]
 
 
@@ -148,13 +157,14 @@ class StorageNode(Core):
         self.host: StorageHost = host
         self.settings = settings
         self.masters = masters
+        self._remember = remember
         self._lost: Future[str] = Future()
         worker = worker or InlineWorker()
         to_storages, to_backups = _announced(disk)
 
         # Tables, locks and the connections that the other parts use.
         self.database = database = Database(self, backend, refusals)
-        self.cluster = cluster = Cluster(settings.cluster, settings.address, backend)
+        self.cluster = cluster = Cluster(settings.cluster, settings.address, backend.tables)
         self.cells = cells = Cells(database, cluster)
         packs = PackProgress(database, cells)
         sync_source = SyncSource(self, database, cells, packs)
@@ -277,10 +287,17 @@ class StorageNode(Core):
         steps |= steps_of_moves(self, cluster, cells)
         steps |= steps_of_upgrade(self.renew, host.shared)
         steps |= steps_of_partitions(database, background)
-        self.operations = Operations(self, database, cluster, steps)
+        room = Room(
+            database=database,
+            cluster=cluster,
+            cells=cells,
+            contents=blobs.contents,
+            worker=worker,
+        )
+        self.operations = Operations(self, database, cluster, steps, room)
 
         # The handlers of connections.
-        serve_guest = ServeGuest(
+        serve_backup_node = ServeBackupNode(
             database=database,
             cells=cells,
             locks=locks,
@@ -307,7 +324,7 @@ class StorageNode(Core):
             prepared_fetch=prepared_fetch,
         )
         clients = Clients()
-        service = Service(
+        client_parts = ClientParts(
             database=database,
             cells=cells,
             locks=locks,
@@ -322,35 +339,54 @@ class StorageNode(Core):
         self._identification = identification = Identification(
             database=database,
             cluster=cluster,
-            service=service,
+            parts=client_parts,
             links=links,
             downstream=downstream,
-            guests=serve_guest,
+            guests=serve_backup_node,
         )
         self._serve_master = ServeMaster(
             database=database,
             node=self,
-            host=host,
-            masters=masters,
-            remember=remember,
-            cluster=cluster,
-            cells=cells,
-            participant=self.participant,
-            prepared=self.prepared,
-            links=links,
-            identification=identification,
-            replicator=replicator,
-            backup=self.backup,
-            votes=votes,
-            vote_fetch=self.vote_fetch,
-            packer=packer,
-            eraser=self.eraser,
-            orphans=self.orphans,
-            checker=self.checker,
-            verifier=blobs.verifier,
-            contents=blobs.states,
-            conditions=Conditions(database, blobs.contents, replicator),
-            operations=self.operations,
+            parts=(
+                Tables(
+                    node=self,
+                    host=host,
+                    database=database,
+                    cluster=cluster,
+                    cells=cells,
+                    links=links,
+                    identification=identification,
+                ),
+                Recovery(
+                    node=self,
+                    database=database,
+                    cluster=cluster,
+                    cells=cells,
+                    participant=self.participant,
+                    prepared=self.prepared,
+                    replicator=replicator,
+                ),
+                Commits(
+                    database=database,
+                    participant=self.participant,
+                    prepared=self.prepared,
+                    votes=votes,
+                    replicator=replicator,
+                ),
+                Backups(
+                    cluster=cluster, cells=cells, backup=self.backup, vote_fetch=self.vote_fetch
+                ),
+                Maintenance(
+                    cluster=cluster,
+                    packer=packer,
+                    orphans=self.orphans,
+                    checker=self.checker,
+                    verifier=blobs.verifier,
+                    contents=blobs.states,
+                    conditions=Conditions(database, blobs.contents, replicator),
+                ),
+                OperationNotices(operations=self.operations, eraser=self.eraser),
+            ),
         )
 
         #: In the order in which they are told of events. Connections of clients end before their
@@ -452,6 +488,11 @@ class StorageNode(Core):
         return self._serve_storage
 
     # -- events ----------------------------------------------------------------------------------
+
+    def masters_known(self, addresses: list[Address]) -> None:
+        """Remember the addresses of masters for the next start."""
+        if self.masters.add(addresses):
+            self._remember(self.masters.addresses)
 
     def start_operation(self, backup: bool) -> None:
         """Handle StartOperation: accept clients, and let the parts begin."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence, Set
 
-from neo.storage.backend.api import Backend
+from neo.storage.backend.api import Tables
 from neo.topology.partitions import PartitionTable
 
 logger = logging.getLogger("neo.storage")
@@ -26,25 +26,25 @@ _ANNOUNCED, _UNPROVEN = "_announced", "_unproven"
 
 
 class Proof:
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
 
     def unproven(self) -> set[int]:
         """Return the partitions whose own cell is readable and may lack data."""
-        return read_partitions(self._backend, _UNPROVEN)
+        return read_partitions(self._tables, _UNPROVEN)
 
     # -- replication -----------------------------------------------------------------------------
 
     def begin(self, partitions: Iterable[int]) -> None:
         """Note that replication of own cells begins, maybe again."""
-        write_partitions(self._backend, _ANNOUNCED, self._announced().difference(partitions))
+        write_partitions(self._tables, _ANNOUNCED, self._announced().difference(partitions))
 
     def announce(self, partition: int) -> None:
         """Note that an own cell is complete. Call before the master is told."""
-        write_partitions(self._backend, _ANNOUNCED, self._announced() | {partition})
+        write_partitions(self._tables, _ANNOUNCED, self._announced() | {partition})
 
     def _announced(self) -> set[int]:
-        return read_partitions(self._backend, _ANNOUNCED)
+        return read_partitions(self._tables, _ANNOUNCED)
 
     # -- partition tables ------------------------------------------------------------------------
 
@@ -54,28 +54,29 @@ class Proof:
         complete = self._announced() | set(before.readable_by(nid))
         if before.ptid is not None:
             found = readable - complete
-            write_partitions(self._backend, _UNPROVEN, self.unproven() | found)
+            write_partitions(self._tables, _UNPROVEN, self.unproven() | found)
             if found:
                 logger.error(
                     "partition table %s says that partitions %s can be read here, but this database was"
                     " never complete in them: it is an old copy, or of another history",
-                    *(table.ptid, ", ".join(map(str, sorted(found)))),
+                    table.ptid,
+                    ", ".join(map(str, sorted(found))),
                 )
         self.cells_changed(nid, readable)
 
     def cells_changed(self, nid: int, readable: Iterable[int]) -> None:
         """Forget what the partition table says, too. Call when it is written to the database."""
-        write_partitions(self._backend, _ANNOUNCED, self._announced().difference(readable))
+        write_partitions(self._tables, _ANNOUNCED, self._announced().difference(readable))
         unproven = self.unproven()
         if lost := unproven.difference(readable):
-            write_partitions(self._backend, _UNPROVEN, unproven - lost)
-            self._backend.forget_complete(nid)
+            write_partitions(self._tables, _UNPROVEN, unproven - lost)
+            self._tables.forget_complete(nid)
 
     def regroup(self, groups: Sequence[range]) -> None:
         """Take another number of partitions: ``groups`` has, for each, the former ones that it is made
         of. Cells that are announced are announced again, or compared."""
-        write_partitions(self._backend, _ANNOUNCED, ())
-        write_partitions(self._backend, _UNPROVEN, in_groups(self.unproven(), groups))
+        write_partitions(self._tables, _ANNOUNCED, ())
+        write_partitions(self._tables, _UNPROVEN, in_groups(self.unproven(), groups))
 
     # -- the master ------------------------------------------------------------------------------
 
@@ -88,7 +89,7 @@ class Proof:
                 " them: compare them with their replicas: neoctl check",
                 ", ".join(map(str, found)),
             )
-        write_partitions(self._backend, _UNPROVEN, ())
+        write_partitions(self._tables, _UNPROVEN, ())
 
 
 def in_groups(partitions: Set[int], groups: Sequence[range]) -> list[int]:
@@ -96,11 +97,11 @@ def in_groups(partitions: Set[int], groups: Sequence[range]) -> list[int]:
     return [number for number, group in enumerate(groups) if not partitions.isdisjoint(group)]
 
 
-def read_partitions(backend: Backend, row: str) -> set[int]:
+def read_partitions(tables: Tables, row: str) -> set[int]:
     """Return the partitions that a row of ``config`` lists."""
-    return {int(word) for word in (backend.get_config(row) or "").split()}
+    return {int(word) for word in (tables.get_config(row) or "").split()}
 
 
-def write_partitions(backend: Backend, row: str, partitions: Iterable[int]) -> None:
+def write_partitions(tables: Tables, row: str, partitions: Iterable[int]) -> None:
     """List these partitions in a row of ``config``; delete the row if there is none."""
-    backend.set_config(row, " ".join(map(str, sorted(partitions))) or None)
+    tables.set_config(row, " ".join(map(str, sorted(partitions))) or None)

@@ -192,8 +192,15 @@ class Daemon:
     def _make_links(self, network: PeerSockets) -> Links:
         config = self.config
         return Links(
-            *(config.name, config.key, network, os.urandom, self._receive, self._greeting),
-            *(self.debug, config.udp, config.mtu),
+            name=config.name,
+            secret=config.key,
+            transport=network,
+            random_bytes=os.urandom,
+            receive=self._receive,
+            greeting=self._greeting,
+            debug=self.debug,
+            udp=config.udp,
+            mtu_limit=config.mtu,
         )
 
     def _greeting(self) -> tuple[bytes, bytes]:

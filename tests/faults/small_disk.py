@@ -6,7 +6,6 @@ folder. Run it by ``unshare --mount``, so that no other process sees the disk an
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -26,8 +25,6 @@ from tests.support.cluster import Cluster
 from tests.support.mariadb import Server
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 
-#: Another user than root becomes root in a user namespace that has only its own mounts.
-OWN_MOUNTS = ["unshare", "--mount"] if os.getuid() == 0 else ["unshare", "--mount", "-Ur"]
 #: Free space beside the databases of a new cluster; the writers need some seconds to fill it.
 FREE_BYTES = 3 << 20
 #: More than the writers fill between two loads of ballast, also on a busy machine.

@@ -19,7 +19,7 @@ import neo.client
 from neo.client.errors import RefusedError
 from neo.simple import Cluster
 from tests.faults.script import passes
-from tests.faults.small_disk import OWN_MOUNTS
+from tests.support.mounts import OWN_MOUNTS
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.seeds import seed
 from tests.support.whole import few

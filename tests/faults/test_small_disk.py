@@ -11,9 +11,10 @@ import pytest
 
 from tests.faults.load import Load, check
 from tests.faults.script import passes
-from tests.faults.small_disk import OWN_MOUNTS, SCENARIOS
+from tests.faults.small_disk import SCENARIOS
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
+from tests.support.mounts import OWN_MOUNTS
 
 SECONDS = 300
 

@@ -48,20 +48,20 @@ def fill(harness: Harness) -> Any:
     """Something of everything that a database may have."""
     backend = harness.open(reset=True)
     for name, value in {"name": "releases", "nid": "1", **CONFIG}.items():
-        backend.set_config(name, value)
+        backend.tables.set_config(name, value)
     up, out, feeding = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.FEEDING
     cells = [(0, 1, up), (1, 1, feeding), (2, 1, up), (1, 2, out), (2, 2, CellState.CORRUPTED)]
-    backend.change_cells(7, 1, cells, 1, True)
+    backend.tables.change_cells(7, 1, cells, 1, True)
     harness.commit(backend, 30, {0: b"first", 1: b"one", 2: BIG, 4: huge(harness.adapter)})
     harness.commit(backend, 33, {0: b"second", 3: b""})
     harness.commit(backend, 36, {0: 30})  # an undo
     harness.commit(backend, 39, {3: None})  # an object that exists no more
-    backend.pack(p64(33), 0, p64(0), 100)
+    backend.maintenance.pack(p64(33), 0, p64(0), 100)
     harness.vote(backend, 42, {1: b"voted"})
     harness.vote(backend, 45, {2: b"locked"})
-    backend.lock(p64(45), p64(48))
-    backend.change_cells(8, 1, [(2, 1, out)], 1, False)
-    harness.wait(backend.stored)
+    backend.commits.lock(p64(45), p64(48))
+    backend.tables.change_cells(8, 1, [(2, 1, out)], 1, False)
+    harness.wait(backend.engine.stored)
     return backend
 
 

@@ -225,9 +225,9 @@ def damage(stage: Stage, process: Process) -> None:
     backend = core.database.backend
 
     def lose() -> None:
-        rows = list(backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX_TID, 100))
+        rows = list(backend.replication.objects_ascending(0, ZERO_TID, ZERO_OID, MAX_TID, 100))
         assert len(rows) > 1
-        backend.delete_objects(rows[:-1])
+        backend.replication.delete_objects(rows[:-1])
 
     process.do(lose)
     stage.cluster.damaged.add(0)

@@ -59,6 +59,7 @@ def any_options(random: random.Random) -> Options:
         masters=random.choice([None, 1, 5]),
         scrub=random.choice([None, 0.0, 4.0]),
         operations=random.choice([None, False, True]),
+        archives=random.choice([None, False, True]),
         machines=random.choice([None, False, True]),
         canary=random.choice([None, *CANARIES]),
     )

@@ -36,8 +36,8 @@ def crashed(kind: str) -> Iterator[Cluster]:
         (process,) = cluster.storages
         assert isinstance(process.core, StorageNode)
         durable: list[bool] = []
-        process.core.database.backend.store_data(ZERO_OID, 0, sha1(VALUE).digest(), VALUE)
-        process.core.database.backend.stored(lambda: durable.append(True))
+        process.core.database.backend.values.store_data(ZERO_OID, 0, sha1(VALUE).digest(), VALUE)
+        process.core.database.backend.engine.stored(lambda: durable.append(True))
         world.run_until(lambda: bool(durable), 10.0, "it is durable")
         process.kill()
         # Until the master has noticed.

@@ -16,7 +16,7 @@ from neo.master.commit.transactions import Transactions
 from neo.master.phases import verification
 from neo.master.serving.admin import ServeAdmin
 from neo.node.core import Core
-from neo.node.handler import Method
+from neo.node.handler import Handler, Method
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState
 from neo.protocol.errors import ErrorAnswer
@@ -38,14 +38,12 @@ def watched_administration(history: History) -> Iterator[None]:
     #: By cluster, the greatest tid that a master gave. Other nodes may not know it.
     given: dict[str, bytes] = {}
 
-    def watch(command: Method) -> Method:
-        def watched(
-            self: ServeAdmin, peer: Peer, message_id: int, message: Message
-        ) -> Message | None:
+    def watch(self: ServeAdmin, command: Method) -> Method:
+        def watched(peer: Peer, message_id: int, message: Message) -> Message | None:
             cluster, transactions = self._cluster, self._coordinator.transactions
             before, lost = _state(cluster, transactions), _lost(cluster)
             try:
-                answer = command(self, peer, message_id, message)
+                answer = command(peer, message_id, message)
             except ErrorAnswer as e:
                 if _state(cluster, transactions) != before:
                     history.world.fail(Violation(f"{message} was refused ({e}), and changed this"))
@@ -57,6 +55,9 @@ def watched_administration(history: History) -> Iterator[None]:
             return answer
 
         return watched
+
+    def watched_table(self: ServeAdmin) -> dict[type[Message], Method]:
+        return {kind: watch(self, take) for kind, take in Handler.table.__get__(self).items()}
 
     async def verified(cluster: Cluster, core: Core) -> None:
         await last_ids(cluster, core)
@@ -71,7 +72,7 @@ def watched_administration(history: History) -> Iterator[None]:
         return tid
 
     patches: list[Patch] = [
-        (ServeAdmin, "table", {kind: watch(take) for kind, take in ServeAdmin.table.items()}),
+        (ServeAdmin, "table", property(watched_table)),
         (verification, "_last_ids", verified),
         (CommitRequests, "lock", locked),
     ]

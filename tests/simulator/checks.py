@@ -223,7 +223,7 @@ class Drills:
             for nid in nids if len(nids) > 1 else ():
                 core = self._storage(nid)
                 volume = self._volume(core)
-                for _, content in core.database.backend.references(partition, -1, CONTENTS_MOST):
+                for _, content in core.database.backend.blobs.references(partition, -1, CONTENTS_MOST):
                     found.append((volume, content.checksum.hex()))
         return self._random.choice(found) if found else None
 
@@ -300,27 +300,27 @@ class Drills:
     def _damage(self, core: StorageNode, partition: int) -> bool:
         """Damage a cell. Return False if it has no rows that could be damaged."""
         backend, last = core.database.backend, self._master.cluster.last_tid
-        objects = backend.objects_ascending(partition, ZERO_TID, ZERO_OID, last, 1000)
-        tids = backend.tids_ascending(ZERO_TID, last, 1000, partition)
+        objects = backend.replication.objects_ascending(partition, ZERO_TID, ZERO_OID, last, 1000)
+        tids = backend.reads.tids_ascending(ZERO_TID, last, 1000, partition)
         choice = self._random.randrange(3)
         if choice == 0 and objects:
             what = self._random.choice(objects)
             self._cluster.world.log("drill", f"{core.cluster.nid} loses object {what[1].hex()}")
-            backend.delete_objects([what])
+            backend.replication.delete_objects([what])
         elif choice == 1 and tids:
             tid = self._random.choice(tids)
             self._cluster.world.log("drill", f"{core.cluster.nid} loses transaction {tid.hex()}")
-            backend.delete_transactions([tid])
+            backend.replication.delete_transactions([tid])
         elif tids:
             tid = add64(self._random.choice(tids), -len(core.cells.partitions))
             if tid in tids:
                 return False
             self._cluster.world.log("drill", f"{core.cluster.nid} invents transaction {tid.hex()}")
-            backend.add_transaction(Transaction(tid, b"", b"", b"", False, [], tid))
+            backend.replication.add_transaction(Transaction(tid, b"", b"", b"", False, [], tid))
         else:
             return False
         done: list[bool] = []
-        backend.stored(lambda: done.append(True))
+        backend.engine.stored(lambda: done.append(True))
         self._wait(lambda: bool(done), "the damage is done")
         return True
 

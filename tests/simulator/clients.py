@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from neo.net.fault_sites import FaultSite
-from neo.net.host import Served, Watch, Wire
+from neo.net.host import Watch, Watched, Wire
 from neo.net.tls import TlsLink
 from neo.protocol.packets import Address
 from tests.simulator.clock import Clock
@@ -271,10 +271,10 @@ class SimWaker:
 class SimWatch:
     """The watcher's interest in a stream."""
 
-    def __init__(self, host: SimHost, wire: SimWire, served: Served) -> None:
+    def __init__(self, host: SimHost, wire: SimWire, watched: Watched) -> None:
         self._host = host
         self._wire = wire
-        self.served = served
+        self.watched = watched
         self._armed = False
         wire.watch = self
 
@@ -300,7 +300,7 @@ class SimWatch:
         """Pass the stream to the watcher if it has bytes to read."""
         if self._armed and self._wire.readable:
             self._armed = False
-            self._host.serve(self.served)
+            self._host.serve(self.watched)
 
 
 class SimHost:
@@ -311,7 +311,7 @@ class SimHost:
         self.world = process.world
         #: All watches, in the order of their creation.
         self.watches: dict[SimWatch, None] = {}
-        self._to_serve: deque[Served] = deque()
+        self._to_serve: deque[Watched] = deque()
         self._watcher: SimThread | None = None
         self._sweeps = False
         self._stopped = False
@@ -405,17 +405,17 @@ class SimHost:
             raise ConnectionRefusedError(111, outcome)
         return outcome
 
-    def watch(self, wire: Wire, served: Served) -> Watch:
+    def watch(self, wire: Wire, watched: Watched) -> Watch:
         assert isinstance(wire, SimWire)
-        watch = SimWatch(self, wire, served)
+        watch = SimWatch(self, wire, watched)
         self.watches[watch] = None
         return watch
 
     # -- the watcher -------------------------------------------------------------------------------
 
-    def serve(self, served: Served) -> None:
+    def serve(self, watched: Watched) -> None:
         """Let the watcher's thread read a stream."""
-        self._to_serve.append(served)
+        self._to_serve.append(watched)
         if self._watcher is None:
             self._watcher = self._process.spawn(self._watch, "watcher")
         else:
@@ -443,7 +443,7 @@ class SimHost:
             if self._sweeps:
                 self._sweeps = False
                 for watch in list(self.watches):
-                    watch.served.sweep()
+                    watch.watched.sweep()
             self.thread().park()
 
     def reopen_logs(self) -> None:

@@ -16,6 +16,7 @@ from neo.protocol.packets import Address
 from neo.storage.backend.api import BackendFailure
 from neo.storage.node import NodeSettings, StorageNode
 from neo.topology.masters import MasterCandidates
+from tests.simulator.archive_disk import ArchiveDisk
 from tests.simulator.clients import ClientProcess, SimHost
 from tests.simulator.clock import Clocks
 from tests.simulator.disk import SimDisk
@@ -126,7 +127,9 @@ class Cluster:
         self.damaged: set[int] = set()
         #: Period of the scrub; 0 for never.
         self.scrub_seconds = 0.0
-        self.equipment: Equipment | None = None
+        self.equipment: list[Equipment] = []
+        #: Where storage nodes find archives; None if they use none.
+        self.archives: ArchiveDisk | None = None
         self._make_disk = make_disk
         self.masters = Masters(self, shape.masters)
         name, address = f"{site.prefix}admin", site.address(ADMIN_PORT)
@@ -173,15 +176,16 @@ class Cluster:
         backend, contents = disk.open(host, failed)
         settings = NodeSettings(self.site.cluster, address, is_clone=is_clone)
         candidates = MasterCandidates(self.masters.addresses)
+        worker = None if self.archives is None else self.archives.worker(host, disk.contents)
         try:
-            core = StorageNode(host, settings, candidates, backend, contents)
+            core = StorageNode(host, settings, candidates, backend, contents, worker=worker)
         except BackendFailure:
             if contents is not None:
                 contents.close()
             backend.close()
             raise
-        if self.equipment is not None:
-            self.equipment.equip_storage(core)
+        for equipment in self.equipment:
+            equipment.equip_storage(core)
         return core
 
     def _admin(self, host: SimNodeHost) -> AdminCore:

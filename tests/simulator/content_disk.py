@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from errno import EINVAL, EIO, ENOENT
+from functools import partial
+from pathlib import Path
 
 from neo.protocol.blobs import Content
 from neo.storage.backend.api import BackendFailure
@@ -19,6 +21,8 @@ from tests.simulator.content_volume import (
 from tests.simulator.disk_host import DiskHost
 from tests.simulator.world import Event
 
+#: The folder of contents, as the process sees it.
+CONTENTS = Path("/contents")
 #: Bytes that are free on a disk that is not full.
 FREE_BYTES = 1 << 40
 
@@ -45,6 +49,7 @@ class SimContentDisk:
         self._host = host
         self._queues: dict[str, deque[_Call]] = {}
         self._closed = False
+        self._stores = 0
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -175,20 +180,25 @@ class SimContentDisk:
     # -- parts -------------------------------------------------------------------------------------
 
     def append(self, part: str, offset: int, data: bytes, done: Done) -> None:
-        def write() -> None:
-            volume = self._volume
-            file = File() if not offset else volume.parts.now.get(part)
-            if file is None:
-                raise volume.error(ENOENT, f"part {part} does not exist")
-            if len(file.data) != offset:
-                raise volume.error(EINVAL, f"part {part} has {len(file.data)} bytes, not {offset}")
-            error = volume.write_error()
-            volume.parts.now[part] = file
-            file.data += data if error is None else data[: volume.random.randrange(len(data) + 1)]
-            if error is not None:
-                raise error
+        self._call((part,), done, (CALL_SECONDS, partial(self._write, part, offset, data)))
 
-        self._call((part,), done, (CALL_SECONDS, write))
+    def _write(self, part: str, offset: int, data: bytes) -> None:
+        volume = self._volume
+        file = File() if not offset else volume.parts.now.get(part)
+        if file is None:
+            raise volume.error(ENOENT, f"part {part} does not exist")
+        if len(file.data) != offset:
+            raise volume.error(EINVAL, f"part {part} has {len(file.data)} bytes, not {offset}")
+        volume.parts.now[part] = file
+        self._append(file, data)
+
+    def _append(self, file: File, data: bytes) -> None:
+        error = self._volume.write_error()
+        if error is not None:
+            data = data[: self._volume.random.randrange(len(data) + 1)]
+        file.data += data
+        if error is not None:
+            raise error
 
     def resume(self, part: str, done: Callable[[int | Exception], None]) -> None:
         found: list[int] = []
@@ -206,40 +216,87 @@ class SimContentDisk:
 
     def keep(self, part: str, content: Content, done: Done) -> None:
         """A part is compared and synced, gets its name, and then the folder is synced."""
-        volume, name = self._volume, content.checksum.hex()
+        name = content.checksum.hex()
 
         def sync() -> None:
-            file = volume.parts.now.get(part)
+            file = self._volume.parts.now.get(part)
             if file is None:
-                raise volume.error(ENOENT, f"part {part} does not exist")
-            if len(file.data) != content.size or checksum_of(file.data) != name:
+                raise self._volume.error(ENOENT, f"part {part} does not exist")
+            try:
+                self._sync(file, content)
+            except ContentMismatch:
                 self._delete(part)
-                raise ContentMismatch(f"part {part} is not content {content}")
-            if volume.health.failing:
-                file.tainted = True
-                raise volume.error(EIO, "a sync failed")
-            if (error := volume.write_error()) is not None:
-                raise error
-            file.sync()
-
-        def rename() -> None:
-            volume.contents.now[name] = volume.parts.now.pop(part)
-            volume.parts.sync(part)
-
-        def sync_folder() -> None:
-            if volume.health.failing:
-                raise volume.error(EIO, "a sync of the folder failed")
-            volume.contents.sync(name)
-            if volume.contents.durable[name].durable == volume.contents.durable[name].data:
-                volume.faulty.discard(name)
+                raise
 
         self._call(
             (part, name),
             done,
             (SYNC_SECONDS, sync),
-            (CALL_SECONDS, rename),
-            (SYNC_SECONDS, sync_folder),
+            (CALL_SECONDS, partial(self._rename, part, name)),
+            (SYNC_SECONDS, partial(self._sync_folder, name)),
         )
+
+    def store(self, data: bytes, content: Content, lost: bool, done: Done) -> None:
+        """A content is written to a file of its name, which is synced, and then the folder is. If there
+        is one, or the content is lost, it is written to a part."""
+        self._stores += 1
+        name, part = content.checksum.hex(), f"whole-{self._stores}"
+        names, file = self._volume.contents, File()
+
+        def write() -> None:
+            if not lost and name not in names.now:
+                names.now[name] = file
+                self._append(file, data)
+            else:
+                self._write(part, 0, data)
+
+        def sync() -> None:
+            if part in self._volume.parts.now:
+                self._sync(self._volume.parts.now[part], content)
+            else:
+                self._sync(file, content)
+
+        def rename() -> None:
+            if part in self._volume.parts.now:
+                self._rename(part, name)
+
+        def ended(error: Exception | None) -> None:
+            self._delete(part)
+            if error is not None and names.now.get(name) is file:
+                del names.now[name]
+            done(error)
+
+        self._call(
+            (name,),
+            ended,
+            (CALL_SECONDS, write),
+            (SYNC_SECONDS, sync),
+            (CALL_SECONDS, rename),
+            (SYNC_SECONDS, partial(self._sync_folder, name)),
+        )
+
+    def _sync(self, file: File, content: Content) -> None:
+        volume = self._volume
+        if len(file.data) != content.size or checksum_of(file.data) != content.checksum.hex():
+            raise ContentMismatch(f"a file is not content {content}")
+        if volume.health.failing:
+            file.tainted = True
+            raise volume.error(EIO, "a sync failed")
+        if (error := volume.write_error()) is not None:
+            raise error
+        file.sync()
+
+    def _rename(self, part: str, name: str) -> None:
+        self._volume.contents.now[name] = self._volume.parts.now.pop(part)
+        self._volume.parts.sync(part)
+
+    def _sync_folder(self, name: str) -> None:
+        volume = self._volume
+        if volume.health.failing:
+            raise volume.error(EIO, "a sync of the folder failed")
+        volume.contents.sync(name)
+        if volume.contents.durable[name].durable == volume.contents.durable[name].data:
+            volume.faulty.discard(name)
 
     def drop(self, part: str) -> None:
         self._call((part,), _ignore, (CALL_SECONDS, lambda: self._delete(part)))
@@ -308,8 +365,9 @@ class SimContentDisk:
 
         self._call((f"bucket {bucket}",), ended, (CALL_SECONDS, look))
 
-    def file(self, checksum: bytes) -> None:
-        """Contents are in memory."""
+    def file(self, checksum: bytes) -> Path:
+        """Return a path for those that copy contents into the simulated archives."""
+        return CONTENTS / checksum.hex()
 
     def free(self) -> int:
         return 0 if self._volume.health.full else FREE_BYTES

@@ -1,8 +1,8 @@
 """The folder of contents of a simulated machine: what is on its disk, and what a crash leaves of it.
 
-Data and names become durable one after the other, as on a real disk. A file is synced before it gets
-the name of its content, and the folder afterwards. A crash keeps any part of the data, and any of the
-new and old names, that were not synced.
+Data and names become durable one after the other, as on a real disk. A part is synced before it gets
+the name of its content, and the folder afterwards; a content that comes whole may be written under its
+name. A crash keeps any part of the data, and any of the new and old names, that were not synced.
 
 The folder is on the disk of the database, and fails with it, or on a disk of its own (the seed decides).
 """

@@ -92,10 +92,12 @@ class Damage:
             return  # the process was paused meanwhile
         backend, random, partition = core.database.backend, self._random, cell[0]
         try:
-            objects = backend.objects_ascending(partition, ZERO_TID, ZERO_OID, MAX_TID, ROWS_MAX)
-            tids = backend.tids_ascending(ZERO_TID, MAX_TID, ROWS_MAX, partition)
-            backend.delete_objects([each for each in objects if random.random() < LOST])
-            backend.delete_transactions([tid for tid in tids if random.random() < LOST])
+            objects = backend.replication.objects_ascending(
+                partition, ZERO_TID, ZERO_OID, MAX_TID, ROWS_MAX
+            )
+            tids = backend.reads.tids_ascending(ZERO_TID, MAX_TID, ROWS_MAX, partition)
+            backend.replication.delete_objects([each for each in objects if random.random() < LOST])
+            backend.replication.delete_transactions([tid for tid in tids if random.random() < LOST])
         except BackendFailure:
             return  # the disk does not work at all, and the node will notice that
         process.world.log(process.name, f"loses rows of partition {partition}")

@@ -148,14 +148,14 @@ class SimDisk(ABC):
 
     def _fail_at_lock(self, host: FaultyHost, backend: Backend) -> None:
         """Have locks of transactions fail where the seed says so."""
-        execute = backend.lock
+        execute = backend.commits.lock
 
         def lock(ttid: bytes, tid: bytes) -> None:
             if host.fault(FaultSite.DATABASE_FAILS_AT_LOCK):
                 raise self.failure("fails on purpose")
             execute(ttid, tid)
 
-        backend.lock = lock  # type: ignore[method-assign]
+        backend.commits.lock = lock  # type: ignore[method-assign]
 
     @abstractmethod
     def make_backend(

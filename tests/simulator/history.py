@@ -43,6 +43,8 @@ class Attempt:
     outcome: Outcome = Outcome.BEGUN
     tid: bytes | None = None
     imposed: bytes | None = None
+    #: In a copy, the transaction that must be committed if this one is.
+    follows: Attempt | None = None
     era: int = 0
     #: The greatest tid that any client had been told when tpc_finish was called.
     after: bytes = ZERO_TID

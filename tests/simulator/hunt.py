@@ -27,7 +27,8 @@ class Hunt:
 def options_of(canary: Canary) -> Options:
     # The comparison run without the bug has the same shape.
     return Options(
-        canary=canary.name, **{"replicas": 0, "masters": 1, "backup": False, **canary.options}
+        canary=canary.name,
+        **{"replicas": 0, "masters": 1, "backup": False, "archives": False, **canary.options},
     )
 
 

@@ -99,7 +99,7 @@ LATER_KNOBS = (
     Knob("SLOW_BYTES", "neo.node", (1, 400)),
     Knob("PEER_BYTES", "neo.node", (1, 2000)),
     Knob("TURN_BYTES", "neo.node", (1, 300)),
-    Knob("JOBS_MAX", "neo.node", (1,)),
+    Knob("JOBS_BYTES", "neo.node", (1,)),
 )
 
 

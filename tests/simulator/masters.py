@@ -122,8 +122,8 @@ class Masters:
     def _equip(self, primary: WatchedPrimary) -> None:
         primary.watch(self._cluster.damaged)
         self.primaries += 1
-        if self._cluster.equipment is not None:
-            self._cluster.equipment.equip_master(primary)
+        for equipment in self._cluster.equipment:
+            equipment.equip_master(primary)
 
     def _settings(self, masters: list[Address]) -> MasterSettings:
         cluster = self._cluster

@@ -67,6 +67,10 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
         lag: float = 0.0,
     ) -> None:
         self.name = disk.name
+        # One object is all parts.
+        self.engine = self.tables = self.values = self.reads = self.pages = self.commits = self
+        self.marks = self.blobs = self.operations = self.regrouping = self
+        self.replication = self.maintenance = self
         self._disk = disk
         self._schedule = schedule
         self._on_failure = on_failure
@@ -79,7 +83,7 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
         self._forget()
 
     def _forget(self) -> None:
-        self.tables = Tables(empty_image())
+        self.memory = Tables(empty_image())
         self._queue: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._execution: Event | None = None
         self._waiting: list[Done] = []
@@ -103,11 +107,11 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
             self._disk.release(self)
             raise
         self._is_open = True
-        self._disk.image = self.tables.image()
-        self.tables.take_changes()
+        self._disk.image = self.memory.image()
+        self.memory.take_changes()
 
     def _load(self, image: Image) -> None:
-        tables = self.tables = Tables(image)
+        tables = self.memory = Tables(image)
         if tables.config:
             check_version(tables.config.get("version", (None, None))[1], self.name)
         else:
@@ -135,7 +139,7 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
     def _make_durable(self) -> None:
         if self._broken is not None:
             raise self._broken
-        changes = self.tables.take_changes()
+        changes = self.memory.take_changes()
         if changes:
             self._disk.check_usable()
             apply(self._disk.image, changes)
@@ -229,7 +233,7 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
     def _commit(self) -> None:
         """Hand all executed writes to the disk, for all callers that wait (group commit)."""
         covered, self._waiting = self._waiting, []
-        changes = self.tables.take_changes()
+        changes = self.memory.take_changes()
         if not changes:
             for done in covered:
                 self._schedule(done)
@@ -274,10 +278,10 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
     def set_config(self, name: str, value: str | None) -> None:
         if value is None:
             if self._config.pop(name, None) is not None:
-                self._write(self.tables.config.remove, name)
+                self._write(self.memory.config.remove, name)
         elif self._config.get(name) != value:
             self._config[name] = value
-            self._write(self.tables.config.put, name, (name, value))
+            self._write(self.memory.config.put, name, (name, value))
 
     def partition_count(self) -> int:
         return 1 + max((partition for partition, _ in self._cells), default=-1)
@@ -310,7 +314,7 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
         for cell, tid in wanted.items():
             if tid is None:
                 if self._cells.pop(cell, None) is not None:
-                    self._write(self.tables.pt.remove, cell)
+                    self._write(self.memory.pt.remove, cell)
             else:
                 self._set_cell(cell, tid)
         self._modulo = max(1, self.partition_count())
@@ -332,7 +336,7 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
     def _set_cell(self, cell: tuple[int, int], tid: int) -> None:
         if self._cells.get(cell) != tid:
             self._cells[cell] = tid
-            self._write(self.tables.pt.put, cell, (*cell, tid))
+            self._write(self.memory.pt.put, cell, (*cell, tid))
 
     # -- two-phase commit -----------------------------------------------------------------------
 
@@ -340,9 +344,9 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
         partition = storable(oid, "oid") % self._modulo
         if self._dedup:
             self.drain()
-            same = self.tables.same.get((checksum, compression))
+            same = self.memory.same.get((checksum, compression))
             if same is not None:
-                self.tables.hold(same)
+                self.memory.hold(same)
                 return same
         if len(data) > self.value_max:
             raise BackendRefused(
@@ -351,13 +355,13 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
             )
         data_id = self._next_data_id.get(partition, partition << COUNTER_BITS)
         row = DataRow(data_id, checksum, compression, bytes(data))
-        self._write(self.tables.add_data, row)
+        self._write(self.memory.add_data, row)
         self._next_data_id[partition] = data_id + 1
-        self.tables.hold(data_id)
+        self.memory.hold(data_id)
         return data_id
 
     def release_data(self, data_ids: Iterable[int]) -> None:
-        self._write(self.tables.release, list(data_ids))
+        self._write(self.memory.release, list(data_ids))
 
     def vote(self, ttid: bytes, meta: TransactionMeta | None, stored: Iterable[Stored]) -> None:
         t = storable(ttid, "ttid")
@@ -374,7 +378,7 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
                     f" {self.name} cannot keep"
                 )
             self._write(
-                self.tables.vote_transaction,
+                self.memory.vote_transaction,
                 TransactionRow(
                     t % modulo,
                     None,
@@ -386,21 +390,21 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
                     t,
                 ),
             )
-        self._write(self.tables.vote, rows)
+        self._write(self.memory.vote, rows)
 
     def lock(self, ttid: bytes, tid: bytes) -> None:
-        self._write(self.tables.lock, to_int(ttid), storable(tid, "tid"))
+        self._write(self.memory.lock, to_int(ttid), storable(tid, "tid"))
 
     def unlock(self, ttid: bytes, tid: bytes) -> None:
         final = storable(tid, "tid")
-        self._write(self.tables.unlock, to_int(ttid), final, final % self._modulo, False)
+        self._write(self.memory.unlock, to_int(ttid), final, final % self._modulo, False)
 
     def validate(self, ttid: bytes, tid: bytes) -> None:
         final = storable(tid, "tid")
-        self._write(self.tables.unlock, to_int(ttid), final, final % self._modulo, True)
+        self._write(self.memory.unlock, to_int(ttid), final, final % self._modulo, True)
 
     def abort(self, ttid: bytes) -> None:
-        self._write(self.tables.abort, to_int(ttid))
+        self._write(self.memory.abort, to_int(ttid))
 
     def drop_unfinished(self, keep: Collection[bytes] = ()) -> None:
-        self._write(self.tables.drop_unfinished, set(map(to_int, keep)))
+        self._write(self.memory.drop_unfinished, set(map(to_int, keep)))

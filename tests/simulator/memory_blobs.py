@@ -11,19 +11,19 @@ from tests.simulator.memory_prepared import MemoryPrepared
 class MemoryBlobs(MemoryPrepared):
     def has_content(self, checksum: bytes) -> bool:
         self.drain()
-        return self.tables.has_content(checksum)
+        return self.memory.has_content(checksum)
 
     def contents(self, after: bytes, length: int) -> list[Content]:
         self.drain()
-        return self.tables.contents(after, length)
+        return self.memory.contents(after, length)
 
     def content_groups(self) -> list[int]:
         self.drain()
-        return sorted({row.data_id >> COUNTER_BITS for row in self.tables.content.values()})
+        return sorted({row.data_id >> COUNTER_BITS for row in self.memory.content.values()})
 
     def references(self, group: int, after: int, length: int) -> list[Reference]:
         self.drain()
-        tables = self.tables
+        tables = self.memory
         used = {row.data_id for table in (tables.obj, tables.tobj) for row in table.values()}
         rows = sorted(
             row
@@ -34,23 +34,23 @@ class MemoryBlobs(MemoryPrepared):
 
     def objects_with(self, checksum: bytes, length: int) -> list[Key]:
         self.drain()
-        ids = {row.data_id for row in self.tables.content.values() if row.checksum == checksum}
-        found = sorted(key for key, row in self.tables.obj.items() if row.data_id in ids)
+        ids = {row.data_id for row in self.memory.content.values() if row.checksum == checksum}
+        found = sorted(key for key, row in self.memory.obj.items() if row.data_id in ids)
         return [(to_bytes(oid), to_bytes(tid)) for oid, tid in found[:length]]
 
     def freed_contents(self) -> set[bytes] | None:
         self.drain()
-        tables = self.tables
+        tables = self.memory
         gone, tables.freed = tables.freed, set()
         return tables.forget_contents(gone)
 
     def forget_freed(self, min_id: int, length: int) -> int | None:
         self.drain()
-        step = sorted(data_id for data_id in self.tables.content if data_id >= min_id)
-        self.tables.forget_contents(step[:length])
+        step = sorted(data_id for data_id in self.memory.content if data_id >= min_id)
+        self.memory.forget_contents(step[:length])
         return step[length] if len(step) > length else None
 
     def content_totals(self) -> tuple[int, int]:
         self.drain()
-        found = self.tables.contents(b"", len(self.tables.content))
+        found = self.memory.contents(b"", len(self.memory.content))
         return len(found), sum(content.size for content in found)

@@ -114,7 +114,7 @@ class MemoryDisk(SimDisk):
             }
 
     def tables(self) -> Rows:
-        image: Image = self.image if self._owner is None else self._owner.tables.image()
+        image: Image = self.image if self._owner is None else self._owner.memory.image()
         rows: Rows = {name: sorted(image[name].values()) for name in NAMES if name != "ttrans"}
         rows["ttrans"] = [image["ttrans"][ttid] for ttid in sorted(image["ttrans"])]
         return rows
@@ -122,8 +122,8 @@ class MemoryDisk(SimDisk):
     def references(self) -> dict[int, int]:
         if self._owner is None:
             return {}
-        self._owner.tables.validate(self.name)
-        return dict(self._owner.tables.held)
+        self._owner.memory.validate(self.name)
+        return dict(self._owner.memory.held)
 
     def close(self) -> None:
         """Do nothing: there are no resources outside of the world."""

@@ -36,7 +36,7 @@ class MemoryPages(MemoryReads):
 
     def _after(self, ask: PageRequest) -> list[tuple[int, int]]:
         """Return all pairs (oid, tid) of the partition after the last page, in order."""
-        tables = self.tables
+        tables = self.memory
         keys = [(o, t) for o in tables.oids.get(ask.partition, []) for t in tables.serials[o]]
         if ask.order is Order.BY_TID:
             keys.sort(key=_by_tid)
@@ -57,17 +57,17 @@ class MemoryPages(MemoryReads):
             return [key for key in looked if first <= key[1] <= last]
         wanted = []
         for oid in dict.fromkeys(oid for oid, _ in looked):
-            serials = self.tables.serials[oid]
+            serials = self.memory.serials[oid]
             if end := bisect_right(serials, last):
                 wanted.append((oid, serials[end - 1]))
         return wanted
 
     def _revision(self, oid: int, tid: int, with_data: bool) -> RevisionRow:
-        _, _, _, data_id, value_tid = self.tables.obj[oid, tid]
+        _, _, _, data_id, value_tid = self.memory.obj[oid, tid]
         serial = optional_bytes(value_tid)
         if data_id is None:
             return to_bytes(oid), to_bytes(tid), None, _NO_CHECKSUM, 0, None, serial
-        row = self.tables.data[data_id]
+        row = self.memory.data[data_id]
         value = row.value if with_data else None
         return (
             to_bytes(oid),

@@ -21,18 +21,18 @@ from tests.simulator.memory_tables import DecidedRow, ObjectRow, PreparedRow, Tr
 
 class MemoryPrepared(MemoryReplication):
     def mark_prepared(self, mark: Prepared, checks: Iterable[Check]) -> None:
-        self._write(self.tables.mark, *_rows(mark, checks))
+        self._write(self.memory.mark, *_rows(mark, checks))
 
     def prepared(self) -> list[Prepared]:
         self.drain()
         return [
             Prepared(to_bytes(t), xid, since, text, list(unpack(f">{len(packed) // 2}H", packed)))
-            for t, xid, since, text, packed in self.tables.prepared.values()
+            for t, xid, since, text, packed in self.memory.prepared.values()
         ]
 
     def prepared_rows(self, ttid: bytes) -> PreparedRows:
         self.drain()
-        t, tables = to_int(ttid), self.tables
+        t, tables = to_int(ttid), self.memory
         metadata = None
         if (row := tables.ttrans.get(t)) is not None:
             oids = [row.oids[i : i + 8] for i in range(0, len(row.oids), 8)]
@@ -59,13 +59,13 @@ class MemoryPrepared(MemoryReplication):
     ) -> None:
         row, of_checks = _rows(mark, checks)
         self.replace_voted(mark.ttid, partition, metadata)
-        self._write(self.tables.remove_checks, row.ttid, partition, self._modulo)
-        self._write(self.tables.mark, row, of_checks)
+        self._write(self.memory.remove_checks, row.ttid, partition, self._modulo)
+        self._write(self.memory.mark, row, of_checks)
 
     def replace_voted(
         self, ttid: bytes, partition: int, metadata: TransactionMeta | None
     ) -> None:
-        t, tables = storable(ttid, "ttid"), self.tables
+        t, tables = storable(ttid, "ttid"), self.memory
         self._write(tables.remove_voted, t, partition, self._modulo)
         if metadata is not None:
             user, description, extension, oids = metadata
@@ -79,24 +79,24 @@ class MemoryPrepared(MemoryReplication):
         data_id = self.data_of(oid, record)
         value_tid = None if record.data_serial is None else to_int(record.data_serial)
         row = ObjectRow(o % self._modulo, o, t, data_id, value_tid)
-        self._write(self.tables.vote, [row])
+        self._write(self.memory.vote, [row])
         return Stored(oid, data_id, record.data_serial)
 
     def decide(self, outcomes: Iterable[Decided]) -> None:
         for xid, ttid, tid, time in outcomes:
             final = None if tid is None else storable(tid, "tid")
             row = DecidedRow(xid, storable(ttid, "ttid"), final, time)
-            self._write(self.tables.decided.put, xid, row)
+            self._write(self.memory.decided.put, xid, row)
 
     def decided(self) -> list[Decided]:
         self.drain()
         return [
             Decided(xid, to_bytes(ttid), optional_bytes(tid), time)
-            for xid, ttid, tid, time in sorted(self.tables.decided.values(), key=lambda row: row.xid)
+            for xid, ttid, tid, time in sorted(self.memory.decided.values(), key=lambda row: row.xid)
         ]
 
     def forget_decided(self, xid: bytes) -> None:
-        self._write(self.tables.forget_decided, xid)
+        self._write(self.memory.forget_decided, xid)
 
 
 def _rows(

@@ -29,7 +29,7 @@ class MemoryReads(ABC):
     nothing damages this memory."""
 
     name: str
-    tables: Tables
+    memory: Tables
     _modulo: int
     _config: dict[str, str]
     _cells: dict[tuple[int, int], int]
@@ -54,7 +54,7 @@ class MemoryReads(ABC):
 
     def load(self, oid: bytes, at: bytes | None, before: bytes | None) -> Record | None:
         self._check()
-        tables = self.tables
+        tables = self.memory
         o = to_int(oid)
         serials = tables.serials.get(o)
         if serials is None:
@@ -93,22 +93,22 @@ class MemoryReads(ABC):
 
     def last_serial(self, oid: bytes) -> bytes | None:
         self._check()
-        serials = self.tables.serials.get(to_int(oid))
+        serials = self.memory.serials.get(to_int(oid))
         return to_bytes(serials[-1]) if serials else None
 
     def serial_at(self, oid: bytes, tid: bytes) -> bytes | None:
         self._check()
-        serials = self.tables.serials.get(to_int(oid), [])
+        serials = self.memory.serials.get(to_int(oid), [])
         i = bisect_right(serials, bound(tid))
         return to_bytes(serials[i - 1]) if i else None
 
     def value_at(self, oid: bytes, serial: bytes) -> tuple[int | None, bytes | None] | None:
         self.drain()  # specification 12.22
-        row = self.tables.obj.get((to_int(oid), to_int(serial)))
+        row = self.memory.obj.get((to_int(oid), to_int(serial)))
         if row is None:
             return None
         if row.data_id is not None:
-            self.tables.hold(row.data_id)
+            self.memory.hold(row.data_id)
         return row.data_id, optional_bytes(row.value_tid)
 
     def history(
@@ -116,41 +116,41 @@ class MemoryReads(ABC):
     ) -> list[tuple[bytes, int]]:
         self._check()
         o = to_int(oid)
-        serials = self.tables.serials.get(o, [])
+        serials = self.memory.serials.get(o, [])
         serials = serials[bisect_left(serials, bound(since)) :]
         found = []
         for tid in serials[::-1][first : max(first, last)]:
-            data_id = self.tables.obj[o, tid].data_id
-            size = 0 if data_id is None else len(self.tables.data[data_id].value)
+            data_id = self.memory.obj[o, tid].data_id
+            size = 0 if data_id is None else len(self.memory.data[data_id].value)
             found.append((to_bytes(tid), size))
         return found
 
     def oids(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
         self._check()
-        oids = self.tables.oids.get(partition, [])
+        oids = self.memory.oids.get(partition, [])
         existing = (o for o in oids[bisect_left(oids, bound(min_oid)) :] if self._exists_now(o))
         return [to_bytes(o) for o in islice(existing, length)]
 
     def distinct_oids(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
         self._check()
-        oids = self.tables.oids.get(partition, [])
+        oids = self.memory.oids.get(partition, [])
         start = bisect_left(oids, bound(min_oid))
         return [to_bytes(o) for o in oids[start : start + length]]
 
     def greatest_oid(self, partition: int) -> bytes | None:
         self._check()
-        return optional_bytes(max(self.tables.oids.get(partition, ()), default=None))
+        return optional_bytes(max(self.memory.oids.get(partition, ()), default=None))
 
     def size(self) -> int:
         self._check()
-        return sum(len(row.value) for row in self.tables.data.values())
+        return sum(len(row.value) for row in self.memory.data.values())
 
     def _exists_now(self, o: int) -> bool:
-        return self.tables.obj[o, self.tables.serials[o][-1]].data_id is not None
+        return self.memory.obj[o, self.memory.serials[o][-1]].data_id is not None
 
     def load_data(self, data_id: int) -> tuple[int, bytes, bytes]:
         self.drain()
-        row = self.tables.data.get(data_id)
+        row = self.memory.data.get(data_id)
         if row is None:
             raise Violation(f"{self.name}: data {data_id:#x} is requested and missing")
         return row.compression, row.checksum, row.value
@@ -158,8 +158,8 @@ class MemoryReads(ABC):
     # -- undo ------------------------------------------------------------------------------------
 
     def _revisions(self, o: int, before: int = MAX_TID) -> list[Revision]:
-        rows = self.tables.obj
-        serials = self.tables.serials.get(o, [])
+        rows = self.memory.obj
+        serials = self.memory.serials.get(o, [])
         return [
             Revision(tid, rows[o, tid].data_id, rows[o, tid].value_tid)
             for tid in serials[: bisect_left(serials, before)]
@@ -204,7 +204,7 @@ class MemoryReads(ABC):
 
     def transaction(self, tid: bytes) -> Transaction | None:
         self._check()
-        row = self.tables.trans.get(to_int(tid))
+        row = self.memory.trans.get(to_int(tid))
         if row is None:
             return None
         _, _, packed, oids, user, description, extension, ttid = row
@@ -214,27 +214,27 @@ class MemoryReads(ABC):
 
     def tids_descending(self, first: int, last: int, partitions: Sequence[int]) -> list[bytes]:
         self._check()
-        merged = merge(*(self.tables.tids.get(p, [])[::-1] for p in partitions), reverse=True)
+        merged = merge(*(self.memory.tids.get(p, [])[::-1] for p in partitions), reverse=True)
         return [to_bytes(tid) for tid in islice(merged, max(0, first), max(0, last))]
 
     def tids_ascending(
         self, min_tid: bytes, max_tid: bytes, length: int, partition: int
     ) -> list[bytes]:
         self._check()
-        tids = self.tables.tids.get(partition, [])
+        tids = self.memory.tids.get(partition, [])
         found = tids[bisect_left(tids, bound(min_tid)) : bisect_right(tids, bound(max_tid))]
         return [to_bytes(tid) for tid in found[:length]]
 
     def _greatest_tids(self, partition: int) -> Iterator[int]:
         """Yield the greatest tid of the partition in ``trans``, and the greatest tids of its
         objects."""
-        yield from self.tables.tids.get(partition, [])[-1:]
-        for oid in self.tables.oids.get(partition, []):
-            yield self.tables.serials[oid][-1]
+        yield from self.memory.tids.get(partition, [])[-1:]
+        for oid in self.memory.oids.get(partition, []):
+            yield self.memory.serials[oid][-1]
 
     def last_ids(self, partitions: Sequence[int]) -> tuple[bytes | None, bytes | None]:
         self.drain()
-        oids: Iterable[int] = (o for p in partitions for o in self.tables.oids.get(p, [])[-1:])
+        oids: Iterable[int] = (o for p in partitions for o in self.memory.oids.get(p, [])[-1:])
         tids: Iterable[int] = (tid for p in partitions for tid in self._greatest_tids(p))
         return (
             optional_bytes(max(oids, default=None)),
@@ -244,11 +244,11 @@ class MemoryReads(ABC):
     def tail(self, partition: int, max_tid: bytes, length: int) -> Tail:
         self.drain()
         last = bound(max_tid)
-        tids = self.tables.tids.get(partition, [])
+        tids = self.memory.tids.get(partition, [])
         keys = sorted(
             (tid, oid)
-            for oid in self.tables.oids.get(partition, [])
-            for tid in self.tables.serials[oid]
+            for oid in self.memory.oids.get(partition, [])
+            for tid in self.memory.serials[oid]
             if tid <= last
         )
         return Tail(
@@ -259,7 +259,7 @@ class MemoryReads(ABC):
     def final_tid(self, ttid: bytes, partition: int | None = None) -> bytes | None:
         self.drain()
         t = to_int(ttid)
-        locked = self.tables.ttrans.get(t)
+        locked = self.memory.ttrans.get(t)
         if locked is not None and locked.tid is not None:
             return to_bytes(locked.tid)
         places = [t % self._modulo if partition is None else partition]
@@ -267,17 +267,17 @@ class MemoryReads(ABC):
             # The tid has the remainder of its ttid by the other number, perhaps.
             places = list(range(self._modulo))
         for place in places:
-            tids = self.tables.tids.get(place, [])
+            tids = self.memory.tids.get(place, [])
             for tid in tids[bisect_left(tids, t) :]:
-                if self.tables.trans[tid].ttid == t:
+                if self.memory.trans[tid].ttid == t:
                     return to_bytes(tid)
         return None
 
     def locked_transactions(self) -> dict[bytes, bytes | None]:
         self.drain()
-        locked: dict[bytes, bytes | None] = {to_bytes(ttid): None for ttid in self.tables.voted}
-        locked |= dict.fromkeys(map(to_bytes, self.tables.prepared))
-        for ttid, row in self.tables.ttrans.items():
+        locked: dict[bytes, bytes | None] = {to_bytes(ttid): None for ttid in self.memory.voted}
+        locked |= dict.fromkeys(map(to_bytes, self.memory.prepared))
+        for ttid, row in self.memory.ttrans.items():
             locked[to_bytes(ttid)] = optional_bytes(row.tid)
         return locked
 
@@ -288,7 +288,7 @@ class MemoryMaintenance(MemoryReads):
     def truncate(self, tid: bytes, partitions: Sequence[int]) -> None:
         self.drain()
         last = bound(tid)
-        tables = self.tables
+        tables = self.memory
         for partition in partitions:
             for oid in list(tables.oids.get(partition, [])):
                 serials = tables.serials[oid]
@@ -305,7 +305,7 @@ class MemoryMaintenance(MemoryReads):
         limit = bound(tid)
         if limit > int(self._config.get("_pack_tid", 0)):
             self.set_config("_pack_tid", str(limit))
-        tables = self.tables
+        tables = self.memory
         oids = tables.oids.get(partition, [])
         last = max((oid for oid in oids if tables.serials[oid][0] <= limit), default=-1)
         oids = oids[bisect_left(oids, bound(min_oid)) :][: length + 1]
@@ -320,7 +320,7 @@ class MemoryMaintenance(MemoryReads):
 
     def prune_orphans(self, dry_run: bool, min_id: int, length: int) -> tuple[int, int, int | None]:
         self.drain()
-        tables = self.tables
+        tables = self.memory
         ids = sorted(data_id for data_id in tables.data if data_id >= min_id)[: length + 1]
         orphans = [data_id for data_id in ids[:length] if not tables.uses.get(data_id)]
         size = sum(len(tables.data[data_id].value) for data_id in orphans)
@@ -332,7 +332,7 @@ class MemoryMaintenance(MemoryReads):
 
     def drop_partition(self, partition: int, length: int) -> bool:
         self.drain()
-        tables = self.tables
+        tables = self.memory
         for ttid in list(tables.prepared):
             self._write(tables.remove_prepared, ttid, partition, self._modulo)
         revisions_left = (

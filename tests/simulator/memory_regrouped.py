@@ -32,10 +32,10 @@ class MemoryRegrouped(MemoryOperations):
     def switch_partitions(self, partitions: int) -> None:
         before = self._modulo
         self.drain()
-        self._write(self.tables.regroup, partitions)
+        self._write(self.memory.regroup, partitions)
         cells, self._cells = self._cells, {}
         for cell in cells:
-            self._write(self.tables.pt.remove, cell)
+            self._write(self.memory.pt.remove, cell)
         for cell, tid in regrouped_cells(cells, before, partitions).items():
             self._set_cell(cell, tid)
         self._modulo = partitions

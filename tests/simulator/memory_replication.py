@@ -21,7 +21,7 @@ class MemoryReplication(MemoryMaintenance):
         self, partition: int, min_tid: bytes, min_oid: bytes, max_tid: bytes, length: int
     ) -> list[tuple[bytes, bytes]]:
         self._check()
-        ascending = self.tables.revisions.get(partition, [])
+        ascending = self.memory.revisions.get(partition, [])
         begin = bisect_left(ascending, (bound(min_tid), bound(min_oid)))
         end = bisect_right(ascending, (bound(max_tid), MAX_TID))
         wanted = ascending[begin : min(end, begin + length)]
@@ -40,14 +40,14 @@ class MemoryReplication(MemoryMaintenance):
             extension,
             storable(ttid, "ttid"),
         )
-        self._write(self.tables.put_transaction, row)
+        self._write(self.memory.put_transaction, row)
 
     def add_object(self, oid: bytes, record: Record) -> None:
         o, t = storable(oid, "oid"), storable(record.serial, "tid")
         data_id = self.data_of(oid, record)
         value_tid = None if record.data_serial is None else to_int(record.data_serial)
         row = ObjectRow(o % self._modulo, o, t, data_id, value_tid)
-        self._write(self.tables.replicate, row)
+        self._write(self.memory.replicate, row)
 
     def data_of(self, oid: bytes, record: Record) -> int | None:
         """Return the data id for a record that was fetched; the data is held."""
@@ -63,25 +63,25 @@ class MemoryReplication(MemoryMaintenance):
     def delete_transactions(self, tids: Iterable[bytes]) -> None:
         for tid in tids:
             t = to_int(tid)
-            self._write(self.tables.remove_transactions, t % self._modulo, t, t)
+            self._write(self.memory.remove_transactions, t % self._modulo, t, t)
 
     def delete_objects(self, objects: Iterable[tuple[bytes, bytes]], packed: bool = False) -> None:
         self.drain()
         objects = list(objects)
         for o, tids in revisions.by_oid(objects if packed else ()).items():
             for t, value_tid in revisions.repoint(self._revisions(o), tids):
-                self._write(self.tables.repoint, o, t, value_tid)
+                self._write(self.memory.repoint, o, t, value_tid)
         for tid, oid in objects:
             # A row may have been erased after it was listed. SQL ignores that, too.
-            if (to_int(oid), to_int(tid)) in self.tables.obj:
-                self._write(self.tables.remove_object, to_int(oid), to_int(tid))
+            if (to_int(oid), to_int(tid)) in self.memory.obj:
+                self._write(self.memory.remove_object, to_int(oid), to_int(tid))
 
     def unlink_undone(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
         self.drain()
         for o, tids in revisions.by_oid(objects).items():
-            self._write(self.tables.unlink_prepared, o, tids)
+            self._write(self.memory.unlink_prepared, o, tids)
             for revision in revisions.pointing(self._revisions(o), tids):
-                self._write(self.tables.unlink, o, revision.tid)
+                self._write(self.memory.unlink, o, revision.tid)
 
     def packed_elsewhere(self, tid: bytes) -> None:
         t = to_int(tid)
@@ -89,11 +89,11 @@ class MemoryReplication(MemoryMaintenance):
             self.set_config("_pack_tid", str(t))
 
     def link_undone(self, partition: int) -> list[tuple[bytes, bytes]]:
-        self._write(self.tables.link_undone, partition)
+        self._write(self.memory.link_undone, partition)
         self.drain()
         return sorted(
             (to_bytes(row.tid), to_bytes(row.oid))
-            for row in self.tables.obj.values()
+            for row in self.memory.obj.values()
             if row.partition == partition and row.data_id is None and row.value_tid is not None
         )
 

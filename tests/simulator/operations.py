@@ -15,7 +15,6 @@ and at the end that every operation has all its effects or none, and that nothin
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
@@ -35,13 +34,13 @@ from neo.protocol.packets import (
     AnswerOperations,
     AskBeginOperation,
     AskOperations,
-    ForgetOperation,
     Message,
 )
 from neo.storage.node import StorageNode
 from neo.storage.operations.steps import Context, Report, StepFailed
 from tests.simulator.cluster import HEAL_SECONDS, Cluster
 from tests.simulator.console import Command
+from tests.simulator.last_operations import LastOperations
 from tests.simulator.world import Violation, World
 
 STEPS_MAX = 5
@@ -60,9 +59,6 @@ SWITCH_CHANCE = 0.15
 PARTITIONS_MAX = 12
 #: Mean time between two commands of the operator.
 BETWEEN_SECONDS = 0.2
-#: Interval at which the operator looks at the end, and how often he looks for a node.
-LOOK_SECONDS = 1.0
-LOOKS_MAX = 60
 
 #: Locks, and whether the next primary goes on with it, by the name of the kind. ``table`` is also
 #: wanted by commands.
@@ -403,8 +399,7 @@ class Maintenance:
         self._active = False
         self.effects = Effects(cluster.world, Random(random.random()), self._forgotten)
         self._ids: list[int] = []
-        #: How often each node was not there at the end.
-        self._looks = Counter[int]()
+        self._last = LastOperations(cluster, self.effects.excused, self._type)
 
     def equip_master(self, core: PrimaryMaster) -> None:
         """Let a master know the kinds."""
@@ -465,11 +460,17 @@ class Maintenance:
             if kind == "replace":
                 return kind, {"old": random.choice(busy), "new": random.choice(fresh)}
             return kind, {"nodes": [random.choice(busy if kind == "remove" else fresh)]}
-        if master is not None and self._switches and random.random() < SWITCH_CHANCE:
+        switches = master is not None and self._switches and random.random() < SWITCH_CHANCE
+        if master is not None and switches and self._complete(master):
             count = len(master.partitions)
             wishes = [n for n in (count // 2, 2 * count, 3 * count) if 0 < n <= PARTITIONS_MAX]
             return SWITCH, {"partitions": random.choice([*wishes, random.randint(1, PARTITIONS_MAX)])}
         return random.choice(list(KINDS)), {"seed": random.getrandbits(32)}
+
+    def _complete(self, master: PrimaryMaster) -> bool:
+        """Return whether all storage nodes are there, also those without cells: the database of one that
+        is away while the number of partitions changes is of no use afterwards, as the manual says."""
+        return len(master.cluster.identified_storages()) == len(self._cluster.storages)
 
     def _type(self, message: Message) -> None:
         Command(self._cluster, message, self._answered)
@@ -493,9 +494,8 @@ class Maintenance:
 
     def finish(self) -> None:
         """Demand that all operations end, and nothing is left of those that failed."""
-        self._look()
+        self._last.wait()
         world = self._cluster.world
-        world.run_until(lambda: self._over, HEAL_SECONDS, "all operations have ended")
         self.effects.judge()
         world.run_until(lambda: not self._regrouped(), HEAL_SECONDS, "other rows are deleted")
         master = self._cluster.master_core
@@ -506,37 +506,6 @@ class Maintenance:
     def _regrouped(self) -> list[int | None]:
         """Return for which other numbers of partitions nodes have rows."""
         cores = [process.core for process in self._cluster.storages]
-        found = [core.database.backend.regrouped() for core in cores if isinstance(core, StorageNode)]
+        backends = [core.database.backend for core in cores if isinstance(core, StorageNode)]
+        found = [backend.regrouping.regrouped() for backend in backends]
         return [count for count in found if count is not None]
-
-    @property
-    def _over(self) -> bool:
-        master = self._cluster.master_core
-        cores = [process.core for process in self._cluster.storages]
-        return (
-            master is not None
-            and all(pending.state.ended and not pending.holds for pending in master.operations.all())
-            and not any(
-                core.operations.busy and core.cluster.nid not in self.effects.excused
-                for core in cores
-                if isinstance(core, StorageNode)
-            )
-        )
-
-    def _look(self) -> None:
-        """Have nodes forgotten that do not come back, because they have another id by now. What waits for
-        them is aborted."""
-        if self._over:
-            return
-        if (master := self._cluster.master_core) is not None:
-            there = master.cluster.identified_storages()
-            listed = {node.nid for node in master.nodes.of_type(NodeType.STORAGE)}
-            for pending in master.operations.all():
-                for nid in sorted(pending.done.keys() - there - pending.settled - {INITIATOR}):
-                    self._looks[nid] += 1
-                    if pending.state is State.RUNNING and self._looks[nid] > LOOKS_MAX:
-                        self._type(AbortOperation(pending.id))
-                    elif nid not in listed or self._looks[nid] > LOOKS_MAX:
-                        self._type(ForgetOperation(pending.id, nid))
-        self._type(AskOperations(None))
-        self._cluster.world.call_later(LOOK_SECONDS, self._look, "operator looks")

@@ -74,6 +74,15 @@ def check_attempts(history: History, tables: Tables) -> None:
                 )
             if tid > tables.packed:
                 _check_bases(tables, attempt, tid)
+            _check_gap(tables, attempt, by_mark)
+
+
+def _check_gap(tables: Tables, attempt: Attempt, by_mark: Mapping[str, bytes]) -> None:
+    """Check that a copy has committed the transaction before this one (specification 16.45)."""
+    before = attempt.follows
+    if before is not None and before.imposed is not None and before.imposed > tables.packed:
+        if before.mark not in by_mark:
+            raise Violation(f"{attempt.mark} is there, and {before.mark}, before it in a copy, is not")
 
 
 def _check_bases(tables: Tables, attempt: Attempt, tid: bytes) -> None:

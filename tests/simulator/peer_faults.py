@@ -1,4 +1,5 @@
-"""Faults between a storage node and its clients: late reads, and clients that are lost before a vote.
+"""Faults between a node and its clients: late reads and news of deadlocks, and clients that are lost
+before a vote.
 
 The protocol keeps no order between the reads of a client, and the answers may come in any order.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.host import Host
 from neo.node.peer import Peer
+from neo.protocol.enums import NodeType
 from neo.protocol.packets import (
     AnswerObject,
     AnswerObjectHistory,
@@ -21,6 +23,7 @@ from neo.protocol.packets import (
     AskStoreTransaction,
     AskVoteTransaction,
     Message,
+    NotifyDeadlock,
 )
 
 _VOTES = AskStoreTransaction, AskVoteTransaction
@@ -41,7 +44,7 @@ _ANSWERS = frozenset(
 def inject_faults(host: Host, peer: Peer) -> None:
     """Have the node of this peer execute or answer some of its reads late, and lose it before some of
     its votes, as the seed says."""
-    core, dispatch, answer = peer.core, peer._dispatch, peer.connection.answer
+    core, dispatch, answer, tell = peer.core, peer._dispatch, peer.connection.answer, peer.send
 
     def faulty_dispatch(message_id: int | None, message: Message) -> None:
         kind = type(message) if type(message) in peer.handler.table else None
@@ -67,5 +70,14 @@ def inject_faults(host: Host, peer: Peer) -> None:
         answer(message_id, message)
         core.touched[peer] = None
 
+    def tell_late(message: Message, message_id: int | None = None) -> None:
+        to_client = peer.node is not None and peer.node.type is NodeType.CLIENT
+        late = to_client and type(message) is NotifyDeadlock and host.fault(FaultSite.DEADLOCK_LATE)
+        if late:
+            core.call_later(LATE_SECONDS, lambda: tell(message, message_id))
+        else:
+            tell(message, message_id)
+
+    peer.send = tell_late  # type: ignore[method-assign]
     peer._dispatch = faulty_dispatch  # type: ignore[method-assign]
     peer.connection.answer = answer_late  # type: ignore[method-assign]

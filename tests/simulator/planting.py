@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from neo.node.handler import Handler
-
 #: (owner, attribute, wrong value).
 Patch = tuple[Any, str, Any]
 
@@ -37,25 +35,12 @@ def plant(patches: list[Patch]) -> Iterator[None]:
     """Inside the block, apply the patches."""
     originals = [(owner, attribute, getattr(owner, attribute)) for owner, attribute, _ in patches]
     for owner, attribute, wrong in patches:
-        _set(owner, attribute, wrong)
+        setattr(owner, attribute, wrong)
     try:
         yield
     finally:
         for owner, attribute, original in reversed(originals):
-            _set(owner, attribute, original)
-
-
-def _set(owner: Any, attribute: str, value: Any) -> None:
-    setattr(owner, attribute, value)
-    if isinstance(owner, type) and issubclass(owner, Handler) and attribute != "table":
-        _make_tables(owner)
-
-
-def _make_tables(handler: type[Handler]) -> None:
-    """Let a class of handlers, and those derived from it, take messages by their present methods."""
-    handler.make_table()
-    for derived in handler.__subclasses__():
-        _make_tables(derived)
+            setattr(owner, attribute, original)
 
 
 #: Options for runs with conflicts during rebases. The holder of a lock that another transaction waits

@@ -11,6 +11,7 @@ from ZODB.POSException import POSKeyError
 from ZODB.utils import maxtid
 from zope.interface import directlyProvides, providedBy
 
+from neo.client.commit.importing import Import
 from neo.client.errors import TransactionLostError
 from neo.client.history.scan import Order, Range, Revision, Scanner
 from neo.protocol.ids import ZERO_TID, add64, p64
@@ -312,6 +313,9 @@ class Recorded:
         """Copy transactions; all calls that this makes are recorded."""
         type(self._storage).copyTransactionsFrom(self, other)
 
+    def importing(self) -> Import:
+        return Import(_Chain(self), self._storage._session.settings.unanswered_max)
+
     def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes, transaction: Any) -> None:
         self._attempts[transaction].checked[oid] = serial
         self._storage.checkCurrentSerialInTransaction(oid, serial, transaction)
@@ -335,11 +339,24 @@ class Recorded:
             attempt.contents.pop(oid, None)
             attempt.blobs.pop(oid, None)
 
+    def ask_finish(self, transaction: Any, follows: Attempt | None = None) -> Attempt:
+        """``follows``: the transaction before it in a copy."""
+        attempt = self._attempts[transaction]
+        attempt.follows = follows
+        self._finishing(attempt)
+        self._storage.ask_finish(transaction)
+        return attempt
+
+    def _finishing(self, attempt: Attempt) -> None:
+        """Record that the transaction may be committed from now on."""
+        if attempt.outcome is Outcome.BEGUN:
+            attempt.outcome = Outcome.FINISHING
+            attempt.after = self._history.told_tid
+            attempt.era = len(self._history.voids)
+
     def tpc_finish(self, transaction: Any, callback: Any = lambda tid: None) -> bytes:
+        self._finishing(self._attempts[transaction])
         attempt = self._attempts.pop(transaction)
-        attempt.outcome = Outcome.FINISHING
-        attempt.after = self._history.told_tid
-        attempt.era = len(self._history.voids)
         try:
             tid: bytes = self._storage.tpc_finish(transaction, callback)
         except TransactionLostError:
@@ -391,3 +408,17 @@ class Recorded:
         if attempt.outcome is Outcome.COMMITTED:
             raise self._history.violated(f"{attempt.mark} was committed, then rolled back")
         attempt.outcome = Outcome.ABORTED
+
+
+class _Chain:
+    """The steps of one copy: each transaction follows the one before it."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self._recorded = recorded
+        self._last: Attempt | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._recorded, name)
+
+    def ask_finish(self, transaction: Any) -> None:
+        self._last = self._recorded.ask_finish(transaction, self._last)

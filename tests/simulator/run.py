@@ -18,6 +18,7 @@ from neo.master.settings import SyncPolicy
 from neo.storage.node import StorageNode
 from tests.simulator.admin_watch import watched_administration
 from tests.simulator.applications import Application
+from tests.simulator.archives import Archives
 from tests.simulator.backup_site import BackupSite
 from tests.simulator.blob_dirs import BlobDirs
 from tests.simulator.broken_promises import BrokenPromises
@@ -42,6 +43,7 @@ from tests.simulator.operator import MOST_REPLICAS, Operator
 from tests.simulator.oracles import judge
 from tests.simulator.process import Process
 from tests.simulator.replicas import check_packed, check_replicas
+from tests.simulator.restoring import Restoring
 from tests.simulator.site_faults import SiteFaults
 from tests.simulator.standing import Standing
 from tests.simulator.table_watch import check_tables, watched_tables
@@ -71,6 +73,10 @@ SCRUB_CHANCE = 0.2
 SCRUB_SECONDS = (4.0, 12.0, 40.0)
 #: Part of the seeds that have operations.
 OPERATIONS_CHANCE = 0.25
+#: Part of the seeds that have backups into archives.
+ARCHIVES_CHANCE = 0.2
+#: So many events a restore may take.
+RESTORE_EVENTS = 300_000
 #: Part of the seeds in which some nodes share a process.
 MACHINES_CHANCE = 0.3
 #: Unlocked transactions become durable within a second.
@@ -93,6 +99,7 @@ class Options:
     * ``scrub``: period in seconds, 0 for never, which is the default with a canary
     * ``blobs``: with the workload of blobs, and folders of contents, or without
     * ``operations``: of kinds of the simulator; without, by default, with a canary
+    * ``archives``: backups into them; without, by default, with a canary
     * ``machines``: some nodes share a process; without, by default, with a canary. Only a cluster with
       one master and without a backup has them.
     * ``canary``: a planted bug
@@ -112,6 +119,7 @@ class Options:
     scrub: float | None = None
     blobs: bool | None = None
     operations: bool | None = None
+    archives: bool | None = None
     machines: bool | None = None
     canary: str | None = None
 
@@ -133,6 +141,7 @@ class Options:
             "scrub": self.scrub,
             "blobs": _YES_NO[self.blobs],
             "operations": _YES_NO[self.operations],
+            "archives": _YES_NO[self.archives],
             "machines": _YES_NO[self.machines],
             "canary": self.canary and f"{self.canary} --full-mix",
         }
@@ -156,7 +165,7 @@ class Run:
         self.options = options
         self.world = world = World(seed)
         random = world.random
-        make_disk = disk_kind(world, options.disk)
+        self._make_disk = make_disk = disk_kind(world, options.disk)
         storages = options.storages or random.randrange(1, 5)
         # A separate generator, so that older seeds find again what they found without replicas.
         replicated = Random(f"replicas {seed}")
@@ -203,14 +212,29 @@ class Run:
         self.interrupts = Interrupts(self, Random(f"interrupts {seed}"))
         self.broken_promises = BrokenPromises(self.clusters, Random(f"promises {seed}"))
         self.faults = Faults(self, options.faults)
-        self.maintenance: Maintenance | None = None
-        if _operations(options, self.faults, seed):
-            self.maintenance = Maintenance(
-                self.cluster, Random(f"operations {seed}"), self.backup is None
-            )
-            self.cluster.equipment = self.maintenance
+        self.maintenance = self._maintained(options)
+        self.archives = self._archived(options)
         self.master_faults = MasterFaults(self, options.faults)
         self.site_faults = SiteFaults(self, options.faults)
+
+    def _maintained(self, options: Options) -> Maintenance | None:
+        seed = self.world.seed
+        if not _operations(options, self.faults, seed):
+            return None
+        switches = self.backup is None
+        maintenance = Maintenance(self.cluster, Random(f"operations {seed}"), switches)
+        self.cluster.equipment.append(maintenance)
+        return maintenance
+
+    def _archived(self, options: Options) -> Archives | None:
+        seed = self.world.seed
+        if not _archives(options, self.faults, seed):
+            return None
+        random = Random(f"archives {seed}")
+        archives = Archives(self.cluster, random, self.history, self.faults.calm)
+        self.cluster.archives = archives.disk
+        self.cluster.equipment.append(archives)
+        return archives
 
     def _choose_workloads(self) -> list[Workload]:
         random = self.world.random
@@ -283,6 +307,8 @@ class Run:
         self.sites.start()
         if self.maintenance is not None:
             self.maintenance.start()
+        if self.archives is not None:
+            self.archives.start()
         world.run(self.options.seconds, EVENTS * len(self.clusters) * len(self.masters))
         self.faults.stop()
         self.standing.stop()
@@ -293,6 +319,8 @@ class Run:
         self.sites.stop()
         if self.maintenance is not None:
             self.maintenance.stop()
+        if self.archives is not None:
+            self.archives.stop()
         if self.backup is not None:
             self.backup.stop()
         self._demand_progress()
@@ -302,12 +330,19 @@ class Run:
             for drill in (self.drills.pack, self.drills.truncate, self.drills.prune):
                 drill()
                 self._judge_tables()
+            if self.archives is not None:
+                self._restore(self.archives)
         if self.backup is not None:
             random = Random(f"drills {self.world.seed}")
             Drills(self.backup.cluster, self.backup.operator, random).compare_with_upstream()
             self.world.run(QUIET_SECONDS)
             self.backup.judge()
             self.backup.take_over()
+
+    def _restore(self, archives: Archives) -> None:
+        random = Random(f"restore {self.world.seed}")
+        self.world.events_max += RESTORE_EVENTS
+        Restoring(self.cluster, archives, random, self._make_disk, not self.faults.calm).run()
 
     @property
     def calm(self) -> bool:
@@ -401,6 +436,8 @@ class Run:
             application.process.kill()
         if self.maintenance is not None:
             self.maintenance.finish()
+        if self.archives is not None:
+            self.archives.finish()
         self.world.run_until(lambda: self.operator.settled, HEAL_SECONDS, "all cells are complete")
         self.world.run_until(lambda: self.cluster.packed, HEAL_SECONDS, "all cells are packed")
         self.world.run_until(
@@ -487,6 +524,16 @@ def _operations(options: Options, faults: Faults, seed: int) -> bool:
         return options.operations
     # A separate generator, as for replicas.
     return options.canary is None and Random(f"operations {seed}").random() < OPERATIONS_CHANCE
+
+
+def _archives(options: Options, faults: Faults, seed: int) -> bool:
+    """As for operations, and a disk that goes back in time has not what a copy has."""
+    if not faults.keeps_disks:
+        return False
+    if options.archives is not None:
+        return options.archives
+    # A separate generator, as for replicas.
+    return options.canary is None and Random(f"archives or not {seed}").random() < ARCHIVES_CHANCE
 
 
 def _one_process(run: Run, options: Options, seed: int) -> OneProcess | None:

@@ -98,6 +98,8 @@ def _simpler(options: Options) -> Iterator[Options]:
         yield replace(options, blobs=False)
     if options.operations or (options.operations is None and by_seed):
         yield replace(options, operations=False)
+    if options.archives or (options.archives is None and by_seed):
+        yield replace(options, archives=False)
     for masters in (1, 3):
         if options.masters is None and by_seed or masters < (options.masters or 1):
             yield replace(options, masters=masters)

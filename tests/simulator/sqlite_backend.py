@@ -15,7 +15,7 @@ from neo.storage.backend.api import BackendFailure, Done, Schedule, WentBack
 from neo.storage.backend.schema import TABLES
 from neo.storage.backend.sqlite.engine import SQLite
 from neo.storage.backend.sqlite.files import Files
-from neo.storage.backend.sqlite.mark import SQLiteMark
+from neo.storage.backend.sqlite.position import SQLitePosition
 from neo.storage.backend.sqlite.wal_sync import Report, Syncer
 from tests.simulator.disk_base import OnFailure, Sync
 from tests.simulator.disk_check import Rows
@@ -41,7 +41,7 @@ class SimSQLite(SQLite):
             on_failure,
             dedup,
             syncer=partial(SimSyncer, disk),
-            mark=lambda path, name, acknowledged: SimMark(disk, acknowledged),
+            position=lambda path, name, acknowledged: SimPosition(disk, acknowledged),
         )
         self.name = disk.name
 
@@ -119,8 +119,8 @@ class SimSQLite(SQLite):
         return read_rows(self._db)
 
 
-class SimMark(SQLiteMark):
-    """A mark that tells its disk when it is durable."""
+class SimPosition(SQLitePosition):
+    """A position that tells its disk when it is durable."""
 
     def __init__(self, disk: SQLiteDisk, acknowledged: Acknowledged) -> None:
         super().__init__(str(disk.path), disk.name, acknowledged, disk.random_bytes)
@@ -129,7 +129,7 @@ class SimMark(SQLiteMark):
     def _write(self, position: Position, durable: bool) -> None:
         super()._write(position, durable)
         if durable:
-            self._disk.mark_synced()
+            self._disk.position_synced()
 
 
 class SimSyncer(Syncer):
@@ -141,14 +141,14 @@ class SimSyncer(Syncer):
         disk: SQLiteDisk,
         path: str,
         files: Files,
-        mark: SQLiteMark,
+        position: SQLitePosition,
         schedule: Schedule,
         synced: Callable[[Syncer, list[Done], Report | None], None],
         failed: Callable[[Syncer, Exception], None],
     ) -> None:
         self._disk = disk
         self._path = path
-        self._mark = mark
+        self._position = position
         self._schedule = schedule
         self._synced = synced
         self._failed = failed
@@ -180,7 +180,7 @@ class SimSyncer(Syncer):
 
     def _log_synced(self, log: bytes, covered: list[Done], checkpoint: bool) -> None:
         self._disk.log_synced(log)
-        self._mark.synced()
+        self._position.synced()
         if not checkpoint:
             self._schedule(self._finished, covered, None)
             return

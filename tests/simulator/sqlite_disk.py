@@ -9,9 +9,9 @@ log is durable, because SQLite syncs it first; a while later the database file i
 
 A crash keeps of the log that was written since either a first piece, or any of its sectors. Of the
 database file it keeps any of the sectors that a checkpoint wrote and did not sync. A log that starts
-over begins with a new header, which SQLite syncs before it writes anything else. The mark
-(:mod:`neo.storage.backend.acknowledged`) is the last one that was written, or the last one that was
-synced.
+over begins with a new header, which SQLite syncs before it writes anything else. The position file
+(:mod:`neo.storage.backend.acknowledged`) has the last position that was written, or the last
+one that was synced.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SQLiteDisk(SimDisk):
         self._folder = _temporary_folder(self) if folder is None else Path(folder)
         self.path = self._folder / "db"
         self._log_path = self._folder / "db-wal"
-        self._mark_path = self._folder / "db.acknowledged"
+        self._position_path = self._folder / "db.acknowledged"
         self.checkpoint_chance = world.random.choice((0.0, 0.05, 0.5))
         self.cache_pages = world.random.choice((10, 2000))
         #: The engine of a process that has the database open.
@@ -67,9 +67,9 @@ class SQLiteDisk(SimDisk):
         #: Whether a sync failed, so that pages of the process may be lost.
         self.distrusted = False
         self.promises = Promises(self)
-        self._durable_mark = b""
-        # A separate generator, so that older seeds find again what they found without marks.
-        self._mark_random = Random(f"mark {world.seed} {name}")
+        self._durable_position = b""
+        # A separate generator, so that older seeds find again what they found without position files.
+        self._position_random = Random(f"mark {world.seed} {name}")
         # An empty disk in the place of this one has the same name; the number of events differs.
         self.random_bytes = Random(f"lineage {world.seed} {name} {world.events}").randbytes
         self._create(world.random.choice((512, 1024, 4096)))
@@ -131,8 +131,8 @@ class SQLiteDisk(SimDisk):
         self._durable = Files(self._durable.database, log)
         self.promises.synced(lambda: Files(_content(self.path), log))
 
-    def mark_synced(self) -> None:
-        self._durable_mark = _content(self._mark_path)
+    def position_synced(self) -> None:
+        self._durable_position = _content(self._position_path)
 
     def database_synced(self) -> None:
         self._durable = Files(_content(self.path), self._durable.log)
@@ -150,15 +150,15 @@ class SQLiteDisk(SimDisk):
         return copied
 
     def snapshot(self) -> Callable[[], None]:
-        files, mark = self._durable, self._durable_mark
+        files, position = self._durable, self._durable_position
 
         def restore() -> None:
             assert self.engine is None, self.name
             self.write(files)
             self._durable = files
-            # The mark is on the same disk. With a newer mark the node would refuse the old database.
-            self._mark_path.write_bytes(mark)
-            self._durable_mark = mark
+            # The position is on the same disk. With a newer one the node would refuse the old database.
+            self._position_path.write_bytes(position)
+            self._durable_position = position
 
         return restore
 
@@ -178,8 +178,8 @@ class SQLiteDisk(SimDisk):
         self._durable = self._after_crash(files)
         self.distrusted = False
         self.write(self._durable)
-        if not self.promises.breaks(self._durable) and self._mark_random.random() < 0.5:
-            self._mark_path.write_bytes(self._durable_mark)
+        if not self.promises.breaks(self._durable) and self._position_random.random() < 0.5:
+            self._position_path.write_bytes(self._durable_position)
 
     def closed(self, files: Files) -> None:
         """Handle the end of a process that closed the files: SQLite has copied the log back."""

@@ -115,14 +115,14 @@ class SyncWatch:
         if synchronous is None:
             return
         if synchronous.in_sync:
-            if synchronous.complete < tid:
+            if synchronous.cells.complete < tid:
                 world.fail(
                     Violation(
                         f"{tid.hex()} is acknowledged, and the backup, which is in sync, is complete up"
-                        f" to {synchronous.complete.hex()}"
+                        f" to {synchronous.cells.complete.hex()}"
                     )
                 )
-        elif self._upstream.sync_policy is SyncPolicy.STOP and synchronous.last < tid:
+        elif self._upstream.sync_policy is SyncPolicy.STOP and synchronous.cells.last < tid:
             # A backup that was switched off is not waited for when its last lease is over.
             if not any(row[1] in ("off", "async") for row in coordinator.backups.rows()):
                 world.fail(Violation(f"{tid.hex()} is acknowledged without a backup"))
@@ -148,9 +148,9 @@ class SyncWatch:
         if not synchronous.in_sync:
             return
         self.promised = max(self.promised, self._history.acknowledged_tid)
-        if synchronous.complete < self.promised:
+        if synchronous.cells.complete < self.promised:
             raise Violation(
-                f"the backup is in sync, and complete up to {synchronous.complete.hex()}, but"
+                f"the backup is in sync, and complete up to {synchronous.cells.complete.hex()}, but"
                 f" {self.promised.hex()} was acknowledged"
             )
         upstream = self._upstream.master_core

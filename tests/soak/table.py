@@ -13,7 +13,7 @@ SEEDS, BUGS = 16, 8
 #: Parts of ZODB's suites with a synchronous backup; modules of unit tests that are run in one order.
 SYNC_SLICES, MODULES = 40, 12
 #: Folders whose suites have more combinations than the gate runs, and the parts of each.
-WHOLE_SLICES = {"zodb": 24, "faults": 24, "pipelines": 8, "xa": 4}
+WHOLE_SLICES = {"zodb": 24, "faults": 24, "pipelines": 8, "xa": 4, "sim": 16}
 #: Workloads that may run beside prepared transactions.
 BESIDE = ("bank", "counters", "deadlocks", "increments", "pack", "phases", "skew", "undo")
 #: Writers of tests of faults never pause.
@@ -159,6 +159,7 @@ def _simulated() -> list[Search]:
     rows: list[_Row] = [
         ("simulator", "the full mix, fresh seeds", 20, _simulator()),
         ("simulator-operations", "with operations", 5, _simulator("--operations", "yes")),
+        ("simulator-archives", "with backups into archives", 5, _simulator("--archives", "yes")),
         ("simulator-sync", "with a synchronous backup", 5, _simulator(*sync)),
         ("simulator-prepared", "prepared transactions beside others", 4, _prepared),
         ("simulator-blobs", "with blobs", 4, _simulator("--blobs", "yes")),
@@ -250,6 +251,7 @@ def _suites() -> list[Search]:
         ("faults-whole", "all combinations of the tests of faults", 4, _whole("faults")),
         ("pipelines-whole", "all combinations of the tests of pipelines", 2, _whole("pipelines")),
         ("xa-whole", "a crash at every step of each pair of databases", 1, _whole("xa")),
+        ("sim-whole", "a kill at every step of each kind of operations", 2, _whole("sim")),
         ("zodb-sync", "ZODB's suites with a synchronous backup", 5, _zodb_sync),
     ]
     return [Search(*row, 1.5 * MINUTE, 15 * MINUTE) for row in rows]

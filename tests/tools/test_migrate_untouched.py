@@ -17,6 +17,7 @@ from neo.export import main as export
 from neo.migrate import main
 from neo.simple import Cluster
 from tests.support.cluster import simple_cluster
+from tests.support.mounts import OWN_MOUNTS
 from tests.tools import blobs
 from tests.tools.blobs import Source
 
@@ -26,8 +27,6 @@ Capture = pytest.CaptureFixture[str]
 Metadata = dict[str, tuple[int, ...]]
 
 
-#: Another user than root becomes root in a user namespace that has only its own mounts.
-OWN_MOUNTS = ["unshare", "--mount"] if os.getuid() == 0 else ["unshare", "--mount", "-Ur"]
 #: Mount a folder on itself to be read only, and run a command that must not write there.
 READ_ONLY = """
 mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" || exit 90

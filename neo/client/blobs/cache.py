@@ -49,10 +49,11 @@ PROCESSES = "processes"
 CLUSTER = ".cluster"
 #: Begins the name of a temporary folder.
 PREFIX = "neo-blobs-"
-#: Locks of processes: to hand out files and remove them, and to look for what can be removed.
+#: Names of two lock files. Processes lock the first one to hand out or remove a file, the second one to
+#: look for files that can be removed.
 LOCK = ".lock"
 EVICTION = ".eviction"
-#: What else a cache has, also that of an earlier release.
+#: Other entries of the folder, also those of earlier releases.
 _OWN = {DOWNLOADS, TEMPORARY, PROCESSES, LOCK, EVICTION, OWNER}
 _BUCKETS = {f"{number:02x}" for number in range(256)}
 SUFFIX = ".blob"
@@ -214,7 +215,8 @@ class BlobCache:
                 fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
     def take(self, path: str) -> str:
-        """Make a file of the application one of a transaction in progress; return its new path."""
+        """Move a file of the application to the files of transactions in progress. Return its new
+        path."""
         fd, taken = tempfile.mkstemp(prefix=PENDING, dir=self.temporary)
         os.close(fd)
         rename_or_copy_blob(path, taken, chmod=False)
@@ -262,9 +264,10 @@ class BlobCache:
         download: Callable[[BinaryIO], None],
         waits: Callable[[int], object],
     ) -> str:
-        """Return the path of a revision. Call ``download`` if it is not here, with an empty file to fill;
-        no other thread or process downloads it at the same time. ``waits``: called while another one
-        does, with the bytes that it has; ends the wait by an exception."""
+        """Return the path of a revision. If its file is not here, call ``download`` with an empty file to
+        fill; no other thread or process downloads the revision at the same time. ``waits``: called while
+        another thread or process downloads it, with the bytes that have arrived; an exception of
+        ``waits`` ends the wait."""
         while (found := self.find(oid, tid, size)) is None:
             part = os.path.join(self.root, DOWNLOADS, f"{oid.hex()}.{tid.hex()}{PART}")
             with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:

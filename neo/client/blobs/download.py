@@ -35,8 +35,8 @@ class Downloads:
         return self._connections.backoff()
 
     def fetch(self, oid: bytes, content: Content, file: BinaryIO, backoff: Backoff) -> None:
-        """Write the content of an object to an empty file. Raise CorruptedError if no node has it intact;
-        UnavailableError if none answers for ``wait_timeout``; OSError of the file."""
+        """Write the content of an object to an empty file. Raise CorruptedError if no node has the
+        content intact, UnavailableError if no node answers for ``wait_timeout``, OSError of the file."""
         parts = self._connections, self._master, self._storages
         _Download(*parts, oid, content, file, backoff).run()
 
@@ -122,12 +122,15 @@ class _Download:
         return why
 
     def _damaged(self, nid: int) -> str:
-        """Tell those that gave pieces, which verify their files, and begin again. If only one node gave
-        them, do without it."""
+        """Report the damage to the nodes that sent pieces, which then verify their files, and begin
+        again. If one node sent all pieces, leave this node out."""
         why = "what was received does not match its checksum"
         logger.error(
             "content %s of object %s: %s; it came from %s",
-            *(self._content, self._oid.hex(), why, ", ".join(map(format_nid, self._givers))),
+            self._content,
+            self._oid.hex(),
+            why,
+            ", ".join(map(format_nid, self._givers)),
         )
         for channel in self._givers.values():
             channel.send(NotifyBlobDamaged(self._oid, self._content.checksum))

@@ -30,7 +30,7 @@ from neo.net.host import ThreadHost
 
 logger = logging.getLogger("neo.client")
 
-#: Files with a newer time are not removed: those that were handed out within the last minute.
+#: Files that were handed out within this time are not removed.
 SPARED_SECONDS = 60.0 + FRESH_SECONDS
 #: Temporary files that nobody changed for this time are left from a process that crashed: longer than any
 #: transaction or download.
@@ -50,8 +50,8 @@ class _File(NamedTuple):
 
 
 class Eviction:
-    """``capacity``: in bytes. ``check``: percentage of it after which the folder is looked at again.
-    Thread-safe."""
+    """``capacity``: bound in bytes. ``check``: percentage of the bound that is added before the folder is
+    listed again. Thread-safe."""
 
     def __init__(self, host: ThreadHost, cache: BlobCache, capacity: int, check: int) -> None:
         self._host = host
@@ -59,7 +59,8 @@ class Eviction:
         self._capacity = capacity
         self._step = capacity * check // 100
         self._lock = host.lock()
-        #: Bytes since the last look. The first file of a process makes it look.
+        #: Bytes added since the folder was listed last. The first file of a process makes it list the
+        #: folder.
         self._added = self._step
         self._running = False
         cache.added = self.added
@@ -84,7 +85,7 @@ class Eviction:
 
     def _run(self) -> None:
         try:
-            while (pause := self._next(self._look())) is not None:
+            while (pause := self._next(self._evict())) is not None:
                 until = self._host.now() + pause
                 while self._added <= self._step and self._host.now() < until:
                     if not self._cache.open:
@@ -96,7 +97,7 @@ class Eviction:
         finally:
             self._running = False
 
-    def _look(self) -> bool:
+    def _evict(self) -> bool:
         with self._lock:
             self._added = 0
         return self.evict()

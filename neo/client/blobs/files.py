@@ -225,7 +225,7 @@ class BlobFiles:
 
 
 class FilesystemHelper:
-    """What code that was written for ZODB's own blob storages uses besides the interfaces."""
+    """The attributes of ZODB's own blob storages that applications use besides the interfaces."""
 
     def __init__(self, files: BlobFiles) -> None:
         self._files = files

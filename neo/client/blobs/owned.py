@@ -45,8 +45,8 @@ class OwnedFolder:
 
     @classmethod
     def taken(cls, path: Path) -> OwnedFolder | None:
-        """Take a folder that one process after the other has, and remove what the last one left in
-        ``tmp``. Return None if a living process has it. Raise OSError."""
+        """Take over a folder that one process at a time owns, and remove what the last owner left in
+        ``tmp``. Return None if a living process owns it. Raise OSError."""
         try:
             fd = _locked(path)
         except BlockingIOError:
@@ -56,8 +56,8 @@ class OwnedFolder:
         return cls(path, fd, kept=True)
 
     def remove(self) -> None:
-        """Remove the folder, and give up the lock. In a child of a fork: only forget it. Somebody who
-        removed the folder may have made another one there since: that one stays. Idempotent."""
+        """Remove the folder, and give up the lock. In the child of a fork, only forget the folder. If a
+        new folder was made under the same name since, it stays. Idempotent."""
         fd, self._fd = self._fd, None
         if fd is not None:
             if os.getpid() == self._pid and os.fstat(fd).st_nlink:

@@ -44,8 +44,8 @@ class _Stream:
 def upload(
     participants: Participants, nids: Iterable[int], ttid: bytes, oid: bytes, blob: PendingBlob
 ) -> None:
-    """Send a content to those storage nodes that were not sent it. A node that is lost takes no further
-    part in the transaction. Raise the errors of refusal(); OSError if the file cannot be read."""
+    """Send a content to the storage nodes that it was not sent to before. A node that is lost takes no
+    further part in the transaction. Raise the errors of refusal(); OSError if the file cannot be read."""
     streams = []
     for nid in nids:
         channel = None if nid in blob.nodes else participants.join(nid)
@@ -83,7 +83,7 @@ def _pieces(
 
 
 def _read(file: BinaryIO) -> bytes:
-    """Read a whole piece, less at the end of the file. One read gives all of it, on the usual disks."""
+    """Read a whole piece, or the rest of the file. On the usual disks one read returns all of it."""
     piece = file.read(PIECE_BYTES)
     while len(piece) < PIECE_BYTES and (more := file.read(PIECE_BYTES - len(piece))):
         piece += more

@@ -17,7 +17,7 @@ from neo.protocol.packets import FEATURE_BLOBS
 def _features(
     storages: StorageConnections, view: View, oid: bytes, backoff: Backoff
 ) -> Iterator[tuple[int, frozenset[str]]]:
-    """Yield the features of those nodes that can be connected; the others will not be sent the object."""
+    """Yield the features of each node that can be connected. The object is not sent to other nodes."""
     for nid in view.writable[view.partition(oid)]:
         try:
             features = storages.features(nid, backoff)

@@ -39,8 +39,8 @@ def final_tid(
 def _committed(
     replicas: Replicas, ttid: bytes, partitions: int, backoff: Backoff
 ) -> bytes | None:
-    """Look in all partitions that the tid may be in: it has the remainder of the ttid by the former
-    number. Raise RegroupedError."""
+    """Look in all partitions that may have the tid: by the former number of partitions, tid and ttid have
+    the same remainder. Raise RegroupedError."""
     knows = replicas.feature(FEATURE_COMMITTED)
     for partition in replicas.view().all_partitions():
         if (u64(ttid) - partition.number) % gcd(partitions, partition.partitions):

@@ -35,8 +35,8 @@ class Kind(Enum):
 
 
 class PendingBlob:
-    """The content of a blob that is not committed. ``path``: of its file. ``nodes``: those that were sent
-    it, on the transaction's connection. ``content``: known after the first upload."""
+    """The content of a blob that is not committed. ``path``: its file. ``nodes``: the nodes to which it
+    was sent, on the transaction's connections. ``content``: known after the first upload."""
 
     __slots__ = ("content", "nodes", "path")
 
@@ -96,8 +96,8 @@ class Asked(NamedTuple):
 class Participants:
     """The storage nodes of one transaction. ``check_master`` raises if the transaction is lost.
 
-    The committing thread calls all methods but :meth:`rebase`. ``lock`` protects the nodes and the order
-    of requests against that one.
+    The committing thread calls all methods except :meth:`rebase`. ``lock`` protects the nodes and the
+    order of requests against :meth:`rebase`.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Participants:
     # -- nodes -----------------------------------------------------------------------------------
 
     def nids(self) -> list[int]:
-        """Return the node ids of all participants, also of those that were lost."""
+        """Return the node ids of all participants, lost ones included."""
         return sorted(self._nodes)
 
     def alive(self) -> dict[int, Channel]:
@@ -199,10 +199,9 @@ class Participants:
         return ZERO_TID if self._rebase is None else self._rebase.locking_tid
 
     def rebase(self, message: AskRebaseTransaction) -> None:
-        """Send a new locking tid to all nodes, also to those that join later.
-
-        Called with the lock by the thread that leads on the master's channel. An interrupted call is
-        repeated, for nodes that were not sent the locking tid the first time.
+        """Send a new locking tid to all participants, also to nodes that join later. The thread that
+        leads on the master's channel calls this method with the lock. If the call is interrupted, it is
+        repeated for the nodes to which the locking tid was not sent.
         """
         self._rebase = message
         # A copy, because the committing thread may change the dictionary.

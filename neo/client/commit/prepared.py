@@ -66,8 +66,8 @@ class Prepared(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of an xid. ``state``: prepared, committing, rolling back, committed or rolled back,
-    ``since`` then. ``tid``: if it is committed."""
+    """The state of an xid: prepared, committing, rolling back, committed or rolled back. ``since``: the
+    time of this state. ``tid``: the tid if the transaction is committed."""
 
     xid: bytes
     state: str
@@ -129,7 +129,8 @@ class PreparedTransactions:
         return _outcome(rows[0]) if rows else None
 
     def commit(self, xid: bytes) -> bytes:
-        """Commit a prepared transaction. Return its tid. What it changed is visible here afterwards."""
+        """Commit a prepared transaction. Return its tid. Its changes are visible in this process
+        afterwards."""
         what = f"commit of prepared transaction {format_xid(xid)}"
         tid = self._ask(what, AskFinishPrepared(xid, True)).tid
         assert tid is not None
@@ -146,7 +147,8 @@ class PreparedTransactions:
         self._ask(f"outcome of transaction {format_xid(xid)}", ForgetPrepared(xid))
 
     def forget_soon(self, xid: bytes) -> None:
-        """Do the same without waiting. A master that is not connected now forgets it with time."""
+        """Order to forget the outcome, without waiting for an answer. If no master is connected now, the
+        outcome is forgotten when it is old."""
         joined = self._master.current
         if joined is not None and joined.channel.lost is None:
             try:
@@ -156,7 +158,8 @@ class PreparedTransactions:
 
 
 class PreparedTransaction:
-    """A transaction of this client that is prepared, or may be. ``voted``: what it was before.
+    """A transaction of this client that is prepared, or may be. ``voted``: the transaction before it was
+    prepared.
 
     Raise NEOStorageError for an xid that is empty or too long.
     """
@@ -218,7 +221,7 @@ class PreparedTransaction:
         """Commit by xid; return the tid. ``callback`` is called with it, as by tpc_finish.
 
         Raise TransactionLostError if the transaction was rolled back. Raise OutcomeUnknownError if the
-        cluster does not answer for ``wait-timeout``, and leave the transaction to whoever decides later.
+        cluster does not answer for ``wait-timeout``, and leave the transaction to a later decision.
         """
         if not self._prepared:
             raise StorageTransactionError(
@@ -305,7 +308,8 @@ class PreparedTransaction:
         self._invalidations.distribute(tid, self.oids)
 
     def hide(self) -> None:
-        """Do the same for a transaction whose changes cannot be read yet."""
+        """Make the connections of ZODB in this process read these objects again, although the changes
+        cannot be read yet."""
         self.distribute(self._invalidations.last_transaction())
 
     def keep(self) -> None:
@@ -313,8 +317,8 @@ class PreparedTransaction:
         self._kept = True
 
     def abort(self) -> None:
-        """Roll back by xid. Log a warning if the cluster does not answer: whoever decides later must do
-        it. Idempotent. Do nothing after a commit, or if its outcome is unknown."""
+        """Roll back by xid. Log a warning if the cluster does not answer: a resolver must roll it back
+        later. Idempotent. Do nothing after a commit, or if its outcome is unknown."""
         if self.ended:
             return
         self._voted.abort()

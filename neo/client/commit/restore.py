@@ -61,6 +61,11 @@ class Restorer:
             return None
         return answer.data_serial or answer.serial
 
+    def voting(self, transaction: ClientTransaction) -> None:
+        """Expect that a transaction with an imposed tid will be committed before the next one is."""
+        if transaction.imposed is not None:
+            self.finished(transaction, transaction.imposed)
+
     def finished(self, transaction: ClientTransaction, tid: bytes) -> None:
         for oid, change in transaction.changes.items():
             if change.kind is Kind.RESTORE:

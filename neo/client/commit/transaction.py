@@ -16,24 +16,21 @@ rebase releases.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ZODB.POSException import ConflictError, POSError, ReadConflictError
 
 from neo.client.blobs.upload import upload
 from neo.client.commit.abilities import check_blobs, check_size
+from neo.client.commit.finish import Finish, Voted
 from neo.client.commit.lock_wait import LockWait
-from neo.client.commit.outcome import final_tid
 from neo.client.commit.participants import Asked, Change, Kind, Participants, PendingBlob
 from neo.client.commit.registry import TransactionRegistry
 from neo.client.connect.connections import Backoff, Connections
 from neo.client.connect.master import MasterConnection
 from neo.client.connect.storages import StorageConnections
 from neo.client.errors import (
-    NEOStorageError,
-    OutcomeUnknownError,
     TransactionLostError,
     UnavailableError,
     refusal,
@@ -53,10 +50,8 @@ from neo.protocol.packets import (
     AnswerRebaseObject,
     AnswerRebaseTransaction,
     AnswerStoreObject,
-    AnswerTransactionFinished,
     AskBeginTransaction,
     AskCheckCurrentSerial,
-    AskFinishTransaction,
     AskPrepareTransaction,
     AskRebaseObject,
     AskRebaseTransaction,
@@ -102,7 +97,7 @@ class ClientTransaction:
         self._registry = registry
         self._settings = connections.settings
         self.metadata = metadata
-        self._tid = tid
+        self.imposed = tid
         self._resolve = resolve
         self._participants = Participants(connections.host.lock(), storages, self._check_master)
         self._conflicts: dict[bytes, bytes] = {}
@@ -114,13 +109,16 @@ class ClientTransaction:
         # Requests and their records agree. False after an exception from outside.
         self._whole = True
         self._ended = self._aborted = False
-        self._partitions = 0  # how many there are, when it has voted
+        # When it has voted: the nodes that were asked to keep its metadata; how many partitions there
+        # are.
+        self._keepers: Sequence[int] = ()
+        self._partitions = 0
         self._stopped = False  # aborted because the cluster stops
         self._ended_by_operator = False
         self._ttid: bytes | None = None
         self._master: Channel
         self._begin: Ticket[AnswerBeginTransaction] | None = None
-        self._finish = Ticket(exclusive=True, orphan=self._finished_alone)
+        self._finish = Finish(connections, master, replicas, invalidations)
         # Marks that AbortTransaction was sent to the master, which refuses a second one.
         self._farewell: Ticket[Any] = Ticket()
 
@@ -133,7 +131,7 @@ class ClientTransaction:
         ticket: Ticket[AnswerBeginTransaction] = Ticket(orphan=self._begun_in_vain)
         self._begin = ticket
         try:
-            self._master.ask(AskBeginTransaction(self._tid), ticket)
+            self._master.ask(AskBeginTransaction(self.imposed), ticket)
         except ConnectionLost:
             self._begin = None  # the master was lost again
 
@@ -487,24 +485,42 @@ class ClientTransaction:
     # -- vote ------------------------------------------------------------------------------------
 
     def vote(self) -> None:
-        """Vote. Raise the errors of settle(), and TransactionLostError."""
+        """Vote, or wait for what :meth:`ask_votes` has asked. Raise the errors of settle(), and
+        TransactionLostError."""
+        self._step(self._vote)
+
+    def ask_votes(self) -> None:
+        """Ask the storage nodes to vote, without waiting: :meth:`vote` must follow. Raise the errors of
+        settle(), and TransactionLostError."""
+        self._step(self._ask_votes)
+
+    def _step(self, step: Callable[[], None]) -> None:
         self._check_whole()
         self._check_ended()
         self._whole, self._participants.backoff = False, None
         try:
-            self._vote()
+            step()
         except POSError:
             self._whole = True  # raised by this code, in a consistent state
             raise
         self._whole = True
 
     def _vote(self) -> None:
+        if not self.voted:
+            self._ask_votes()
+        self.settle(0)
+        self._check_master()
+        self._check_nodes(self._keepers)
+        self._lose_storage(FaultSite.STORAGE_LOST_AFTER_VOTE)
+
+    def _ask_votes(self) -> None:
         self.settle(0)
         self._lose_storage(FaultSite.STORAGE_LOST_BEFORE_VOTE)
         metadata = self.metadata
         ttid = self.ttid  # first, since it may wait, and the master's answer may follow new tables
         view = self._primary.view()
-        keepers, self._partitions = view.writable[view.partition(ttid)], len(view.writable)
+        keepers = self._keepers = view.writable[view.partition(ttid)]
+        self._partitions = len(view.writable)
         for nid in keepers:
             self._participants.join(nid)
         with self._participants.lock:
@@ -523,10 +539,6 @@ class ClientTransaction:
             else:
                 message = AskVoteTransaction(ttid)
             self._participants.ask(message, Asked(nid, channel))
-        self.settle(0)
-        self._check_master()
-        self._check_nodes(keepers)
-        self._lose_storage(FaultSite.STORAGE_LOST_AFTER_VOTE)
 
     def _lose_storage(self, site: FaultSite) -> None:
         """Close a connection if the fault site fires."""
@@ -573,11 +585,21 @@ class ClientTransaction:
     @property
     def ended(self) -> bool:
         """Whether the transaction was aborted, or AskFinishTransaction was sent."""
-        return self._ended or self._finish.sent
+        return self._ended or self._finish.asked
 
     def stored(self) -> dict[bytes, bytes | None]:
         """Return the oids that were stored, with the data that is kept for the cache."""
         return {oid: self._cached.get(oid) for oid in self._oids(stored=True)}
+
+    def _voted(self) -> Voted:
+        self._check_whole()
+        assert self._ttid is not None  # it has voted
+        stored, checked = self.stored(), self._oids(stored=False)
+        return Voted(self._master, self._ttid, self._partitions, stored, checked)
+
+    def ask_finish(self) -> None:
+        """Ask the master to commit, without waiting: :meth:`finish` must follow."""
+        self._finish.ask(self._voted())
 
     def finish(self, callback: Callable[[bytes], object]) -> bytes:
         """Commit. Return the tid; ``callback`` is called with it before a newer transaction is applied.
@@ -585,73 +607,22 @@ class ClientTransaction:
         After an exception from outside, :attr:`ended` tells whether the transaction may be committed.
         If it is, it is applied here before any newer transaction.
         """
-        self._check_whole()
-        stored, ttid = self.stored(), self._ttid
-        assert ttid is not None  # it has voted
-        message = AskFinishTransaction(ttid, list(stored), self._oids(stored=False))
-        master, ticket = self._master, self._finish
         try:
-            with master.presence(ticket):
-                master.ask(message, ticket)
-                if self._connections.host.fault(FaultSite.MASTER_LOST_IN_FINISH):
-                    master.close("disconnected on purpose")
-                return master.hold(ticket, partial(self._finished, stored, callback))
-        except ErrorAnswer as e:
-            raise refusal("tpc_finish", e) from None
-        except ConnectionLost:
-            self._ended = True
-            return self._recover(stored, callback)
+            if self._finish.asked:
+                return self._finish.wait(callback)
+            return self._finish.commit(self._voted(), callback)
+        except POSError:
+            raise  # in a consistent state
         except BaseException:
             self._whole = False
-            master.forget(ticket)
             raise
         finally:
-            if self.ended:
-                self._registry.remove(ttid, self)
-
-    def _finished(
-        self,
-        stored: dict[bytes, bytes | None],
-        callback: Callable[[bytes], object],
-        answer: AnswerTransactionFinished,
-    ) -> bytes:
-        self._invalidations.committed(answer.tid, stored, callback, self._master)
-        return answer.tid
-
-    def _finished_alone(self, answer: Message) -> None:
-        """Apply the transaction as one of another client, because its thread was interrupted.
-
-        Called by the leading thread, maybe twice, or after _finished().
-        """
-        if isinstance(answer, AnswerTransactionFinished):
-            self._invalidations.invalidate(answer.tid, self._oids(stored=True), self._master)
-
-    def _recover(
-        self, stored: dict[bytes, bytes | None], callback: Callable[[bytes], object]
-    ) -> bytes:
-        """Find out whether the transaction was committed, after the master was lost in tpc_finish.
-
-        Return its tid. Raise TransactionLostError if it was not committed, OutcomeUnknownError.
-        """
-        # The master may have been slow for long: the time counts from its last sign of life.
-        backoff = self._connections.backoff(self._master.heard)
-        try:
-            tid = self.final_tid(backoff)
-        except (ErrorAnswer, NEOStorageError) as e:
-            raise OutcomeUnknownError(
-                "the master was lost in tpc_finish, and no node could tell whether transaction "
-                f"{self.ttid.hex()} is committed; look at the data before you repeat it: {e}"
-            ) from e
-        if tid is None:
-            raise TransactionLostError(
-                f"the master was lost, and the transaction was not committed: {self._master.lost}"
-            )
-        self._invalidations.committed(tid, dict.fromkeys(stored), callback)
-        return tid
+            if self.ended and self._ttid is not None:
+                self._registry.remove(self._ttid, self)
 
     def final_tid(self, backoff: Backoff) -> bytes | None:
         """Return the tid; None if it was not committed. Raise ErrorAnswer, NEOStorageError."""
-        return final_tid(self._primary, self._replicas, self.ttid, self._partitions, backoff)
+        return self._finish.final_tid(self.ttid, self._partitions, backoff)
 
     def prepare(self, xid: bytes, text: bytes) -> None:
         """Ask the master to keep the voted transaction (specification 24.1), which ends here. Raise
@@ -683,7 +654,7 @@ class ClientTransaction:
         """Abort, without waiting. Raise nothing: nodes that cannot be told notice the lost connection.
         Idempotent, so it can be repeated after an exception from outside."""
         self._cached.clear()
-        if self._finish.sent or (self._ended and not self._aborted):
+        if self._finish.asked or (self._ended and not self._aborted):
             return
         with self._participants.lock:
             self._aborted = self._ended = True

@@ -26,7 +26,7 @@ logger = logging.getLogger("neo.client")
 #: The first and the longest pause between two rounds over masters or replicas.
 PAUSE_SECONDS = (0.05, 1.0)
 
-#: Errors of a storage node after which another one, or the same one later, may answer.
+#: Errors after which another storage node may answer, or this node later.
 NOT_HERE = (ErrorCode.NON_READABLE_CELL, ErrorCode.NOT_READY, ErrorCode.CHECKING_ERROR)
 LOST = (ConnectionLost, HandshakeError, OSError)
 
@@ -79,7 +79,7 @@ class Connections:
         patience: float,
         dial: float,
     ) -> Channel:
-        """Dial a peer, for so many seconds. Raise OSError, HandshakeError."""
+        """Dial a peer with a timeout in seconds. Raise OSError, HandshakeError."""
         settings = self.settings
         tls = None if settings.tls is None else TlsLink(settings.tls, server=False)
         wire = self.host.connect(address, tls, dial)

@@ -141,7 +141,7 @@ class MasterHandler:
         self.missing: list[int] | None = None
         #: The cluster is STOPPING: the end of the connection is expected.
         self.stops = False
-        #: What the master announced that it knows besides protocol version 1.
+        #: The extensions of protocol version 1 that the master announced.
         self.features: frozenset[str] = frozenset()
         #: True after the answer to AskLastTransaction.
         self.joined = False

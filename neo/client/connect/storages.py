@@ -79,7 +79,7 @@ class StorageConnections:
         return self._connections.backoff()
 
     def choose(self, nids: Sequence[int]) -> int:
-        """Return a node to read from, at random, but one that was silent only if there is no other."""
+        """Return a random node to read from. Choose a node that was silent only if there is no other."""
         if self.suspects:
             now = self._connections.host.now()
             nids = [nid for nid in nids if self.suspects.get(nid, 0.0) <= now] or nids

@@ -173,7 +173,7 @@ class Objects:
 
     def after(self, oid: bytes | None) -> Iterator[bytes]:
         """Yield oids from ``oid`` (None: all) in the order of (partition, oid). If the number of
-        partitions changes, those that are left follow in the new order."""
+        partitions changes, the remaining oids follow in the new order."""
         #: The last oid that was yielded from each order.
         done: list[tuple[int, bytes]] = []
         start = oid

@@ -116,8 +116,8 @@ class Scanner:
     """Scans through an open storage. Thread-safe."""
 
     def __init__(self, storage: Opened, partitions: int | None = None) -> None:
-        """``partitions``: the number with which the scan was planned; None: that of now. When there is
-        another number, methods raise RegroupedError."""
+        """``partitions``: the number with which the scan was planned; None for the current number. When
+        there is another number, methods raise RegroupedError."""
         self._replicas = storage.replicas
         self._pages = self._replicas.feature(FEATURE_PAGES)
         self.partitions = len(self._replicas.view().readable) if partitions is None else partitions
@@ -157,8 +157,15 @@ class Scanner:
         A pack announces its tid before it removes revisions, so a check after reading detects it.
         """
         if self._pages.known(self._counted(partition)):
-            nothing = (MAX_TID, MAX_TID), 1, False
-            message = AskRevisions(partition, Order.SNAPSHOT.value, ZERO_TID, p64(tid), *nothing)
+            message = AskRevisions(
+                partition=partition,
+                order=Order.SNAPSHOT.value,
+                min_tid=ZERO_TID,
+                max_tid=p64(tid),
+                after=(MAX_TID, MAX_TID),
+                max_bytes=1,
+                data=False,
+            )
             self._replicas.read(self._counted(partition), message)
 
     # -- revisions ---------------------------------------------------------------------------------

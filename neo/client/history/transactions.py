@@ -59,8 +59,8 @@ def transaction_information(
 
 
 def describe(answer: AnswerTransactionInformation) -> Description:
-    """Return an item of undoLog() or history(). Extension items never replace the standard ones; those of
-    an extension that this process cannot read are left out."""
+    """Return an item of undoLog() or history(). Items of the extension never replace the standard items.
+    If this process cannot read the extension, its items are left out."""
     metadata = TransactionMetaData(answer.user, answer.description, answer.extension)
     try:
         extension = dict(metadata.extension)
@@ -207,8 +207,8 @@ def _pages(
 def object_history(replicas: Replicas, oid: bytes, size: int) -> list[Description]:
     """Implement IStorage.history. Raise POSKeyError.
 
-    Storage nodes list the revisions since the last pack. The revision that was current at the pack, and
-    was kept by it, is loaded.
+    Storage nodes list the revisions since the last pack. The revision that was current at the pack is
+    loaded.
     """
     if size < 1:
         return []

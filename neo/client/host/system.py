@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from neo.net.fault_sites import FaultSite
-from neo.net.host import Lock, Served, Watch, Wire
+from neo.net.host import Lock, Watch, Watched, Wire
 from neo.net.logfiles import reopen
 from neo.net.sockets import READ_SIZE, configure, format_address
 from neo.net.tls import TlsLink
@@ -231,7 +231,7 @@ class LockWaker:
 class EpollWatch:
     """One descriptor in the watcher's epoll, armed for one event at a time."""
 
-    def __init__(self, watcher: Watcher, fd: int, served: Served) -> None:
+    def __init__(self, watcher: Watcher, fd: int, served: Watched) -> None:
         self._watcher = watcher
         self._fd = fd
         watcher.add(fd, served)
@@ -249,12 +249,12 @@ class Watcher:
 
     def __init__(self, epoll: select.epoll) -> None:
         self.epoll = epoll
-        self._served: dict[int, weakref.ref[Served]] = {}
+        self._served: dict[int, weakref.ref[Watched]] = {}
         self._stop_read, self._stop_write = os.pipe()
         self.epoll.register(self._stop_read, select.EPOLLIN)
         threading.Thread(target=self._run, name="neo-client-watcher", daemon=True).start()
 
-    def add(self, fd: int, served: Served) -> None:
+    def add(self, fd: int, served: Watched) -> None:
         self._served[fd] = weakref.ref(served)
         self.epoll.register(fd, select.EPOLLONESHOT)
 
@@ -370,7 +370,7 @@ class System(RealThreads):
     def watcher(self) -> Watcher:
         return Watcher(select.epoll())
 
-    def watch(self, wire: Wire, served: Served) -> Watch:
+    def watch(self, wire: Wire, served: Watched) -> Watch:
         assert isinstance(wire, SocketWire)
         with self._watcher_lock:
             if self._watcher is None:

@@ -16,8 +16,11 @@ uses readCurrent() before it refers to an object again never finds that object, 
 missing. Without readCurrent(), a reference that is committed at the same time as the deletion dangles
 until the deletion is undone.
 
+Storage nodes pack before the first deletion. Else an undo of an earlier transaction could bring back a
+reference to a deleted object: after the deletion if the pack is late, and for ever if it is refused.
+
 The deletions are later than the pack time, and so is the history of a busy database. If nothing else
-was committed between the two, the pack includes the deletions, and garbage is removed at once.
+was committed between the two, a second pack includes the deletions, and garbage is removed at once.
 Otherwise the next pack with a later time removes it.
 """
 
@@ -59,8 +62,9 @@ DELETED_TOGETHER = 1000
 LATER_TOGETHER = 50
 #: Later transactions whose pages are read in one pass over the partitions. Their tids are in memory.
 LATER_PAGED = 5000
-#: Passes over later transactions before a deletion takes locks. Each pass reads what was committed
-#: during the one before. Passes get shorter if reading is faster than writing; else more do not help.
+#: Passes over later transactions before a deletion takes locks. Each pass reads the transactions that
+#: were committed during the pass before. Passes get shorter if reading is faster than writing; otherwise
+#: more passes do not help.
 CATCH_UP_MAX = 5
 #: Objects of one circle of references: one transaction deletes them, and lists them in one message.
 CIRCLE_MAX = 1_000_000
@@ -92,12 +96,21 @@ def pack(
     tid = min(tid, invalidations.last_tid)
     if tid == ZERO_TID:
         return
-    if references is not None:
-        deletions = _Collection(invalidations, storage, tid, references).collect()
-        if deletions:
-            later = tids_ascending(storage.replicas, add64(tid, 1), deletions[-1])
-            if all(one == other for one, other in zip_longest(later, deletions)):
-                tid = deletions[-1]
+    if references is None:
+        _pack(master, invalidations, tid)
+        return
+    collection = _Collection(invalidations, storage, tid, references)
+    collection.mark()
+    _pack(master, invalidations, tid)
+    deletions = collection.delete()
+    if deletions:
+        later = tids_ascending(storage.replicas, add64(tid, 1), deletions[-1])
+        if all(one == other for one, other in zip_longest(later, deletions)):
+            _pack(master, invalidations, deletions[-1])
+
+
+def _pack(master: MasterConnection, invalidations: Invalidations, tid: bytes) -> None:
+    """Have storage nodes pack. Raise NEOStorageError, ReadOnlyError."""
     try:
         answer = master.channel().call(AskPack(tid))
     except ErrorAnswer as e:
@@ -132,14 +145,21 @@ class _Collection:
         self._reader = Reader(self._replicas)
         self._kept = QQTreeSet()
         self._seen_tid = tid
+        self._rooted = False
 
-    def collect(self) -> list[bytes]:
-        """Delete garbage. Return the tids of the transactions that deleted it."""
+    def mark(self) -> None:
+        """Find the objects in use. Raise NEOStorageError if the record of one cannot be read."""
         roots = self._as_of_pack([ZERO_OID])
-        if roots[0] is None or roots[0].compression is None:
+        self._rooted = roots[0] is not None and roots[0].compression is not None
+        if self._rooted:
+            self._mark([ZERO_OID])
+            self._mark_later(self._replicas.last_tid)
+
+    def delete(self) -> list[bytes]:
+        """Delete garbage. Return the tids of the transactions that deleted it. Call it when the pack is
+        done: until then, an undo could bring back a reference to what is deleted."""
+        if not self._rooted:
             return []  # without a root it is unknown which objects are in use
-        self._mark([ZERO_OID])
-        self._mark_later(self._replicas.last_tid)
         deletions = []
         for some in _together(self._garbage().components()):
             self._catch_up()
@@ -187,14 +207,16 @@ class _Collection:
             ) from e
 
     def _catch_up(self) -> None:
-        """Read what was committed since, so that little is left to read while objects are locked."""
+        """Read the transactions that were committed since the begin of the collection, so that few are
+        left to read while objects are locked."""
         for _ in range(CATCH_UP_MAX):
             self._replicas.barrier()
             if self._mark_later(self._replicas.last_tid) <= LATER_TOGETHER:
                 break
 
     def _mark_later(self, last_tid: bytes) -> int:
-        """Keep objects that transactions up to ``last_tid`` wrote or refer to, and what those refer to.
+        """Keep the objects that transactions up to ``last_tid`` wrote or refer to, and all objects that
+        these refer to.
 
         Read each transaction once. Return their number.
         """

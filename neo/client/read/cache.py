@@ -291,7 +291,7 @@ class Cache:
                 self._main[record] = None
                 return
             self._ghosts[record.oid, record.tid] = None
-            # At most as many ghosts as cached objects.
+            # Bound: as many ghosts as cached objects.
             while len(self._ghosts) > len(self._records):
                 self._ghosts.popitem(last=False)
         else:

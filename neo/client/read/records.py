@@ -33,7 +33,8 @@ LARGEST_BYTES = LIMIT_PEER - 4096
 FOREIGN_LARGEST_BYTES = (64 << 20) - 4096
 #: Bytes that zlib can make of one byte, at most.
 ZLIB_RATIO = 1032
-#: The same for nearly all records. Unused pages of a buffer of this size cost nothing.
+#: Bytes that zlib makes of one byte in nearly all records. Unused pages of a buffer of this size cost
+#: nothing.
 USUAL_RATIO = 16
 #: Data beyond the limit is decompressed in pieces of this size, only to count its bytes.
 PIECE_BYTES = 1 << 20

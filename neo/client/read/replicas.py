@@ -177,7 +177,8 @@ class Replicas:
         regrouped: int,
         backoff: Backoff,
     ) -> None:
-        """Prepare to ask another node. Raise the error if no other node would answer otherwise."""
+        """Prepare to ask another node after a refusal. Raise the error if other nodes would give the same
+        answer."""
         if isinstance(error, ErrorAnswer):
             if error.code not in NOT_HERE and not self._changed(where, regrouped):
                 raise error

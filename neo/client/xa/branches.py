@@ -36,7 +36,7 @@ from neo.protocol.ids import ZERO_TID
 
 logger = logging.getLogger("neo.client")
 
-#: How xids begin by which this package recognises its own transactions.
+#: The beginning of the xids of this package, by which it recognises its own transactions.
 PREFIX = b"neo-xa-"
 #: Hexadecimal digits of an xid that stand for the name of the coordinator.
 TAG_DIGITS = 8
@@ -74,8 +74,8 @@ def witness(xid: bytes) -> bytes | None:
 class Session(Protocol):
     """The work of one transaction in a database that is not ZODB's.
 
-    It may have two more methods: ``proof()``, a text by which ``fate()`` of the branch recognises it, and
-    ``savepoint()``, which returns a function that goes back to it.
+    A session may have two more methods. ``proof()`` returns a text by which the branch's ``fate()``
+    recognises the transaction. ``savepoint()`` returns a function that goes back to the savepoint.
     """
 
     def prepare(self) -> None:
@@ -169,11 +169,12 @@ class NEOBranch:
     # -- of a coordinator --------------------------------------------------------------------------
 
     def outcome(self, xid: bytes) -> Outcome | None:
-        """Return what was decided; None if the xid is unknown."""
+        """Return the decision; None if the xid is unknown."""
         return self._storage.outcome(xid)
 
     def undecided(self) -> dict[bytes, tuple[float, dict[str, str]]]:
-        """Return what is prepared: since when, and the proofs of other databases, by name."""
+        """Return the prepared transactions by xid: since when, and the proofs of the other databases, by
+        name."""
         listed = self._storage.recover()
         return {p.xid: (p.since, noted(p.text)) for p in listed if p.xid.startswith(PREFIX)}
 
@@ -238,7 +239,8 @@ class DBAPISession:
         return self.began.proof()
 
     def savepoint(self) -> Callable[[], None]:
-        """Return a function that undoes the statements after this one. It can be called again."""
+        """Return a function that undoes all statements after this call. The function may be called
+        several times."""
         self._check()
         self._savepoints += 1
         name = f"neo_{self._savepoints}"
@@ -331,8 +333,9 @@ class DBAPIBranch:
         ]
         if not any(getattr(xid, "database", None) for xid in found):
             return found
-        # PostgreSQL lists those of all databases of the server. The name is asked for, since a connection
-        # through a pool may know another one.
+        # PostgreSQL lists the prepared transactions of all databases of the server. The server is asked
+        # for the name of the database, because the connection may go through a pool that uses another
+        # name.
         (here,) = postgres_row(connection, "SELECT current_database() AS here")
         return [xid for xid in found if xid.database == here]
 

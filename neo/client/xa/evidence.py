@@ -23,23 +23,25 @@ from neo.client.history.transactions import BATCH, tids_ascending, transaction_i
 from neo.client.read.replicas import Replicas
 from neo.protocol.ids import MAX_TID, format_xid, tid_from_time
 
-#: Keys in the extension of transactions: the xid, the names of all databases that take part, and the
-#: proofs of those that have one, by name.
+#: Keys in the extension of transactions: the xid; the names of all databases that take part; and, by
+#: name, the proofs of the databases that give one.
 XID_KEY, BRANCHES_KEY, PROOFS_KEY = "xid", "xid_branches", "xid_databases"
-#: Before the proofs in the text of a prepared transaction, and bytes of such a note at most.
+#: The beginning of the note with proofs in the text of a prepared transaction, and the bound of its
+#: bytes.
 _NOTE, _NOTE_BYTES = f" {PROOFS_KEY}=", 900
 #: Seconds by which the clocks of two databases may differ when a history is searched.
 CLOCKS = 600.0
 
 
 class Fate(Enum):
-    """What a database knows of a transaction that it does not hold."""
+    """What a database knows of a transaction that is not prepared in it any more."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
     FOREIGN = "unknown: it is another database than the one that prepared it"
     FORGOTTEN = "unknown: the database does not remember it"
-    #: It was prepared by a version that stored no proof. That it is not prepared has to suffice.
+    #: An earlier version prepared the transaction and stored no proof: it must suffice that the
+    #: transaction is not prepared any more.
     UNPROVEN = "not prepared"
 
 
@@ -84,8 +86,8 @@ def read_extension(extension: bytes) -> dict[str, Any]:
 
 
 def note(proofs: Mapping[str, str]) -> bytes:
-    """Return what the text of a prepared transaction says of proofs, because its extension cannot be read
-    before the decision. Return nothing if it would be too long."""
+    """Return the note with proofs for the text of a prepared transaction, whose extension cannot be read
+    before the decision. Return an empty note if it would be too long."""
     words = f"{_NOTE}{json.dumps(proofs, sort_keys=True)}".encode() if proofs else b""
     return words if len(words) <= _NOTE_BYTES else b""
 

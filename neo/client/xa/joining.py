@@ -77,7 +77,8 @@ class Participant(Branch, Protocol[S]):
 class Unit:
     """One transaction of a manager, in all its branches. Used by the thread that commits.
 
-    ``extension``: the dictionary of the manager's transaction, which those of all branches share.
+    ``extension``: the dictionary of the manager's transaction, which the transactions of all branches
+    share.
     """
 
     def __init__(self, extension: dict[str, Any], xid: bytes, coordinator: NEOStorage) -> None:
@@ -86,7 +87,7 @@ class Unit:
         self.state = State.ACTIVE
         #: Whether several branches take part. Known from the first vote on.
         self.shared = False
-        #: What proves later that a database had prepared this transaction, by name.
+        #: By name of a database: the proof that it had prepared this transaction.
         self.proofs: dict[str, str] = {}
         self._voting = False
         self._coordinator = coordinator
@@ -104,15 +105,15 @@ class Unit:
         self._decision: TransactionMetaData | None = None
 
     def join(self, name: str, metadata: Any, proof: Callable[[], str] | None = None) -> None:
-        """Add a branch, or another transaction in the same one."""
+        """Add a branch, or another transaction of a branch that has joined."""
         self._texts = metadata.user, metadata.description
         self._open.append(name)
         if proof is not None:
             self._proofs[name] = proof
 
     def lock(self, begun: ClientTransaction) -> None:
-        """Have all locks of the last storage before another one asks for its own. Raise the errors of
-        settle()."""
+        """Wait for all locks in the last storage, before the next storage asks for its locks. Raise the
+        errors of settle()."""
         last, self._locking = self._locking, begun
         if last is not begun and last is not None:
             last.settle()
@@ -191,7 +192,8 @@ class Unit:
         )
 
     def contradict(self, name: str, decided: Fate, fate: Fate) -> None:
-        """Keep the outcome, because a branch did something else, or what it did is unknown."""
+        """Keep the outcome, because a branch ended the transaction in another way, or in an unknown
+        one."""
         self._left = True
         logger.error(
             "transaction %s is %s in %r, but in %r it is %s; a person decided, or the database is another"
@@ -230,7 +232,8 @@ class SessionManager(Generic[S]):
         return SessionSavepoint(self._branch.name, make() if make is not None else None)
 
     def sortKey(self) -> str:
-        """Return a key after those of storages, because a branch that is alone commits in tpc_vote."""
+        """Return a key that sorts after the keys of storages, because a branch that is alone commits in
+        tpc_vote."""
         return f"~xa {self._branch.name}"
 
     def abort(self, transaction: Any) -> None:
@@ -297,8 +300,8 @@ class SessionManager(Generic[S]):
             return True
 
     def _fate(self, decided: Fate) -> Fate:
-        """Return what became of a transaction that is prepared no longer: a resolver did what was
-        ``decided``, or a person did something. A branch that cannot tell is believed."""
+        """Return the fate of a transaction that is not prepared any more. A resolver executed what was
+        ``decided``, or a person intervened. If the branch gives no proofs, return ``decided``."""
         branch: object = self._branch
         if not isinstance(branch, Proving):
             return decided
@@ -368,7 +371,7 @@ class Coordination:
         except KeyError:
             joined = None
         if joined is None or joined.ended:
-            # It also ends when a savepoint from before its first call is rolled back.
+            # A session also ends when a savepoint is rolled back that is older than its first call.
             joined = SessionManager(self._unit(transaction.extension), branch, used)
             try:
                 transaction.join(joined)
@@ -423,7 +426,7 @@ class Coordination:
                 del self._units[metadata]
 
     def note(self, metadata: Any) -> bytes:
-        """Return what the text of a transaction that is being prepared shall say."""
+        """Return the text of a transaction that is being prepared."""
         unit = self._units.get(metadata)
         return b"" if unit is None else note(unit.proofs)
 
@@ -473,7 +476,8 @@ class Coordination:
         self, storage: NEOStorage, metadata: Any, begun: ClientTransaction | PreparedTransaction
     ) -> None:
         """Abort a transaction, unless its coordinator has decided, or may have decided, to commit."""
-        # First: the storage ends what is interrupted from here on without this coordination.
+        # Forget the unit first: if an exception interrupts the rest, the storage ends the transaction
+        # without this coordination.
         unit = self._units.pop(metadata, None)
         if unit is None or unit.abort():
             begun.abort()
@@ -489,11 +493,10 @@ class Coordination:
 
 
 def join(manager: Any, participants: Iterable[Any], coordinator: Any) -> Coordination:
-    """Give each transaction one outcome in all participants. ``manager``: that of sessions.
-
-    A participant is a ZODB.DB on a NEO storage, that storage, or a branch such as DBAPIBranch; the
-    coordinator is one of the first two. Call this once in a process, for all threads, before any
-    transaction begins. Raise ConfigurationError.
+    """Give each transaction one outcome in all participants. ``manager``: the transaction manager of the
+    sessions. A participant is a ZODB.DB on a NEO storage, a NEO storage, or a branch such as DBAPIBranch;
+    the coordinator is one of the first two kinds. Call this once in a process, for all threads, before
+    any transaction begins. Raise ConfigurationError.
     """
     listed = [neo_storage(p) or p for p in participants]
     decides = neo_storage(coordinator)

@@ -108,10 +108,11 @@ class Resolver:
         self._dry_run = dry_run
         self._now = now
         self._acknowledged = frozenset(acknowledged)
-        # Those of them that were not found.
+        # Acknowledged xids that were not found.
         self._unknown = set(self._acknowledged)
         self._done: list[Settled] = []
-        # What proves that a database had prepared an undecided transaction, by name.
+        # For each undecided transaction, by name of a database: the proof that the database had prepared
+        # it.
         self._proofs: dict[bytes, dict[str, str]] = {}
 
     def run(self) -> list[Settled]:
@@ -190,7 +191,8 @@ class Resolver:
                 )
 
     def _forgotten(self, xid: bytes, holders: Holders) -> bool:
-        """Return whether the coordinator has committed what it does not remember."""
+        """Return whether the coordinator has committed a transaction whose outcome it does not
+        remember."""
         times = [since for since in holders.values() if since is not None]
         if (first := witness(xid)) is not None:
             since = time_from_tid(first)
@@ -199,8 +201,8 @@ class Resolver:
         return self._coordinator.has_committed(xid, since)
 
     def _must_keep(self, xid: bytes, holders: Holders) -> bool:
-        """Report what the coordinator does not know, and what is not rolled back nevertheless. Return
-        whether it is kept."""
+        """Return whether a transaction stays prepared although the coordinator does not know its xid, and
+        report why."""
         name, first = self._coordinator.name, witness(xid)
         if first is not None and not self._coordinator.has_transaction(first):
             words = f"{name} does not have transaction {first.hex()}, which was its last one before"
@@ -269,7 +271,7 @@ class Resolver:
         return ROLLED_BACK
 
     def _tell(self, xid: bytes, holders: Holders, method: str, word: str) -> None:
-        """Do in the databases that hold a transaction what was decided."""
+        """Execute the decision in the databases that hold the transaction."""
         for name in holders:
             if self._dry_run:
                 self._say(xid, f"would be {word} in {name}, as in {self._coordinator.name}")

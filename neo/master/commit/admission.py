@@ -22,8 +22,9 @@ OID_MAX = add64(MAX_TID, -(2**48))
 
 
 class Chosen(NamedTuple):
-    """The partitions of a transaction; the connected storage nodes with cells of these; those that take
-    part in the finish; and those that failed to vote."""
+    """The partitions of a transaction, and three sets of storage nodes. ``involved``: connected nodes
+    with cells of these partitions. ``nodes``: those of them that take part in the finish. ``lost``: those
+    that failed to vote."""
 
     partitions: set[int]
     involved: set[int]
@@ -59,7 +60,7 @@ class Admission:
         After AskFinishTransaction the master aborts, not the client."""
         cluster = self._cluster
         if m.stored_list and max(m.stored_list) > OID_MAX:
-            # Oids continue after the greatest one: this one would use up all of them.
+            # New oids follow the greatest oid in use: after this one none would be left.
             self._requests.abort(transaction, cluster.ready)
             raise ErrorAnswer(
                 ErrorCode.PROTOCOL_ERROR, f"oid {max(m.stored_list).hex()} is too great"

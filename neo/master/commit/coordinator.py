@@ -51,7 +51,7 @@ class Coordinator:
         replication: Replication,
         settings: MasterSettings,
     ) -> None:
-        """Create the parts of commits; each knows those that are created before it."""
+        """Create the parts of commits. Each part knows only parts that are created before it."""
         self._cluster = cluster
         self._core = core
         self.transactions = transactions
@@ -117,11 +117,11 @@ class Coordinator:
         return len(self.prepared)
 
     def under_way(self) -> list[Transaction[Peer]]:
-        """Return the open transactions, but for those that are prepared."""
+        """Return the open transactions, without the prepared ones."""
         return self.transactions.all()
 
     def hold(self) -> bool:
-        """Let no transaction begin; return whether none is open but those that are prepared."""
+        """Let no transaction begin. Return whether all open transactions are prepared."""
         self._held = True
         return self.idle()
 
@@ -186,7 +186,8 @@ class Coordinator:
         cluster, ttid, tid = self._cluster, transaction.ttid, transaction.tid
         assert tid is not None
         cluster.last_tid = max(cluster.last_tid, tid)
-        # While no node is lost the older table is enough: each node has what it needs to finish.
+        # While no node is lost, the table at the time of the lock is enough: each node can finish with
+        # it.
         cluster.served(transaction.locked_ptid or cluster.partitions.ptid or 0)
         committer, mark = transaction.client, transaction.mark
         if committer is not None and mark is None:
@@ -220,7 +221,7 @@ class Coordinator:
         self._cluster.events.transactions_ended()
 
     def go_on_without(self, nid: int) -> None:
-        """Take a storage node that was lost out of all transactions: the others can finish them."""
+        """Take a lost storage node out of all transactions, which the other nodes can finish."""
         self.transactions.storage_lost(nid)
         self._rounds.storage_lost(nid)
         self.finish()

@@ -175,7 +175,7 @@ def _told(asked: list[Future[AnswerLocks]]) -> Iterator[LockRow]:
 
 
 def _phase(transaction: Transaction[Peer], rows: list[LockRow]) -> str:
-    """Return the phase of an open transaction; ``begun`` if no storage node told of it."""
+    """Return the phase of an open transaction; ``begun`` if no storage node reports a lock of it."""
     phases = {row[2] for row in rows}
     if transaction.state is State.LOCKING:
         return "finishing"

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-#: Bounds of the outcomes that are remembered. A coordinator forgets an outcome when it has noted it, so
-#: that few remain; 30 days are enough for one that is repaired by hand.
+#: Bounds of the outcomes that are remembered. A coordinator that has noted an outcome orders to forget
+#: it, so that few remain; 30 days are enough to repair a coordinator by hand.
 OUTCOMES_MAX = 100_000
 OUTCOME_SECONDS = 30 * 86400.0
-#: Most outcomes that are purged when one is remembered, so that a restart after a long time does not
-#: send as many messages as there are outcomes.
+#: Bound of the outcomes that are purged when a new one is added: after a long pause the master does not
+#: send a message for each old outcome at once.
 PURGED_MAX = 100
 
 
@@ -47,7 +47,7 @@ class Outcomes:
         return any(outcome.ttid == ttid for outcome in self._by_xid.values())
 
     def newest(self, length: int) -> Iterator[tuple[bytes, Outcome]]:
-        """Yield as many outcomes, the newest first."""
+        """Yield up to ``length`` outcomes, the newest first."""
         return islice(reversed(self._by_xid.items()), length)
 
     def stale(self, now: float) -> list[bytes]:

@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 The registry knows each transaction with a mark by its xid, from PREPARING until it is committed or rolled
-back, and remembers the outcome afterwards. All that must be durable on several nodes, the marks, a
-rollback, the end of an outcome, is a round (:mod:`neo.master.commit.rounds`). A commit is the finish of
+back, and remembers the outcome afterwards. Whatever must be durable on several nodes (the marks, a
+rollback, the end of an outcome) is a round (:mod:`neo.master.commit.rounds`). A commit is the finish of
 any transaction.
 
 Requests that must wait, because a transaction is being prepared or a decision is under way, are asked
@@ -15,8 +15,7 @@ Rules:
 * an xid names one thing at a time: a transaction, a rollback under way, or an outcome;
 * an outcome is forgotten here last, when no node remembers it: otherwise a transaction that is prepared
   under the same xid would be dropped at the next start;
-* nobody is answered before a partition table is confirmed in which the nodes that are lost are out of
-  date.
+* no request is answered before a partition table is confirmed in which the lost nodes are out of date.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from neo.master.commit.outcomes import Outcome, Outcomes
 from neo.master.commit.requests import CommitRequests
 from neo.master.commit.rounds import Round, Rounds
 from neo.master.commit.sync_backups import SyncBackups
-from neo.master.commit.transactions import Mark, State, Transaction, Transactions
+from neo.master.commit.transactions import PreparedMark, State, Transaction, Transactions
 from neo.master.denial import denied
 from neo.master.maintenance.replication import Replication
 from neo.node.core import Core
@@ -65,7 +64,7 @@ class Survivor(NamedTuple):
     ``stored``, ``checked``: its oids."""
 
     ttid: bytes
-    mark: Mark
+    mark: PreparedMark
     nodes: frozenset[int]
     stored: list[bytes]
     checked: list[bytes]
@@ -157,7 +156,7 @@ class PreparedTransactions:
         """Enter PREPARING. Call :meth:`ask` next, when nodes that failed to vote are disconnected."""
         since = self._cluster.stamp()  # the order of transactions under the same xid
         objects = len({*m.stored_list, *m.checked_list})
-        mark = Mark(m.xid, since, m.text, frozenset(partitions), objects)
+        mark = PreparedMark(m.xid, since, m.text, frozenset(partitions), objects)
         self._transactions.prepare(transaction, mark, nodes)
         transaction.message_id = message_id
         transaction.stored, transaction.checked = m.stored_list, m.checked_list
@@ -181,7 +180,7 @@ class PreparedTransactions:
         )
         self._rounds.begin(round_)
 
-    def _prepared(self, transaction: Transaction[Peer], mark: Mark) -> None:
+    def _prepared(self, transaction: Transaction[Peer], mark: PreparedMark) -> None:
         """Go on when all marks are durable: now, or when synchronous backups have the transaction."""
         del self._preparing[mark.xid]
         if self._backups.configured:
@@ -198,7 +197,7 @@ class PreparedTransactions:
                 del self._offered[xid]
                 self._acknowledge(transaction, transaction.mark)
 
-    def _acknowledge(self, transaction: Transaction[Peer], mark: Mark) -> None:
+    def _acknowledge(self, transaction: Transaction[Peer], mark: PreparedMark) -> None:
         """Answer the client: the transaction is prepared."""
         cluster = self._cluster
         client = self._transactions.prepared(transaction)
@@ -278,8 +277,9 @@ class PreparedTransactions:
                 transaction.client = peer  # it needs no InvalidateObjects: the answer has the tid
         return None
 
-    def _commit(self, transaction: Transaction[Peer], mark: Mark) -> None:
-        """Finish a transaction with the nodes that have its rows, and have a cell of it still."""
+    def _commit(self, transaction: Transaction[Peer], mark: PreparedMark) -> None:
+        """Finish a transaction with the nodes that have its rows and still have a cell of its
+        partitions."""
         logger.info("prepared transaction %s is committed", transaction.ttid.hex())
         rows = self._cluster.partitions.rows
         involved = {nid for partition in mark.partitions for nid in rows[partition]}
@@ -313,7 +313,7 @@ class PreparedTransactions:
             self._requests.abort(transaction, self._cluster.ready)
 
     def _keepers(self, ttid: bytes) -> set[int]:
-        """Return the connected storage nodes that remember the outcome of this transaction: those with a
+        """Return the connected storage nodes that remember the outcome of this transaction. They have a
         cell of the partition of its metadata."""
         table = self._cluster.partitions
         return {
@@ -341,8 +341,8 @@ class PreparedTransactions:
     # -- outcomes ----------------------------------------------------------------------------------
 
     def committed(self, xid: bytes, ttid: bytes, tid: bytes) -> None:
-        """Remember a transaction that was prepared in the upstream cluster, as its storage nodes do, and
-        so bound what they remember (specification 25.59)."""
+        """Remember the commit of a transaction that was prepared in the upstream cluster. The storage
+        nodes remember it, too, and this master bounds how many they keep (specification 25.59)."""
         self._remember(xid, Outcome(ttid, tid, self._core.host.time()))
 
     def _remember(self, xid: bytes, outcome: Outcome) -> None:
@@ -390,8 +390,8 @@ class PreparedTransactions:
     # -- show --------------------------------------------------------------------------------------
 
     def describe(self, length: int, xid: bytes | None) -> list[PreparedRow]:
-        """Return what is prepared, then as many outcomes, the newest first; or only what has this xid
-        (specification 24.16)."""
+        """Return the prepared transactions, then up to ``length`` outcomes, the newest first. With
+        ``xid``, return only the rows with this xid (specification 24.16)."""
         outcomes: Iterable[tuple[bytes, Outcome]]
         if xid is None:
             xids: Iterable[bytes] = self._by_xid | self._rollbacks
@@ -438,8 +438,8 @@ class PreparedTransactions:
     # -- storage nodes that replicate --------------------------------------------------------------
 
     def notify(self, nid: int) -> None:
-        """Tell a storage node that was told of the unfinished transactions, which of them are prepared
-        (specification 24.24)."""
+        """Tell a storage node which of the unfinished transactions are prepared. The master has sent it
+        their list before (specification 24.24)."""
         if self._by_xid and (
             ttids := [t.ttid for t in self._by_xid.values() if self._undecided(t)]
         ):
@@ -458,8 +458,8 @@ class PreparedTransactions:
         )
 
     def join(self, nid: int, partition: int, ttids: Iterable[bytes]) -> list[bytes]:
-        """Add a storage node to those of these transactions that no coordinator has decided yet and that
-        have something in the partition. Return all that are undecided (specification 24.26)."""
+        """Add a storage node to each of these transactions that is undecided and concerns the partition.
+        Return the ttids of all undecided ones, in any partition (specification 24.26)."""
         undecided = []
         for ttid in ttids:
             transaction = self._transactions.get(ttid)
@@ -480,8 +480,9 @@ class PreparedTransactions:
         nids: Iterable[int],
     ) -> None:
         """Continue with what an earlier master prepared. ``nids``: the storage nodes to tell, which
-        operate afterwards. ``outcomes``: the oldest first. ``partial``: rollbacks that are not remembered
-        by all nodes which must, so that they are not acknowledged before (specification 24.23)."""
+        operate afterwards. ``outcomes``: the oldest first. ``partial``: rollbacks that some nodes lack
+        which must remember them; each is acknowledged when all these nodes remember it (specification
+        24.23)."""
         cluster, host = self._cluster, self._core.host
         assert cluster.node.nid is not None
         for ttid, mark, nodes, stored, checked in survivors:

@@ -96,7 +96,7 @@ class CommitRequests:
 
     def abort_elsewhere(self, transaction: Transaction[Peer], involved: set[int]) -> None:
         """Abort the transaction on nodes that have no cells of it any more, but had some when it began:
-        they keep what they voted until they are told the outcome."""
+        such nodes keep the rows that they voted until they learn the outcome."""
         if self._replication.discarded_ptid > transaction.ptid:
             self.abort_on(transaction.ttid, (transaction.ready & self._cluster.ready) - involved)
 
@@ -115,7 +115,8 @@ class CommitRequests:
         return (self._cluster.starting | self._cluster.ready) - transaction.ready
 
     def aborted(self, transaction: Transaction[Peer]) -> None:
-        """React to an abort. Call when storage nodes were told of it, or of the loss of the client."""
+        """React to the abort of a transaction. Call after the storage nodes were told of the abort, or of
+        the loss of its client."""
         self._replication.aborted(transaction.ttid)
         if transaction.tid is not None:
             self._preset.aborted(transaction.tid)

@@ -60,9 +60,9 @@ LEASE_SECONDS = 2.0
 LEASE_OVER_SECONDS = LEASE_SECONDS * (1 + DRIFT)
 #: A backup that joined must have everything, and ask for its first lease, in this time.
 JOIN_SECONDS = 1.0
-#: Timers are set a little later than needed: the clock that they look at is rounded.
+#: Timers expire a little later than needed, because the clock of the loop is rounded.
 ROUNDING_SECONDS = 0.001
-#: Why a backup is not in sync that this master has not heard of.
+#: Why a backup is not in sync, if this master has never heard of the backup.
 NOT_JOINED = "it has not joined yet"
 
 
@@ -72,10 +72,11 @@ class SyncBackup:
 
     name: str
     over: float
-    #: The connection of its master, if it has joined, and whether it has asked for a lease on it.
+    #: The connection of the backup's master, if the backup has joined; and whether the backup has asked
+    #: for a lease on this connection.
     peer: Peer | None = None
     leased: bool = False
-    #: How often it has joined: what was asked before it joined again does not count.
+    #: How often the backup has joined: an answer to a request of an earlier membership does not count.
     joined: int = 0
     #: The transactions that were prepared when it joined: it has them when it asks for a lease.
     copied: set[bytes] = field(default_factory=set)
@@ -83,7 +84,7 @@ class SyncBackup:
     on: bool = True
     #: When it was asked to lock each transaction that it has not answered, by ttid.
     asked: dict[bytes, float] = field(default_factory=dict)
-    #: A timer looks at ``asked``, and one at ``over``.
+    #: Whether a timer is set for ``asked``, and another one for ``over``.
     watched: bool = False
     planned: bool = False
     #: Since when it is in sync, is not, or is switched off (specification 25.47): seconds since 1970;
@@ -156,7 +157,8 @@ class SyncBackups:
                 self._plan(backup)
 
     def _wait(self, backup: SyncBackup, transaction: Transaction[Peer]) -> None:
-        """Let a transaction wait for a backup. Its time began when it waited for that one first."""
+        """Let a transaction wait for a backup. Its wait counts from the first time that it waited for
+        this backup."""
         transaction.backups.add(backup.name)
         transaction.waited.setdefault(backup.name, self._core.host.monotonic())
 
@@ -209,7 +211,7 @@ class SyncBackups:
             return  # client_lost() follows
         except ErrorAnswer as e:
             if current:
-                backup.over = self._core.host.monotonic()  # it said so: it holds no lease
+                backup.over = self._core.host.monotonic()  # a backup that refuses holds no lease
                 self._lose(backup, e.message or str(e))
             return
         if tid is not None:
@@ -218,8 +220,8 @@ class SyncBackups:
         self._cluster.events.commits_advanced()
 
     def _watch(self, backup: SyncBackup) -> None:
-        """Lose the backup when an answer is late, unless commits wait for it in any case: it may fetch a
-        large transaction."""
+        """Declare the backup lost when an answer is late. With the policy to stop, wait without a limit:
+        the backup may be fetching a large transaction."""
         if backup.watched or not backup.asked or self._stops:
             return
         oldest = min(backup.asked.values())
@@ -379,7 +381,7 @@ class SyncBackups:
         return rows
 
     def _reason(self, backup: SyncBackup) -> str:
-        """Return why a backup is not in sync. One that never joined may not even be there."""
+        """Return why a backup is not in sync. A backup that never joined may not exist at all."""
         if backup.reason != NOT_JOINED:
             return backup.reason
         if any(backup in self._of(peer) for peer in self._cluster.of_type(NodeType.CLIENT)):

@@ -42,11 +42,11 @@ class State(Enum):
     LOCKING = auto()
 
 
-class Mark(NamedTuple):
+class PreparedMark(NamedTuple):
     """What storage nodes remember of a transaction that is prepared (specification 24.4).
 
-    ``since``: seconds since 1970. ``partitions``: those of its objects and of its metadata. ``objects``:
-    how many it stores and checks.
+    ``since``: seconds since 1970. ``partitions``: the partitions of its objects and of its metadata.
+    ``objects``: the number of objects that it stores or checks.
     """
 
     xid: bytes
@@ -82,19 +82,19 @@ class Transaction(Generic[C]):
     stored: list[bytes] = field(default_factory=list)
     #: The oids that it checks, if it has a mark.
     checked: Sequence[bytes] = ()
-    #: Storage nodes that prepare or have prepared it, or that take part in tpc_finish; and those that
-    #: have not locked yet.
+    #: Storage nodes that prepare or have prepared the transaction, or that take part in tpc_finish; and
+    #: which of them have not locked yet.
     nodes: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
-    #: All storage nodes have locked it, as all earlier ones, or have its mark; and the synchronous
-    #: backups for which it waits.
+    #: Whether the transaction was offered to synchronous backups: all its storage nodes have its mark, or
+    #: have locked it and all earlier transactions. Then the backups for which it waits.
     offered: bool = False
     backups: set[str] = field(default_factory=set)
     #: When it waited for each synchronous backup first, by the master's monotonic clock.
     waited: dict[str, float] = field(default_factory=dict)
     state: State = State.BEGUN
     #: None if it is BEGUN, or was finished from there.
-    mark: Mark | None = None
+    mark: PreparedMark | None = None
     #: The client that prepared it, until it is lost.
     preparer: C | None = None
 
@@ -138,7 +138,7 @@ class Transactions(Generic[C]):
         assert transaction.state is not State.LOCKING
         del self._by_ttid[transaction.ttid]
 
-    def prepare(self, transaction: Transaction[C], mark: Mark, nodes: Iterable[int]) -> None:
+    def prepare(self, transaction: Transaction[C], mark: PreparedMark, nodes: Iterable[int]) -> None:
         """Enter PREPARING with the storage nodes that store the mark."""
         assert transaction.state is State.BEGUN
         transaction.mark = mark
@@ -147,13 +147,13 @@ class Transactions(Generic[C]):
         transaction.state = State.PREPARING
 
     def prepared(self, transaction: Transaction[C]) -> C | None:
-        """Enter PREPARED. Return the client that asked for it; None if it is lost."""
+        """Enter PREPARED. Return the client that asked for that; None if this client is lost."""
         assert transaction.state is State.PREPARING
         transaction.preparer, transaction.client = transaction.client, None
         transaction.state = State.PREPARED
         return transaction.preparer
 
-    def restore(self, ttid: bytes, mark: Mark, nodes: Iterable[int]) -> Transaction[C]:
+    def restore(self, ttid: bytes, mark: PreparedMark, nodes: Iterable[int]) -> Transaction[C]:
         """Add a transaction that these storage nodes have prepared under an earlier master."""
         nids = frozenset(nodes)
         transaction = self._by_ttid[ttid] = Transaction[C](ttid, None, nids, None, locking_tid=ttid)
@@ -169,7 +169,7 @@ class Transactions(Generic[C]):
         transaction.ready |= {nid}
 
     def idle(self) -> bool:
-        """Return whether no transaction is open but those that are PREPARED."""
+        """Return whether all open transactions are PREPARED."""
         return all(t.state is State.PREPARED for t in self._by_ttid.values())
 
     def lock(self, transaction: Transaction[C], tid: bytes, nodes: Iterable[int]) -> None:
@@ -205,8 +205,8 @@ class Transactions(Generic[C]):
             transaction.ready -= {nid}
 
     def client_lost(self, client: C) -> list[Transaction[C]]:
-        """Remove the transactions of a client that are BEGUN, and return them. The others go on without
-        it."""
+        """Remove the transactions of a lost client that are BEGUN, and return them. Its other
+        transactions go on without the client."""
         forgotten = []
         for transaction in self.all():
             if transaction.preparer is client:
@@ -230,7 +230,7 @@ class Transactions(Generic[C]):
         return None
 
     def to_offer(self) -> Iterator[Transaction[C]]:
-        """Yield the transactions that all storage nodes have locked, as all earlier ones, once each
+        """Yield each transaction once when all storage nodes have locked it and all earlier ones
         (specification 25.19)."""
         for transaction in self._queue:
             if transaction.waiting:

@@ -139,7 +139,8 @@ class Candidate:
         if ask is not None:
             self.links.broadcast(ask)
         if election.suspects(now):
-            # Tell the failure detector of the log, too; its own timeout grows with each error.
+            # The log has a failure detector of its own, whose timeout grows with each error: it should
+            # suspect the primary now, too.
             log.gone(election.epochs.primary)
         if election.suspicion(now):
             self.links.broadcast(NotifySuspicion(election.epochs.epoch))
@@ -170,7 +171,7 @@ class Candidate:
             f"no majority: {', '.join(away)} not reached; {len(members) // 2 + 1} of"
             f" {len(members)} masters are needed to have a primary"
         )
-        if (more := self._core.noise.admit(report)) is not None:
+        if (more := self._core.log_throttle.admit(report)) is not None:
             logger.error("%s%s", report, more)
 
     def _make_claim(self) -> Claim | None:

@@ -206,7 +206,7 @@ class Membership:
     # -- the guard of the partition table ----------------------------------------------------------
 
     def forget_table(self, ptid: int, done: Callable[[], None]) -> None:
-        """Give up a table, and the transactions that were committed with it."""
+        """Give up a partition table, and the transactions that were committed while it was in service."""
         node, log = self._node, self._node.log
         epoch = log.epochs.epoch
 

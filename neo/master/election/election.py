@@ -17,7 +17,8 @@ from neo.protocol.packets import NotifyLease, NotifyLeaseGranted
 
 #: A primary that was not heard serving for this long is suspected: longer than its lease lasts unheard.
 SILENCE_SECONDS = 2.5
-#: A new primary waits until the lease of the former one is over, and is not heard serving meanwhile.
+#: A new primary waits until the lease of the former one is over; the other masters hear nothing of it for
+#: this time.
 BEGIN_SECONDS = SILENCE_SECONDS + OVER_SECONDS
 #: A master that refuses connections is suspected after this time: it may just have been restarted.
 GONE_SECONDS = 0.15
@@ -46,7 +47,8 @@ class Election:
         self._suspicion_sent = now - SUSPECT_SECONDS
         #: When each master began to refuse connections.
         self._refused_since: dict[str, float] = {}
-        #: Masters that suspect the primary of the current epoch, and when they said so last.
+        #: Masters that suspect the primary of the current epoch, and the time of the last suspicion that
+        #: each one sent.
         self._suspicions: dict[str, float] = {}
 
     # -- what happens ------------------------------------------------------------------------------
@@ -54,7 +56,7 @@ class Election:
     def decided(self, decision: Decision, now: float) -> None:
         """Handle a decision that is durable, and applied to ``epochs``."""
         if isinstance(decision, Resign):
-            # The successor claims first; the master that resigned waits for it as the others do.
+            # The successor claims first. All other masters wait for it, also the master that resigned.
             self._deadline = now + SILENCE_SECONDS
         if not isinstance(decision, Claim):
             return

@@ -88,7 +88,8 @@ class Epochs:
         #: The greatest partition table that may have been published, and the nodes readable in it.
         self.ptid: int | None = None
         self.nodes: frozenset[int] = frozenset()
-        #: The same table id, even if that table was given up: a node that has it may come back.
+        #: The greatest table id that was ever published. Unlike ``ptid`` it does not decrease when the
+        #: operator gives up a table, because a node that has that table may come back.
         self.greatest = 0
         self.operations = Namespace(durable=True)
         #: Whether the last entry about an operation changed anything.
@@ -100,7 +101,8 @@ class Epochs:
         if isinstance(decision, Claim):
             if decision.epoch != self.epoch + 1:
                 return None
-            # If the same master claims again, its former process, which locked the log, is dead.
+            # If the primary's own master claims again, its former process, which had locked the log, is
+            # dead.
             if self.epoch and not self.resigned and decision.master != self.primary:
                 self.doubt = True
             self.epoch, self.primary, self.incarnation = decision

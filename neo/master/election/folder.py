@@ -81,7 +81,7 @@ class LogFolder:
             try:
                 return int(read_file(self._new))
             except ValueError:
-                os.unlink(self._new)  # cut off by a crash, so the id was never told
+                os.unlink(self._new)  # cut off by a crash, so no other master has learnt the id
         journal = new_journal_id()
         file = LogFile(self._new, 0)
         file.append(b"%d\n" % journal)

@@ -26,7 +26,7 @@ class Founding:
     """The state of a master whose log has not begun."""
 
     def __init__(self, me: Address, masters: Iterable[Address], journal: int) -> None:
-        """``masters``: as configured, this one included."""
+        """``masters``: the configured masters, with this one."""
         self.me = me
         self.journal = journal
         #: Other masters have a log of which this master is no member.
@@ -37,7 +37,7 @@ class Founding:
         self._lists: dict[Address, dict[Address, int]] = {}
 
     def state(self) -> NotifyLogState:
-        """Return the state to announce to the others whenever it changes."""
+        """Return the state that this master announces to the others whenever it changes."""
         return NotifyLogState(self.journal, False, b"", sorted(self._names.items()))
 
     def waits_for(self) -> list[Address]:

@@ -50,7 +50,8 @@ class Tenure:
         self.ptid, self.nodes = log.epochs.ptid, log.epochs.nodes
         #: All new tables need a greater id.
         self.greatest = log.epochs.greatest
-        #: The table that is being logged: all output waits for it.
+        #: The partition table that is being logged. All output of the primary waits until it is in the
+        #: log.
         self._table: tuple[int, tuple[int, ...]] | None = None
         self._posted = False
         self.over = False
@@ -128,7 +129,7 @@ class OperationsInLog:
 
 
 class PrimaryHost:
-    """The host of a primary master: that of the process, but for ``stop``."""
+    """The host of a primary master: the host of the process, with another ``stop``."""
 
     def __init__(self, host: Host, stop: Callable[[int], None]) -> None:
         self.random = host.random

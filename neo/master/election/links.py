@@ -57,7 +57,7 @@ WINDOW_BYTES = 4 * 1024 * 1024
 LINKS_MAX = 32
 
 
-class Member(Protocol):
+class LocalMember(Protocol):
     """The member of the log, as its links use it: identity and state."""
 
     cluster: str
@@ -115,7 +115,7 @@ class _Dialed(Handler):
 class FromMaster(Handler):
     """Handler of a connection that another master dialed."""
 
-    def __init__(self, core: Core, member: Member, events: Events, link: MasterLink) -> None:
+    def __init__(self, core: Core, member: LocalMember, events: Events, link: MasterLink) -> None:
         self._core = core
         self._member = member
         self._events = events
@@ -161,7 +161,7 @@ class FromMaster(Handler):
 class MasterLink:
     """The link to one other master. ``name``: as in the log."""
 
-    def __init__(self, core: Core, member: Member, events: Events, address: Address) -> None:
+    def __init__(self, core: Core, member: LocalMember, events: Events, address: Address) -> None:
         self.address = address
         self.name = format_address(address)
         #: When it was heard last, on any connection that it dialed.
@@ -251,7 +251,7 @@ class MasterLink:
             return  # lost() is called
         except ErrorAnswer as e:
             report = f"master {self.name} refuses the connection: {e}"
-            if (more := self._core.noise.admit(report)) is not None:
+            if (more := self._core.log_throttle.admit(report)) is not None:
                 logger.warning("%s%s", report, more)
             if self._peer is peer:
                 self.close()
@@ -289,7 +289,7 @@ class MasterLink:
 class MasterLinks:
     """Links to all other masters: members, configured masters, and masters that dialed this one."""
 
-    def __init__(self, core: Core, member: Member, events: Events) -> None:
+    def __init__(self, core: Core, member: LocalMember, events: Events) -> None:
         self._core = core
         self._member = member
         self._events = events
@@ -313,7 +313,7 @@ class MasterLinks:
                 self._links[name] = link
 
     def tick(self, wanted: set[str], now: float) -> None:
-        """Drive all links, and drop idle ones that are not in ``wanted``."""
+        """Drive all links. Drop idle links to masters that are not in ``wanted``."""
         for name, link in list(self._links.items()):
             link.tick(now)
             if name not in wanted and not link.up and not link.alive(now):
@@ -325,7 +325,7 @@ class MasterLinks:
             link.send(message)
 
     def accept(self, peer: Peer, message_id: int, request: RequestIdentification) -> None:
-        """Accept another master that dialed this one, or refuse it."""
+        """Accept or refuse a master that dialed this one."""
         known = request.address is not None and self.of(request.address) is not None
         try:
             link = self._check(request)

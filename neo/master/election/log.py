@@ -51,7 +51,7 @@ class LogDisk(Protocol):
         """Append, without a sync."""
 
     def sync(self, done: Callable[[], None], failed: Callable[[LogFailure], None]) -> None:
-        """Make durable what was appended; then call ``done`` or ``failed`` on the owner's thread."""
+        """Make all appended records durable; then call ``done`` or ``failed`` on the owner's thread."""
 
     def read(self, tid: int, count: int, size: int) -> list[Spec]:
         """See :class:`neo.transactor.catchup.LogReader`."""
@@ -85,7 +85,8 @@ class MasterLog:
         warn: Callable[[str], None],
         fail: Callable[[Exception], None],
     ) -> None:
-        """``send`` sends or drops messages. ``decided`` is told of durable, applied decisions."""
+        """``send`` sends or drops messages. ``decided`` is called with each decision that is durable and
+        applied."""
         assert disk.durable is not None
         self.me = me
         self.epochs = Epochs()

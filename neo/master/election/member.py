@@ -135,7 +135,7 @@ class LogMember:
         return rows
 
     def may_decide(self) -> bool:
-        """Return whether this master and those that it reaches are a majority."""
+        """Return whether this master and the masters that it can reach are a majority."""
         log = self.the_log()
         links = [self.links.get(name) for name in log.members]
         return len([link for link in links if link and link.up]) + 1 > len(log.members) // 2
@@ -197,7 +197,7 @@ class LogMember:
                 f"the log of master {link.name} was begun with other masters than this one's: set aside"
                 " the log of the one that is wrong, and start it again"
             )
-            if (more := self._core.noise.admit(report)) is not None:
+            if (more := self._core.log_throttle.admit(report)) is not None:
                 logger.error("%s%s", report, more)
             return
         self.log.receive(link.name, packets)

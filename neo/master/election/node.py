@@ -49,7 +49,7 @@ class Strangers(Handler):
         elif node.primary is not None:
             handler = node.primary.stranger_handler()
             node.primary.adopt(peer, handler)
-            return handler.table[RequestIdentification](handler, peer, message_id, request)
+            return handler.table[RequestIdentification](peer, message_id, request)
         else:
             peer.send(node.not_primary())
             peer.close()

@@ -11,25 +11,21 @@ between.
 
 When the upstream cluster is away, BACKINGUP goes on: clients read what is there, and orders wait.
 STARTING_BACKUP ends when the upstream cluster was reached and its history fits.
-
-A storage node reports the tid up to which a cell is complete when that is durable. It sends
-NotifyReplicationDone for what it fetched. For cells in which nothing changed it sends nothing, so it is
-asked for ``backup_tid`` (AskRecovery). Nodes of other implementations may not expect this question here;
-for them, what they were told counts as durable.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
 
 from neo.master.cluster import Cluster, left_behind
-from neo.master.following.cells import BackupCells, Cell
+from neo.master.following.cells import BackupCells
 from neo.master.following.contact import Contact
 from neo.master.following.orders import Orders
 from neo.master.following.pack import Packer
+from neo.master.following.positions import Known, Positions
 from neo.master.following.readers import Readers
+from neo.master.following.sources import Sources
 from neo.master.following.upstream import (
     SyncUpstream,
     Unfit,
@@ -41,24 +37,23 @@ from neo.master.following.upstream import (
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
 from neo.master.settings import MasterSettings
-from neo.master.states import BACKINGUP, STARTING_BACKUP, Event
+from neo.master.states import STARTING_BACKUP, Event
+from neo.master.sync.copy import Copy
 from neo.master.sync.marks import Committed
 from neo.master.sync.memory import SyncMemory
+from neo.master.sync.pipeline import Pipeline
 from neo.master.sync.synchronous import Synchronous
 from neo.node.core import Core
 from neo.node.peer import Peer
-from neo.node.task import Future, Task
+from neo.node.task import Task
 from neo.protocol.enums import CellState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.ids import ZERO_TID, format_nid
+from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import (
     Address,
-    AnswerRecovery,
-    AskRecovery,
     CellChange,
     NotifyUpstreamAdmin,
     Replicate,
-    SyncMark,
 )
 from neo.topology.masters import RETRY_SECONDS, MasterCandidates
 
@@ -69,21 +64,6 @@ UNFIT_SECONDS = 10.0
 #: A synchronous backup waits so often, and so long, until what it has locked is finished upstream.
 FINISH_TRIES = 20
 FINISH_SECONDS = 0.25
-
-
-class Known(NamedTuple):
-    """The known positions of the cells when a stay in backup mode begins."""
-
-    #: By partition: nid → the tid up to which the cell is complete.
-    rows: list[dict[int, bytes]]
-    #: No transaction in this cluster is later.
-    last: bytes
-    #: Storage nodes do not remember yet that they are a backup.
-    new: bool
-    #: (partition, nid) of cells about which their nodes are still to be asked.
-    unknown: Collection[tuple[int, int]]
-    #: The marks that storage nodes keep.
-    marks: Collection[SyncMark] = ()
 
 
 class Backup:
@@ -109,35 +89,34 @@ class Backup:
         self.contact = Contact(core)
         self._following: Upstream | None = None
         self._cluster_nid: int | None = None
-        #: Nodes that may not remember yet that they are a backup. Nothing is fetched before they do,
-        #: because a node that forgot it would be taken for one that has everything.
-        self._forgetful = {nid for row in known.rows for nid in row} if known.new else set()
-        self._unknown = set(known.unknown)
-        #: The greatest partition table that a node with readable cells has on its disk.
-        self._kept_ptid = 0
         #: The last transaction that was announced while the histories were compared.
         self._heard = ZERO_TID
-        name = self.upstream_name or ""
-        self.orders = Orders(
-            cluster, core, self.cells, name, self._sources, self._ask, self._may_fetch
-        )
-        self._asking: dict[int, bool] = {}  # by AskRecovery; True: ask again when it is answered
         self._readers = Readers(cluster, known.last)
+        self.sources = Sources(cluster, core.host, self.upstream_name or "")
+        self.positions = Positions(cluster, self.cells, known)
+        pipeline = Pipeline(cluster.partitions.readable)
+        self.orders = Orders(
+            cluster=cluster,
+            core=core,
+            cells=self.cells,
+            positions=self.positions,
+            sources=self.sources,
+            pipeline=pipeline,
+        )
         #: None if this backup is not configured to be synchronous.
         self.synchronous: Synchronous | None = None
         if settings.sync and self.upstream_name:
+            copy = Copy(
+                cells=self.cells,
+                positions=self.positions,
+                sources=self.sources,
+                orders=self.orders,
+                pipeline=pipeline,
+                readers=self._readers,
+                marks=known.marks,
+            )
             self.synchronous = Synchronous(
-                cluster,
-                core,
-                self.cells,
-                self._readers,
-                self.orders,
-                name,
-                lambda: self._kept,
-                self.advance,
-                committed,
-                known.marks,
-                memory,
+                cluster=cluster, core=core, copy=copy, committed=committed, memory=memory
             )
         self._told_admin: Address | None = None
         self._task: Task[None] | None = None
@@ -150,19 +129,14 @@ class Backup:
         """Whether the upstream cluster is connected and its history fits."""
         return self._following is not None
 
-    @property
-    def unknown(self) -> list[int]:
-        """Nodes that have not reported yet up to which tid their cells are complete."""
-        return sorted({nid for _, nid in self._unknown})
-
     def start(self) -> None:
         """Begin. Call when storage nodes were told to start."""
-        self._ask_readable()
+        self.positions.ask_readable()
         self._cluster.last_tid = self.cells.tid
-        for nid in sorted(self._forgetful):
+        for nid in sorted(self.positions.forgetful):
             nothing: dict[int, Address | None] = dict.fromkeys(self.cells.of_node(nid))
             self._cluster.connected[nid].send(Replicate(self.cells.last, "", nothing))
-            self._ask(nid)
+            self.positions.ask(nid)
         if self.upstream_name:
             self._task = self._core.spawn(self._follow(self.upstream_name))
         else:
@@ -175,6 +149,7 @@ class Backup:
 
     def stop(self) -> None:
         self._stopped = True
+        self.positions.stop()
         self.orders.stop()
         if self.synchronous is not None:
             self.synchronous.stop()
@@ -225,7 +200,8 @@ class Backup:
                         logger.error("the upstream cluster cannot be followed: %s", e)
                     if isinstance(e, Unfit):
                         pause = UNFIT_SECONDS
-                self._following, self._heard = None, ZERO_TID
+                self._following = self.sources.following = None
+                self._heard = ZERO_TID
                 if sync is not None:
                     sync.lost(self.contact.reason)
                 self._cluster.events.upstream_lost()
@@ -247,7 +223,7 @@ class Backup:
 
     def _connected(self, upstream: Upstream, last: bytes) -> None:
         last = max(last, self._heard)
-        self._following = upstream
+        self._following = self.sources.following = upstream
         if last > self.cells.last:
             self._readers.missed(last)
         # Earlier orders may name source nodes that are gone.
@@ -291,14 +267,6 @@ class Backup:
         self._tell_admins()
         self.orders.give()
 
-    def _sources(self, partition: int) -> list[Address]:
-        if self._following is None or self._cluster.state is not BACKINGUP:
-            return []
-        return self._following.sources(partition)
-
-    def _may_fetch(self) -> bool:
-        return self.synchronous is None or self.synchronous.may_fetch()
-
     def _tell_admins(self) -> None:
         for address in [] if self._following is None else self._following.admins()[:1]:
             if address != self._told_admin:
@@ -320,84 +288,22 @@ class Backup:
         joins = state is CellState.OUT_OF_DATE and self._replication.asked(partition, nid)
         if self.cells.get(partition, nid) is None and not joins:
             return
-        self.cells.done(partition, nid, tid)
-        self._unknown.discard((partition, nid))
+        self.positions.done(partition, nid, tid)
         self.orders.prune()
         self.orders.give(partition)
-        self._ask_if_behind(nid)
-        self.advance()
-
-    def _ask_if_behind(self, nid: int) -> None:
-        if any(cell.told > cell.tid for cell in self.cells.of_node(nid).values()):
-            self._ask(nid)
-
-    def _ask_readable(self) -> None:
-        for nid in sorted(self._cluster.partitions.nodes(readable_only=True)):
-            self._ask(nid)
-
-    def _ask(self, nid: int) -> None:
-        """Ask a node up to which tid its readable cells are durably complete."""
-        if nid in self._asking:
-            self._asking[nid] = True
-            return
-        table, node = self._cluster.partitions, self._cluster.nodes.get(nid)
-        peer = self._cluster.connected.get(nid)
-        if peer is None or node is None:
-            return
-        cells = [
-            (cell, cell.told)
-            for partition, cell in self.cells.of_node(nid).items()
-            if (state := table.state(partition, nid)) is not None and state.readable
-        ]
-        if not node.features:
-            self._forgetful.discard(nid)
-            self._kept_ptid = table.ptid or 0
-            self._acknowledged(cells, None)
-            return
-        self._asking[nid] = False
-        peer.ask(AskRecovery()).then(lambda answer: self._answered(nid, cells, answer))
-
-    def _answered(
-        self, nid: int, cells: list[tuple[Cell, bytes]], future: Future[AnswerRecovery]
-    ) -> None:
-        if self._stopped:
-            return
-        again = self._asking.pop(nid, False)
-        try:
-            answer = future.result()
-        except (ConnectionLost, ErrorAnswer) as e:
-            logger.info("%s failed to answer AskRecovery: %s", format_nid(nid), e)
-            return
-        if answer.ptid is not None and self._cluster.partitions.readable_by(nid):
-            self._kept_ptid = max(self._kept_ptid, answer.ptid)
-        if answer.backup_tid is not None:
-            self._forgetful.discard(nid)
-            self._unknown = {cell for cell in self._unknown if cell[1] != nid}
-            self._acknowledged(cells, answer.backup_tid)
-        else:
-            self.advance()
-        if again:
-            self._ask(nid)
-
-    def _acknowledged(self, cells: list[tuple[Cell, bytes]], tid: bytes | None) -> None:
-        """Note that cells are complete up to ``tid``. None: up to what their node was told."""
-        for cell, told in cells:
-            cell.tid = max(cell.tid, told if tid is None else tid)
-        self._check_started()
-        self.orders.give()
+        self.positions.ask_if_behind(nid)
         self.advance()
 
     def cells_changed(self, changes: Iterable[CellChange]) -> None:
         """React to a change of the partition table of this cluster."""
         self._remove((p, nid) for p, nid, state in changes if not state.readable)
-        self._ask_readable()
+        self.positions.ask_readable()
         if self.synchronous is not None:
             self.synchronous.cells_changed()
 
     def storage_lost(self, nid: int) -> None:
         """Drop cells of a node that were about to join; they start again when it comes back."""
-        self._asking.pop(nid, None)
-        self._forgetful.discard(nid)
+        self.positions.storage_lost(nid)
         joining = [p for p, cell in self.cells.of_node(nid).items() if cell.joining]
         self._remove((partition, nid) for partition in joining)
         if self.synchronous is not None:
@@ -406,37 +312,35 @@ class Backup:
     def _remove(self, cells: Iterable[tuple[int, int]]) -> None:
         nids = set()
         for partition, nid in cells:
-            self.cells.remove(partition, nid)
-            self._unknown.discard((partition, nid))
+            self.positions.remove(partition, nid)
             nids.add(nid)
         self.orders.prune()
         self.orders.give()
         for nid in sorted(nids):
             # Its watermark may have been held back by the cell that it lost.
-            self._ask_if_behind(nid)
+            self.positions.ask_if_behind(nid)
         self.advance()
 
     # -- what clients see --------------------------------------------------------------------------
+
+    def advanced(self) -> None:
+        """Go on with what waited for a storage node, or for a prepared transaction."""
+        self._check_started()
+        self.orders.give()
+        self.advance()
 
     def advance(self) -> None:
         """Show clients what is complete now, unless another master could start without it."""
         if self._stopped:
             return
         before = self.cells.tid
-        if self._cluster.published.complete and self._kept and self.cells.advance():
+        if self.positions.table_kept and self.cells.advance():
             self._show(before)
         if self.synchronous is not None:
             self.synchronous.evaluate()
         joined = self.cells.joined() if self.synchronous is None else self.synchronous.joined()
         for partition, nid in joined:
             self._replication.done(nid, partition)
-
-    @property
-    def _kept(self) -> bool:
-        """Whether a node with readable cells has the partition table on its disk. That the log of the
-        masters has it is not enough: if only an older table comes back, the next master starts with
-        that one, and with cells that are behind."""
-        return self._kept_ptid >= (self._cluster.partitions.ptid or 0)
 
     def _show(self, before: bytes) -> None:
         cluster, tid = self._cluster, self.cells.tid
@@ -462,7 +366,7 @@ class Backup:
 
     def _check_started(self) -> None:
         """Enter BACKINGUP when all storage nodes remember durably that they are a backup."""
-        if self._cluster.state is STARTING_BACKUP and self.following and not self._forgetful:
+        if self._cluster.state is STARTING_BACKUP and self.following and not self.positions.forgetful:
             self._cluster.change_state(Event.FOLLOWING)
 
     # -- the end -----------------------------------------------------------------------------------

@@ -50,7 +50,8 @@ class Order(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Cell:
-    """Complete up to ``tid`` durably, and up to ``told`` once its node has read the messages to it."""
+    """One cell. It is durably complete up to ``tid``, and will be complete up to ``told`` when its node
+    has read the messages that were sent to it."""
 
     tid: bytes
     told: bytes = ZERO_TID
@@ -58,7 +59,8 @@ class Cell:
     order: Order | None = None
     #: The last transaction that its node unlocked with everything before it that changed the partition.
     unlocked: bytes = ZERO_TID
-    #: It cannot be read yet. ``told`` becomes durable with the change of the partition table.
+    #: Whether the cell cannot be read yet. ``told`` becomes durable with the change of the partition
+    #: table.
     joining: bool = False
 
     @property
@@ -79,7 +81,8 @@ class BackupCells:
         self.last = last
         #: The last transaction that changed each partition, or may have changed it.
         self.changed = [last] * len(self.rows)
-        #: The last one that the upstream cluster announced. A synchronous backup knows later ones.
+        #: The last transaction that the upstream cluster announced. A synchronous backup may know later
+        #: ones.
         self.announced = last
         self.tid = ZERO_TID
         self.advance()
@@ -98,8 +101,8 @@ class BackupCells:
             self.changed[partition] = tid
 
     def unlocked(self, tid: bytes, partitions: Iterable[int], nids: Container[int]) -> None:
-        """Note an upstream transaction that these nodes have locked, and were told to unlock. It was not
-        announced. ``tid`` is greater than ``last``."""
+        """Note an upstream transaction that these nodes have locked and were told to unlock, before it
+        was announced. ``tid`` is greater than ``last``."""
         assert tid > self.last
         partitions = list(partitions)
         for partition in partitions:
@@ -145,7 +148,7 @@ class BackupCells:
         )
 
     def joining(self) -> dict[tuple[int, int], Cell]:
-        """Return (partition, nid) → cell of those that cannot be read yet."""
+        """Return the cells that cannot be read yet, by (partition, nid)."""
         return {
             (partition, nid): cell
             for partition, row in enumerate(self.rows)
@@ -158,8 +161,8 @@ class BackupCells:
         least: bytes = ZERO_TID,
         admits: Callable[[int, int], bool] = lambda partition, nid: True,
     ) -> list[tuple[int, int]]:
-        """Return (partition, nid) of the joining cells that can be read from now on: those that have
-        reached ``tid``, and ``least``, and that ``admits`` does not hold back."""
+        """Return (partition, nid) of the joining cells that become readable now: they have reached
+        ``tid`` and ``least``, and ``admits`` does not hold them back."""
         found = []
         for place, cell in self.joining().items():
             if cell.tid >= max(self.tid, least) and admits(*place):
@@ -188,8 +191,8 @@ class BackupCells:
     # -- orders ------------------------------------------------------------------------------------
 
     def _leader(self, partition: int) -> int | None:
-        """Return the node whose readable cell is ahead; among equal ones always the same, and another one
-        in each partition. None if no cell can be read."""
+        """Return the node whose readable cell is complete up to the greatest tid. Among equal cells the
+        choice is stable, and spread over the nodes by partition. Return None if no cell can be read."""
         row = {nid: cell for nid, cell in self.rows[partition].items() if not cell.joining}
         ahead = max((cell.reached for cell in row.values()), default=ZERO_TID)
         nids = sorted(nid for nid, cell in row.items() if cell.reached == ahead)

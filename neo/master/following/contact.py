@@ -46,7 +46,7 @@ class Contact:
         self._heard = self._core.host.monotonic()
         self._ever, self._late = True, False
         self._pulse = Pulse(peer)
-        self._look(self._pulse)
+        self._tick(self._pulse)
 
     def failed(self, reason: str) -> None:
         """Note why the upstream cluster is not followed."""
@@ -64,7 +64,7 @@ class Contact:
         )
         return Silence(self._core.host.monotonic() - self._heard, self._ever, reason)
 
-    def _look(self, pulse: Pulse) -> None:
+    def _tick(self, pulse: Pulse) -> None:
         """Check the connection. Call once for each; it reschedules itself while the connection is
         used."""
         if pulse is not self._pulse or self._stopped:
@@ -76,4 +76,4 @@ class Contact:
         if owed > SILENCE_SECONDS:
             pulse.peer.lost("it does not answer")
         else:
-            self._core.call_later(LOOK_SECONDS, lambda: self._look(pulse))
+            self._core.call_later(LOOK_SECONDS, lambda: self._tick(pulse))

@@ -11,7 +11,8 @@ from neo.master.cluster import Cluster
 from neo.master.commit.coordinator import Coordinator
 from neo.master.commit.prepared import Survivor
 from neo.master.denial import denied
-from neo.master.following.backup import Backup, Known
+from neo.master.following.backup import Backup
+from neo.master.following.positions import Known
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
 from neo.master.maintenance.truncation import check_all_there
@@ -178,7 +179,7 @@ class BackupMode:
                 f" it is {state.name}"
             )
         check_all_there(self.cluster)
-        if nids := self.current.unknown:
+        if nids := self.current.positions.unknown:
             raise denied(
                 f"{format_nids(nids)} did not say yet up to what all is there:"
                 " try again in a moment"
@@ -222,7 +223,7 @@ class BackupMode:
 
     def source(self, partition: int) -> tuple[str, Address] | None:
         """Return the upstream cluster and a node of it where the partition can be read now."""
-        return None if self.current is None else self.current.orders.upstream(partition)
+        return None if self.current is None else self.current.sources.any(partition)
 
     def done(self, nid: int, partition: int, tid: bytes) -> None:
         """Note that a storage node completed a cell up to ``tid``."""
@@ -249,6 +250,11 @@ class BackupMode:
     def table_confirmed(self) -> None:
         if self.current is not None:
             self.current.advance()
+
+    def advanced(self) -> None:
+        """Go on with what waited for a storage node, or for a prepared transaction."""
+        if self.current is not None:
+            self.current.advanced()
 
     def operation_stopped(self) -> None:
         if self.current is not None:

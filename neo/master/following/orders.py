@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from neo.master.cluster import Cluster
 from neo.master.following.cells import BackupCells, Order, Where
+from neo.master.following.positions import Positions
+from neo.master.following.sources import Sources
+from neo.master.sync.pipeline import Pipeline
 from neo.node.core import Core
 from neo.protocol.packets import Address, Replicate
 
@@ -17,17 +20,15 @@ ORDER_SECONDS = 30.0
 
 @dataclass(eq=False, repr=False)
 class Orders:
-    """Bound: one order for each cell. ``name``: of the upstream cluster. ``sources``: where a partition
-    can be read there. ``ask``: asks a node to which nothing is to be ordered what it has. ``fetches``:
-    whether cells may fetch from upstream now."""
+    """Bound: one order for each cell. ``pipeline``: what is being locked here; nothing is fetched from
+    upstream meanwhile."""
 
     cluster: Cluster
     core: Core
     cells: BackupCells
-    name: str
-    sources: Callable[[int], list[Address]]
-    ask: Callable[[int], None]
-    fetches: Callable[[], bool]
+    positions: Positions
+    sources: Sources
+    pipeline: Pipeline
     #: Sources of the current orders, and when these were sent.
     _given: dict[Order, tuple[Address | None, float]] = field(default_factory=dict, init=False)
     _stopped: bool = field(default=False, init=False)
@@ -69,22 +70,17 @@ class Orders:
             if (peer := self.cluster.connected.get(nid)) is not None:
                 peer.send(Replicate(tid, name, sources))
         for nid in sorted({order.nid for order in orders if order.source is Where.NOWHERE}):
-            self.ask(nid)
+            self.positions.ask(nid)
 
     def _can_fetch(self, partition: int) -> bool:
-        return self.fetches() and bool(self.sources(partition))
+        return not self.pipeline.locking and bool(self.sources.of(partition))
 
     def _source(self, order: Order) -> tuple[str, Address | None]:
         if order.source is Where.UPSTREAM:
-            return self.upstream(order.partition) or ("", None)
+            return self.sources.any(order.partition) or ("", None)
         assert isinstance(order.source, int)
         node = self.cluster.nodes.get(order.source)
         return "", None if node is None else node.address
-
-    def upstream(self, partition: int) -> tuple[str, Address] | None:
-        """Return the upstream cluster and a node of it where the partition can be read now."""
-        sources = self.sources(partition)
-        return (self.name, self.core.host.random.choice(sources)) if sources else None
 
     # -- not waited for any more -------------------------------------------------------------------
 
@@ -93,7 +89,7 @@ class Orders:
         self._withdraw(
             lambda order: (
                 order.source is Where.UPSTREAM
-                and not (gone_only and self._given[order][0] in self.sources(order.partition))
+                and not (gone_only and self._given[order][0] in self.sources.of(order.partition))
             )
         )
 

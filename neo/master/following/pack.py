@@ -25,8 +25,8 @@ class Packer:
     def __init__(self, core: Core, packs: Packs) -> None:
         self._core = core
         self._packs = packs
-        #: The tids of the last pack upstream, of the last one that is possible here, of the last one
-        #: done.
+        #: Tids of three packs: the last one upstream, the last one that is possible here, the last one
+        #: that was done here.
         self._wanted = self._possible = self._done = ZERO_TID
         self._task: Task[None] | None = None
 
@@ -36,8 +36,8 @@ class Packer:
             self._wanted = tid
 
     def advanced(self, tid: bytes, last: bytes) -> None:
-        """Pack if all data is here. ``tid``: all cells are complete up to it. ``last``: the last
-        transaction that is known."""
+        """Pack if all data up to the tid of the pack is here. ``tid``: all cells are complete up to it.
+        ``last``: the last transaction that is known."""
         if tid >= min(self._wanted, last):
             self._possible = self._wanted
         if self._possible > self._done and (self._task is None or self._task.done):

@@ -35,8 +35,8 @@ class Readers:
         self._gap = tid
 
     def show(self, before: bytes, tid: bytes) -> None:
-        """Send the invalidations up to ``tid``, because all data until then can be read. ``before``:
-        the same until now."""
+        """Send the invalidations up to ``tid``: clients can read all data up to it. ``before``: the tid
+        up to which they could read until now."""
         if before < self._gap:
             # The master does not know what changed: clients must reconnect and drop their caches.
             for client in self._cluster.of_type(NodeType.CLIENT):

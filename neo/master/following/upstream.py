@@ -69,7 +69,7 @@ class Follower(Protocol):
         """A pack was asked for."""
 
 
-class Locks(Protocol):
+class SyncRequests(Protocol):
     """Receives what the upstream master asks of a synchronous backup."""
 
     def lock(self, peer: Peer, message_id: int, m: AskLockBackup) -> None:
@@ -83,7 +83,8 @@ class Locks(Protocol):
 
 
 class Upstream(Handler):
-    """One connection. ``nodes`` and ``partitions``: those of the upstream cluster."""
+    """One connection with the upstream master. ``nodes`` and ``partitions``: the tables of the upstream
+    cluster."""
 
     #: The features that this master announces.
     announced: tuple[str, ...] = (FEATURE_PACK,)
@@ -149,7 +150,7 @@ class SyncUpstream(Upstream):
 
     announced = (FEATURE_PACK, FEATURE_SYNC)
 
-    def __init__(self, follower: Follower, locks: Locks) -> None:
+    def __init__(self, follower: Follower, locks: SyncRequests) -> None:
         super().__init__(follower)
         self._locks = locks
 
@@ -179,8 +180,8 @@ async def join(
     nid: int | None,
     failed: Callable[[str], None],
 ) -> Peer:
-    """Identify to the primary master of the upstream cluster, as soon as there is one. ``failed`` is told
-    why a try failed."""
+    """Identify to the primary master of the upstream cluster as soon as there is one. ``failed`` is
+    called with the reason of each attempt that fails."""
     extra = {"backup": own_name, FEATURES: list(handler.announced)}
     request = RequestIdentification(NodeType.CLIENT, nid, None, cluster, None, extra)
     peer, accepted = await find_primary(core, masters, request, handler, failed=failed)
@@ -204,11 +205,9 @@ async def last_transaction(peer: Peer, upstream: Upstream, partitions: int) -> b
 async def check_history(
     core: Core, upstream: Upstream, cluster: str, tid: bytes, last: bytes
 ) -> None:
-    """Raise Unfit unless the upstream cluster has the last transaction of this one, ``tid``, and
-    therefore all transactions before it. Raise ConnectionLost or ErrorAnswer if that cannot be found
-    out.
-
-    ``last``: the last transaction of the upstream cluster.
+    """Raise Unfit unless the upstream cluster has ``tid``, the last transaction of this cluster, and
+    therefore all transactions before it. Raise ConnectionLost or ErrorAnswer if the storage nodes cannot
+    be asked. ``last``: the last transaction of the upstream cluster.
     """
     unfit = Unfit(
         f"transaction {tid.hex()} of this backup is not in the upstream cluster, which was truncated"

@@ -67,7 +67,7 @@ class Row:
     upstream: bool = False
     #: The cell is being made equal to the upstream cluster.
     mended: bool = False
-    #: Found before service, by a comparison of what the cells have last.
+    #: Found before service, by a comparison of the last rows of the cells.
     at_start: bool = False
     #: Findings by node: in which way its cell is behind.
     behind: dict[int, str] = field(default_factory=dict)
@@ -86,11 +86,11 @@ class Row:
 
 
 class Upstream(Protocol):
-    """The cluster that this one follows, if it does."""
+    """The upstream cluster of a backup; a cluster that is no backup has no source there."""
 
     def source(self, partition: int) -> tuple[str, Address] | None:
-        """Return the upstream cluster and a node of it where the partition can be read now; None if there
-        is none."""
+        """Return the name of the upstream cluster, and the address of a node from which the partition can
+        be read now. Return None if there is no such node."""
 
 
 class Checks:
@@ -229,8 +229,8 @@ class Checks:
         return row
 
     def _verify_contents(self, partition: int, cells: list[int]) -> None:
-        """Have each node compare its contents of blobs with their checksums. What is damaged is copied
-        from another node without a further order (specification 26.22)."""
+        """Have each node compare its contents of blobs with their checksums. A node copies damaged
+        contents from another node without a further order (specification 26.22)."""
         for nid in cells:
             if FEATURE_BLOBS in self._node(nid).features:
                 self._cluster.connected[nid].send(VerifyContents(partition))

@@ -54,9 +54,10 @@ def accept_clone(
 ) -> None:
     """Add the clone to the tables, as a node that is DOWN until it is started with its id.
 
-    The clone is told its id when the nodes with readable cells have it on their disks. Otherwise
-    another master could allocate the id again, and read from one of both nodes what only the other one
-    has. If the clone disconnects before that, it asks for another id later, and this one is removed.
+    The clone is told its id when the nodes with readable cells have it on their disks. Otherwise another
+    master could give the id to a second node, and expect on one of these nodes data that only the other
+    one has. If the clone disconnects before that, the id is removed, and the clone asks for another one
+    later.
     """
     node = cluster.nodes.add(Node(NodeType.STORAGE, nid, None, NodeState.DOWN))
     node.id_timestamp = cluster.stamp()

@@ -18,7 +18,7 @@ def check_tid(cluster: Cluster, packs: Packs, tid: bytes) -> None:
         raise denied(f"the last transaction is {last.hex()}: nothing to delete")
     if tid < packed:
         raise denied(f"the database was packed at {packed.hex()}: what it was before is gone")
-    # If the last tid is as small, tids are not times: those of tests and of some tools are not.
+    # A last tid below this is no time: tests and some tools use small numbers as tids.
     if tid < EARLIEST_TID <= last:
         raise denied(
             f"the tid {tid.hex()} is before 1970: everything would be deleted; a time is written in"

@@ -1,4 +1,4 @@
-"""``neoctl backup``: the storage nodes copy the database into files (specification 27.50 to 27.55)."""
+"""``neoctl backup``: the storage nodes copy the database into files (specification 27.50 to 27.56)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neo.operations.model import Step
 from neo.protocol.enums import ClusterState
 from neo.protocol.ids import ZERO_TID
 
-#: A copy takes hours; one that takes a week has lost a node that does not come back.
+#: A copy takes hours. After a week, a node that takes part must be lost for good.
 SECONDS = 7 * 86400.0
 #: Bytes of a path.
 PATH_MAX = 1024

@@ -13,8 +13,9 @@ MONTH_SECONDS = 30 * 86400.0
 
 
 class Steps(NamedTuple):
-    """``arguments``: those of the operator, with what the kind has chosen. ``seconds``: after which the
-    operation fails if it is not over. ``leaving``: nodes that it drops; they may be lost."""
+    """``arguments``: the operator's arguments, completed with the choices of the kind. ``seconds``:
+    timeout, after which the operation fails. ``leaving``: nodes that the operation drops; these may be
+    lost."""
 
     arguments: dict[str, Any]
     steps: tuple[Step, ...]

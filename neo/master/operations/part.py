@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
@@ -16,7 +17,7 @@ from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.operations.entries import Clean, End, Entry
 from neo.operations.initiator import Initiator, OwnSteps, Progress, Refused, held
-from neo.operations.model import INITIATOR, Mark, Operation, State, Step, of_brief
+from neo.operations.model import INITIATOR, Operation, State, Step, StepMark, of_brief
 from neo.operations.namespace import Namespace, Pending
 from neo.protocol.enums import ClusterState
 from neo.protocol.errors import PeerError
@@ -81,8 +82,13 @@ class MemoryLog:
             self._applying = False
 
 
+#: Raises Refused if the steps should not begin, after nodes were asked.
+Check = Callable[[Steps], Coroutine[Any, Any, None]]
+
+
 class Operations:
-    """Implements Log, Peers and OwnSteps of :mod:`neo.operations.initiator`. ``kinds``: by name."""
+    """Implements Log, Peers and OwnSteps of :mod:`neo.operations.initiator`. ``kinds``: by name, as are
+    ``checks``."""
 
     def __init__(
         self,
@@ -90,11 +96,13 @@ class Operations:
         core: Core,
         log: OperationLog,
         kinds: Mapping[str, Kind],
+        checks: Mapping[str, Check] = MappingProxyType({}),
     ) -> None:
         self._cluster = cluster
         self._core = core
         self._log = log
         self._kinds = dict(kinds)
+        self._checks = checks
         #: Operations whose arguments this release cannot read.
         self._unreadable: set[int] = set()
         self._initiator = Initiator(
@@ -153,7 +161,7 @@ class Operations:
     def marked(self, nid: int, m: NotifyOperationMark) -> None:
         """Take a mark of a storage node. Raise PeerError if there is no such mark."""
         try:
-            mark = Mark(m.mark)
+            mark = StepMark(m.mark)
         except ValueError:
             raise PeerError(f"operation {m.id}: there is no mark {m.mark}") from None
         now = self._core.host.time()
@@ -219,15 +227,28 @@ class Operations:
             logger.warning("operation %s begins, as the operator asked: %s %s", id, m.kind, m.arguments)
             peer.answer(message_id, AnswerBeginOperation(id, _step_rows(made[-1].steps)))
 
+        def go_on(planned: Steps) -> None:
+            if m.dry_run:
+                peer.answer(message_id, AnswerBeginOperation(None, _step_rows(planned.steps)))
+            else:
+                self._initiator.begin(self._core.host.time(), kind.locks, make, answer)
+
+        async def check_first(check: Check, planned: Steps) -> None:
+            try:
+                await check(planned)
+                go_on(planned)
+            except Refused as e:
+                answer(0, str(e))
+
         try:
             planned = self._planned(kind, m.arguments)
             nids = {nid for step in planned.steps for nid in step.peers} - {INITIATOR}
             if why := self.absent(sorted(nids)):
                 raise Refused(why)
-            if m.dry_run:
-                peer.answer(message_id, AnswerBeginOperation(None, _step_rows(planned.steps)))
+            if (check := self._checks.get(m.kind)) is not None:
+                self._core.spawn(check_first(check, planned))
             else:
-                self._initiator.begin(self._core.host.time(), kind.locks, make, answer)
+                go_on(planned)
         except Refused as e:
             raise denied(str(e)) from None
 
@@ -403,7 +424,7 @@ def _progress(
     told = known.get((nid, number))
     if pending.state in (State.ROLLING_BACK, State.FAILED) and nid in pending.settled:
         return "forgotten" if nid in pending.forgotten else "rolled back", 0.0, ""
-    if pending.state is State.ROLLING_BACK and told is not None and told.mark is Mark.FAILED:
+    if pending.state is State.ROLLING_BACK and told is not None and told.mark is StepMark.FAILED:
         return "failed", told.done, told.text  # its undo, maybe, which is tried again
     if pending.done.get(nid, 0) > number or pending.state is State.SUCCEEDED:
         return "done", 1.0, ""

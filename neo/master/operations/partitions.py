@@ -46,7 +46,7 @@ class Commits(Protocol):
         """How many transactions wait for the decision of their coordinators."""
 
     def under_way(self) -> Sequence[Open]:
-        """Return the transactions that are open, but for those that are prepared."""
+        """Return the open transactions, without the prepared ones."""
 
     def hold(self) -> bool:
         """Let no transaction begin; return whether none is open."""
@@ -116,7 +116,7 @@ class SwitchesPartitions:
         return False
 
     def _all_work(self) -> bool:
-        """Return whether all nodes have their data, and are ready to be told of another table."""
+        """Return whether all nodes have their data, and another table can be sent to them."""
         cluster = self._cluster
         complete = cluster.partitions.whole() and cluster.published.complete
         return complete and not cluster.starting and cluster.partitions.nodes() <= cluster.ready
@@ -186,7 +186,7 @@ class Partitions:
         return Steps({"partitions": after, "before": len(table)}, steps, MONTH_SECONDS)
 
     def _check(self) -> None:
-        """Raise Refused unless the cluster is as it must be."""
+        """Raise Refused unless the state of the cluster allows the operation."""
         cluster = self._cluster
         if cluster.state is not ClusterState.RUNNING:
             raise Refused(f"the cluster must be RUNNING, it is {cluster.state.name}")

@@ -32,7 +32,7 @@ class Open(Protocol):
 
 
 def why_not_ready(cluster: Cluster) -> str:
-    """Return why the nodes cannot be told of another table now; '' if they can."""
+    """Return why another partition table cannot be sent to the nodes now; '' if it can."""
     if cluster.state is not ClusterState.RUNNING:
         return f"the cluster must be RUNNING, it is {cluster.state.name}"
     if away := cluster.partitions.nodes() - cluster.ready:

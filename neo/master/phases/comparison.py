@@ -76,8 +76,8 @@ class Comparison:
             self.disagreement.changed = True
 
     async def compare(self, max_tid: bytes | None, forced: bool) -> None:
-        """Make cells OUT_OF_DATE that are behind. ``max_tid``: what is later is not compared. ``forced``:
-        the operator accepts copies that may be incomplete where there are no others.
+        """Make cells OUT_OF_DATE that are behind. ``max_tid``: rows with later tids are not compared.
+        ``forced``: where no other copies are left, the operator accepts copies that may be incomplete.
 
         Nodes that are lost meanwhile are left out. Where the operator must decide, the cluster goes back
         to RECOVERING and this workflow is cancelled.

@@ -23,14 +23,15 @@ class Memory(NamedTuple):
         return min((tid for tid in self.tids.values() if tid is not None), default=None)
 
     def finished(self, cluster: Cluster, tid: bytes) -> Memory:
-        """Tell storage nodes that their readable cells are complete up to ``tid`` (specification 25.24),
-        and return what they remember then. Call after ValidateTransaction: a node that is lost between
-        must not remember what it drops if it comes back without those that have the lock.
+        """Tell storage nodes that their readable cells are complete up to ``tid`` (specification 25.24).
+        Return what the nodes remember then. Call after ValidateTransaction: a node that is lost in
+        between, and comes back without the nodes that have the lock, drops the transaction, and so must
+        not remember it.
 
-        ``tid``: of the last transaction that nodes with readable cells have locked. Only a synchronous
-        backup locks any: all its readable cells had the earlier ones, and the rows of the last one. A
-        vote of a transaction that another node has says nothing: it may have been fetched there, by an
-        order.
+        ``tid``: the tid of the last transaction that nodes with readable cells have locked. Only a
+        synchronous backup locks transactions, and only when all its readable cells had the earlier
+        transactions and the rows of this one. A transaction that one node voted and another node has
+        unlocked proves nothing, because that other node may have fetched it by an order (Replicate).
         """
         table = cluster.partitions
         unaware = {nid for partition, nid in self.unaware if nid in table.readable(partition)}

@@ -38,13 +38,14 @@ from neo.topology.tweak import without
 
 logger = logging.getLogger("neo.master")
 
-#: Versions of the partition table that a restarted master skips: so many may have been published to nodes
-#: that are not connected. Only a cluster with as many cells makes more changes at a time.
+#: Versions of the partition table that a restarted master skips, because an earlier master may have
+#: published so many to nodes that are not connected now. Only a cluster with more cells than this makes
+#: more changes at a time.
 UNKNOWN_TABLES = 1000
 #: If the operator gave up nodes, which may have gone on under other masters, the next version is the
-#: number of milliseconds since 1970: of two such starts that contradict each other, the last one
-#: counts. If the clock is behind, so many versions are skipped, as after a thousand restarts of a
-#: master.
+#: number of milliseconds since 1970: of two starts that contradict each other, the later one has the
+#: greater version. If the clock is behind, the master skips this many versions, as a thousand restarts
+#: would.
 GIVEN_UP_TABLES = 1000 * UNKNOWN_TABLES
 
 #: Time that a new primary waits for all nodes with readable cells. They notice the loss of the old
@@ -216,8 +217,8 @@ class Recovery:
         return self._obstacle(strict=False, forced=True)
 
     def describe(self) -> AnswerObstacle:
-        """Return why the cluster does not start, and why the operator cannot start it. Nothing changes:
-        no node is told to truncate."""
+        """Return why the cluster does not start, and why the operator cannot start it. Change nothing: in
+        particular, order no truncation."""
         waits = self._truncate_tid() is not None
         forced = self._reported if waits else self.obstacle_to_force()
         return AnswerObstacle(self._reported, forced or "")
@@ -335,8 +336,8 @@ class Recovery:
         )
 
     def _obstacle_to_backup(self, readable: set[int]) -> str | None:
-        """Ask nodes without the newest table for theirs, because what they remember of a backup is
-        about the cells that are readable in it. Return what is missing."""
+        """Ask each node without the newest table for its own table: the node remembers the progress of a
+        backup for the cells that are readable in that one. Return what is missing."""
         if self._backup() is None:
             return None
         ptid = self._cluster.partitions.ptid
@@ -396,7 +397,7 @@ class Recovery:
         unaware = self.backup.unaware if self.backup is not None else ()
         changes: list[CellChange] = []
         if cluster.truncate_tid is not None:
-            # Nodes that are absent from a truncation must not come back with what the others delete.
+            # Nodes that are absent from a truncation must not bring back rows that the others delete.
             absent = cluster.partitions.nodes() - identified
             changes = without(cluster.partitions, absent)
         changes = changes or cluster.lost_cells(unaware)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from neo.master.cluster import Cluster, left_behind
 from neo.master.commit.outcomes import Outcome
 from neo.master.commit.prepared import Survivor
-from neo.master.commit.transactions import Mark
+from neo.master.commit.transactions import PreparedMark
 from neo.master.phases.memory import Memory
 from neo.protocol.ids import format_nid, format_nids, format_xid
 from neo.protocol.packets import AnswerPreparedTransactions
@@ -43,8 +43,8 @@ class Found(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """``outcomes``: by xid, the oldest first. ``partial``: xids of rollbacks that not all nodes remember
-    which must. ``nids``: the nodes that were asked and still run."""
+    """``outcomes``: by xid, the oldest first. ``partial``: xids of rollbacks that some nodes lack which
+    must remember them. ``nids``: the nodes that were asked and still run."""
 
     survivors: list[Survivor]
     outcomes: dict[bytes, Outcome]
@@ -53,16 +53,17 @@ class Settled(NamedTuple):
 
 
 def settle(cluster: Cluster, found: Found) -> Settled:
-    """Return what stays prepared and what is remembered. Log what is dropped, and why. Make cells
-    OUT_OF_DATE that lack what stays. Call when copies were compared: a cell that was found to be behind
-    proves nothing."""
+    """Return the transactions that stay prepared, and the outcomes that are remembered. Log which
+    transactions are dropped, and why. Make cells OUT_OF_DATE that lack a transaction that stays. Call
+    after the comparison of copies: a cell that was found to be behind proves nothing."""
     copies = Copies(cluster)
     answers = {nid: answer for nid, answer in found.answers.items() if nid in copies.running}
     outcomes = _outcomes(cluster, found, answers)
     survivors: dict[bytes, Survivor] = {}
-    # The latest first. Of those with the same xid, the later was prepared when the earlier was aborted.
-    # Nodes are asked for marks in the order of their times: one that has a later mark and lacks an
-    # earlier one had ended the earlier transaction. So if no copy has both, the later one stays.
+    # The latest first. Of two transactions with one xid, the later one was prepared after the abort of
+    # the earlier one. Nodes are asked to store marks in the order of their times: a node that has the
+    # later mark and lacks the earlier one had ended the earlier transaction. So if no copy has both
+    # marks, the later transaction stays.
     for survivor in sorted(_marked(answers), key=lambda s: s.mark.since, reverse=True):
         xid = survivor.mark.xid
         outcome = outcomes.get(xid)
@@ -105,8 +106,9 @@ def _outcomes(
     cluster: Cluster, found: Found, answers: dict[int, AnswerPreparedTransactions]
 ) -> dict[bytes, Outcome]:
     """Return the outcomes that nodes with a readable cell of the metadata's partition remember, and those
-    of the transactions that were finished just now on such nodes. What is remembered comes first: another
-    node may have been away with a lock that was given up, or whose end was forgotten."""
+    of the transactions that were finished just now on such nodes. An outcome that a node remembers takes
+    precedence: another node may have been away with a lock that was given up, or whose outcome was
+    forgotten since."""
     table, now = cluster.partitions, cluster.stamp()
     known: dict[bytes, Outcome] = {}
     for nid, answer in answers.items():
@@ -153,13 +155,13 @@ def _partial(
 
 def _marked(answers: dict[int, AnswerPreparedTransactions]) -> Iterator[Survivor]:
     """Yield the transactions with marks: those that may survive."""
-    rows: dict[bytes, Mark] = {}
+    rows: dict[bytes, PreparedMark] = {}
     nodes: dict[bytes, set[int]] = {}
     stored: dict[bytes, set[bytes]] = {}
     checked: dict[bytes, set[bytes]] = {}
     for nid, answer in answers.items():
         for ttid, xid, since, text, partitions, stores, checks in answer.mark_list:
-            rows.setdefault(ttid, Mark(xid, since, text, frozenset(partitions), 0))
+            rows.setdefault(ttid, PreparedMark(xid, since, text, frozenset(partitions), 0))
             nodes.setdefault(ttid, set()).add(nid)
             stored.setdefault(ttid, set()).update(stores)
             checked.setdefault(ttid, set()).update(checks)
@@ -204,8 +206,8 @@ class Copies:
         return None
 
     def keep(self, survivor: Survivor) -> str | None:
-        """Count the cells that lack a transaction as behind; or return why it cannot stay: a partition
-        has no copy that has it and all that stays already."""
+        """Count the cells that lack a transaction as behind. If it cannot stay, return why: some
+        partition has no copy with both this transaction and all that stay already."""
         if (unknown := self._unknown(survivor)) is not None:
             return unknown
         lacking = set()

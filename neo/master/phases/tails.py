@@ -60,8 +60,9 @@ def make_tail(length: int, packed: bytes, row: TailRow) -> Tail:
 
 
 class Lack(NamedTuple):
-    """What a cell lacks: at least so many ``transactions``, or revisions of them, from ``since`` on. All
-    zeros: nothing, but its node never had the whole partition."""
+    """The rows that a cell lacks: at least ``transactions`` of them, or revisions of so many, from the
+    tid ``since`` on. If both are zero the cell lacks nothing, but its node never had the whole
+    partition."""
 
     since: bytes
     transactions: int

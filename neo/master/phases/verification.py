@@ -32,7 +32,8 @@ logger = logging.getLogger("neo.master")
 
 async def verify(cluster: Cluster, core: Core, memory: Memory | None) -> Found:
     """Finish the transactions that were committed, then learn the greatest ids. Return what nodes
-    remember of prepared transactions, and of a backup. ``memory``: what they remembered of it.
+    remember of prepared transactions, and of a backup. ``memory``: what the nodes remembered of the
+    backup before.
 
     Storage nodes that are lost meanwhile are left out. If one is needed, this workflow is cancelled.
     """
@@ -68,7 +69,7 @@ async def _ask_all(cluster: Cluster, peers: list[Peer], message: Request[A]) -> 
 async def ask_each(
     cluster: Cluster, questions: Sequence[tuple[Peer, Request[A]]]
 ) -> list[tuple[int, A]]:
-    """Ask all questions at once. Return (node id, answer) of all but those of nodes that are lost or
+    """Ask all questions at once. Return (node id, answer) for each, without nodes that are lost or
     fail."""
     asked: list[tuple[Peer, Request[A], Future[A]]] = [
         (peer, message, peer.ask(message)) for peer, message in questions
@@ -92,8 +93,8 @@ async def ask_each(
 async def _interrupted(
     cluster: Cluster,
 ) -> tuple[dict[bytes, list[int]], dict[bytes, bytes], dict[bytes, bytes]]:
-    """Return ttid → nodes with readable cells that voted it; ttid → tid of the transactions that these
-    have locked; and of those that nodes without readable cells have locked."""
+    """Return three tables: ttid → nodes with readable cells that voted; ttid → tid of transactions that
+    such nodes have locked; and the same for locks of nodes without readable cells."""
     readable = cluster.partitions.nodes(readable_only=True)
     voted: dict[bytes, list[int]] = {}
     locked: dict[bytes, bytes] = {}
@@ -135,11 +136,12 @@ async def _find_tids(
     locked: dict[bytes, bytes],
     whole: Container[bytes],
 ) -> None:
-    """Look for the tids of transactions that some node has unlocked already: one node that knows a tid
-    is enough. Cells that are behind count, too: maybe only such a cell was locked, and the nodes with
-    readable cells failed during a verification that finished the transaction there. They do not count for
-    a prepared transaction that is whole: no such verification was successful on any node, and later
-    transactions may have been committed without the node that is behind (specification 24.18)."""
+    """Look for the tids of transactions that some node has unlocked already: one node that knows a tid is
+    enough. Cells that are behind count, too: maybe only such a node had locked, and the nodes with
+    readable cells were lost during a verification that finished the transaction there. Cells that are
+    behind do not count for a prepared transaction that is whole: no such verification was successful on
+    any node, and later transactions may have been committed without the node that is behind
+    (specification 24.18)."""
     running = cluster.running_storages()
     for ttid in [ttid for ttid in voted if ttid not in locked]:
         partition = cluster.partitions.partition(ttid)

@@ -96,7 +96,7 @@ MAX_REPLICAS = 99
 
 
 class Phases(Operation, Protocol):
-    """What the operator may ask of the phases of the cluster."""
+    """The requests of operators about the phases of the cluster."""
 
     @property
     def recovery(self) -> Recovery:
@@ -108,8 +108,8 @@ class Phases(Operation, Protocol):
 
 @dataclass(frozen=True)
 class Maintenance:
-    """What is done with the copies of the database beside commits: nodes that have them come and go, they
-    are packed, compared and scrubbed, and storage nodes report on them."""
+    """The parts that maintain the copies of the database: membership of storage nodes, pack, check,
+    scrub, and reports of storage nodes."""
 
     membership: Membership
     packs: Packs
@@ -199,7 +199,7 @@ class ServeAdmin(Handler):
             peer.answer(message_id, done("Cluster state changed"))
             self._phases.stop_cluster()
         elif m.state is ClusterState.VERIFYING and recovering:
-            # The answer is sent first, because the changes are announced on the same connection.
+            # The answer goes out first, because the changes are announced on the same connection.
             obstacle = self._phases.recovery.obstacle_to_force()
             if obstacle is not None:
                 raise denied(f"the cluster cannot start: {obstacle}")
@@ -381,17 +381,17 @@ class ServeAdmin(Handler):
 
     @on(AskContents)
     def contents_report(self, peer: Peer, message_id: int, m: AskContents) -> None:
-        """Answer when the storage nodes have told how their contents are."""
+        """Answer when the storage nodes have reported the state of their contents."""
         self._answer_later(peer, message_id, self._maintenance.reports.contents())
 
     @on(AskNodeConditions)
     def node_conditions(self, peer: Peer, message_id: int, m: AskNodeConditions) -> None:
-        """Answer when the storage nodes have told what is wrong with them."""
+        """Answer when the storage nodes have reported their conditions."""
         self._answer_later(peer, message_id, self._maintenance.reports.conditions())
 
     @on(AskLostContents)
     def lost_contents(self, peer: Peer, message_id: int, m: AskLostContents) -> None:
-        """Answer when the storage nodes have told which contents they lost."""
+        """Answer when the storage nodes have listed the contents that they lost."""
         self._answer_later(peer, message_id, self._maintenance.reports.lost(m.length))
 
     @on(RepairCells)

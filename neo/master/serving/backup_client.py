@@ -70,8 +70,8 @@ class ServeReader(Handler):
 
     @on(AbortTransaction, NotifySynced)
     def ignore(self, peer: Peer, message_id: int, m: Message) -> None:
-        """Ignore the abort of a transaction that could not begin, and what a synchronous backup of this
-        cluster has: nothing waits for it."""
+        """Ignore two notifications for which nothing waits: the abort of a transaction that could not
+        begin, and the progress of a synchronous backup of this cluster."""
 
     @on(AskFinalTID)
     def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> Message:

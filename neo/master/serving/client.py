@@ -51,7 +51,7 @@ class ServeClient(Handler):
         self._operations = operations
 
     def lost(self, peer: Peer, reason: str) -> None:
-        # Storage nodes drop its transactions when they are told that it is lost.
+        # Storage nodes drop the client's transactions when the node table says that the client is lost.
         self._cluster.forget(peer)
         self._coordinator.client_lost(peer)
 

@@ -69,13 +69,13 @@ ANNOUNCED = [
 
 
 class Reception(Protocol):
-    """What becomes of a node that was identified."""
+    """The reaction to nodes that identified themselves."""
 
     def service_handler(self, node_type: NodeType) -> Handler:
         """Return the handler of its messages."""
 
     def storage_joined(self, peer: Peer) -> None:
-        """Tell a storage node what to do, after it was told of the other nodes."""
+        """Tell a storage node what to do. Call after the tables were sent to it."""
 
 
 class Identification(Handler):
@@ -162,7 +162,7 @@ class Identification(Handler):
         if by_nid is not None and by_nid.identified:
             return None
         if by_nid is None and by_address is not None and request.nid is not None:
-            # The same address with another database is another node.
+            # A known address with another database is another node.
             self._displace(by_address)
             return None
         node = by_nid or by_address
@@ -272,7 +272,8 @@ class Identification(Handler):
                 None, self._settings.replicas, [[] for _ in range(self._settings.partitions)]
             )
             peer.send(cluster.table() if cluster.partitions.ptid is not None else empty)
-        # Before StartOperation, which a node with prepared transactions takes from those that know them.
+        # Features come before StartOperation, which a node with prepared transactions accepts only from a
+        # master that knows these.
         if not node.features.isdisjoint(ASKING):
             peer.send(NotifyFeatures(ANNOUNCED))
         if node.type is NodeType.STORAGE:

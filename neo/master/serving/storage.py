@@ -13,8 +13,6 @@ from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
 from neo.master.operations.part import Operations
 from neo.master.states import SERVING
-from neo.net.fault_sites import LATE_SECONDS, FaultSite
-from neo.node.core import Core
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
@@ -40,7 +38,6 @@ class ServeStorage(Handler):
     def __init__(
         self,
         cluster: Cluster,
-        core: Core,
         coordinator: Coordinator,
         replication: Replication,
         backup: BackupMode,
@@ -49,7 +46,6 @@ class ServeStorage(Handler):
         operations: Operations,
     ) -> None:
         self._cluster = cluster
-        self._core = core
         self._coordinator = coordinator
         self._replication = replication
         self._backup = backup
@@ -64,7 +60,7 @@ class ServeStorage(Handler):
     @on(NotifyReady)
     def ready(self, peer: Peer, message_id: int, m: NotifyReady) -> None:
         cluster, nid = self._cluster, _nid(peer)
-        # It may have been sent before the peer heard that the operation stopped.
+        # The peer may have sent the message before it heard that the operation stopped.
         if cluster.state in SERVING and nid in cluster.starting:
             cluster.starting.discard(nid)
             cluster.ready.add(nid)
@@ -129,11 +125,7 @@ class ServeStorage(Handler):
         if m.locking_tid < transaction.locking_tid:
             return
         transaction.locking_tid = self._cluster.tids.ttid()
-        client, news = transaction.client, NotifyDeadlock(m.ttid, transaction.locking_tid)
-        if self._core.host.fault(FaultSite.DEADLOCK_LATE):
-            self._core.call_later(LATE_SECONDS, lambda: client.send(news))
-        else:
-            client.send(news)
+        transaction.client.send(NotifyDeadlock(m.ttid, transaction.locking_tid))
 
 
 def _nid(peer: Peer) -> int:

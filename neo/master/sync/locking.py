@@ -15,7 +15,9 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from neo.master.cluster import Cluster
-from neo.master.sync.pipeline import BackupTransaction, Pipeline, Rows
+from neo.master.sync.copy import Copy
+from neo.master.sync.marks import Marks
+from neo.master.sync.pipeline import BackupTransaction, Rows
 from neo.master.sync.rows import RowRequests
 from neo.node.peer import Peer
 from neo.node.task import Future
@@ -32,33 +34,18 @@ from neo.protocol.packets import (
 logger = logging.getLogger("neo.master")
 
 
-class Member(Protocol):
+class Membership(Protocol):
     """The membership of the backup in the commits of the upstream cluster."""
 
     @property
     def may_lock(self) -> bool:
         """Whether the lock of another transaction may begin."""
 
-    @property
-    def may_unlock(self) -> bool:
-        """Whether every master would come to a partition table in which lost nodes are out of date."""
-
-    @property
-    def complete(self) -> bytes:
-        """The tid up to which all readable cells are complete durably."""
-
     def leave(self, reason: str) -> None:
         """Give up the membership: a transaction cannot be prepared."""
 
     def unlocked(self, transaction: BackupTransaction) -> None:
         """Note a transaction that its nodes were told to unlock."""
-
-    def marked(self, ttid: bytes) -> Collection[int]:
-        """Return the partitions of a transaction that is prepared here, those of objects that it checked
-        included; none of another one."""
-
-    def keeps(self, ttid: bytes) -> bool:
-        """Return whether a transaction is prepared here, so that it outlives the membership."""
 
 
 class _Asker(NamedTuple):
@@ -74,11 +61,16 @@ class Locking:
     """Bounds: those of the pipeline; pending questions, one for each open transaction of the upstream
     cluster."""
 
-    def __init__(self, cluster: Cluster, requests: RowRequests, member: Member) -> None:
+    def __init__(
+        self, cluster: Cluster, copy: Copy, requests: RowRequests, marks: Marks, membership: Membership
+    ) -> None:
         self._cluster = cluster
         self._requests = requests
-        self._member = member
-        self.pipeline = Pipeline(cluster.partitions.readable)
+        self._membership = membership
+        self.pipeline = copy.pipeline
+        self._cells = copy.cells
+        self._positions = copy.positions
+        self._marks = marks
         #: Questions for the transactions of the pipeline, by ttid; and for those that are unlocked.
         self._askers: dict[bytes, _Asker] = {}
         self._unanswered: list[_Asker] = []
@@ -94,8 +86,9 @@ class Locking:
         """Prepare a transaction, and lock it when it is its turn. Raise ValueError if it is not later
         than the earlier ones."""
         partition = self._cluster.partitions.partition
+        # What is prepared here has those of objects that it checked, too.
         partitions = frozenset(
-            (*map(partition, (m.ttid, *m.oid_list)), *self._member.marked(m.ttid))
+            (*map(partition, (m.ttid, *m.oid_list)), *self._marks.partitions(m.ttid))
         )
         transaction = BackupTransaction(m.ttid, m.tid, m.oid_list, Rows(partitions))
         self.pipeline.add(transaction)
@@ -123,7 +116,7 @@ class Locking:
         if self.pipeline.get(transaction.ttid) is not transaction:
             return  # it was dropped
         if error is not None:
-            self._member.leave(error.message)
+            self._membership.leave(error.message)
         else:
             self._ask_rows(transaction)  # the node may have got another cell meanwhile
             self.evaluate()
@@ -132,11 +125,11 @@ class Locking:
 
     def evaluate(self) -> None:
         """Unlock what is locked, answer what is durable, and begin the next lock if it is its turn."""
-        while self._member.may_unlock and (locked := self.pipeline.pop_locked()) is not None:
+        while self._positions.table_kept and (locked := self.pipeline.pop_locked()) is not None:
             self._unlock(locked)
-        if self._unanswered and self._member.may_unlock:
-            self._answer(self._member.complete)
-        if self._member.may_lock and (next_ := self.pipeline.next()) is not None:
+        if self._unanswered and self._positions.table_kept:
+            self._answer(self._cells.complete)
+        if self._membership.may_lock and (next_ := self.pipeline.next()) is not None:
             self._lock(next_)
 
     def _lock(self, transaction: BackupTransaction) -> None:
@@ -174,7 +167,7 @@ class Locking:
         # The others have no readable cell of it any more.
         self._requests.abort(transaction.ttid, set(transaction.rows.nodes()) - transaction.nodes)
         self._unanswered.append(self._askers.pop(transaction.ttid))
-        self._member.unlocked(transaction)
+        self._membership.unlocked(transaction)
 
     def answer_later(self, peer: Peer, message_id: int, m: AskLockBackup) -> None:
         """Answer when a transaction that was unlocked before is complete in all cells."""
@@ -206,7 +199,7 @@ class Locking:
         for transaction in self.pipeline.drop():
             asker = self._askers.pop(transaction.ttid)
             asker.peer.refuse(asker.message_id, ErrorCode.INCOMPLETE_TRANSACTION, reason)
-            if not self._member.keeps(transaction.ttid):
+            if transaction.ttid not in self._marks:
                 self._requests.abort(transaction.ttid, transaction.rows.nodes())
 
     def clear(self) -> None:

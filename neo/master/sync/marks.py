@@ -31,7 +31,8 @@ from functools import partial
 from typing import Protocol
 
 from neo.master.cluster import Cluster
-from neo.master.sync.pipeline import BackupTransaction, Cells, Rows
+from neo.master.sync.copy import Copy
+from neo.master.sync.pipeline import BackupTransaction, Rows
 from neo.master.sync.rows import RowRequests
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode, NodeType
@@ -42,27 +43,12 @@ from neo.protocol.packets import AbortTransaction, AnswerPrepareBackup, Prepared
 Committed = Callable[[bytes, bytes, bytes], None]
 
 
-class Member(Protocol):
+class Membership(Protocol):
     """The membership of the backup in the commits of the upstream cluster."""
 
     @property
     def may_keep(self) -> bool:
         """Whether all that a transaction which is prepared now may be based on is complete here."""
-
-    @property
-    def may_unlock(self) -> bool:
-        """Whether every master would come to a partition table in which lost nodes are out of date."""
-
-    @property
-    def complete(self) -> bytes:
-        """The tid up to which all readable cells are complete durably."""
-
-    @property
-    def last(self) -> bytes:
-        """The last transaction that is known."""
-
-    def advance(self) -> None:
-        """Go on with what waited for marks: the first lease, and cells that are about to be readable."""
 
     def leave(self, reason: str) -> None:
         """Give up the membership, if there is one: a transaction cannot be kept."""
@@ -86,25 +72,24 @@ class Marks:
     def __init__(
         self,
         cluster: Cluster,
+        copy: Copy,
         requests: RowRequests,
-        joining: Cells,
-        member: Member,
+        membership: Membership,
         remember: Committed,
-        known: Iterable[SyncMark],
     ) -> None:
-        """``joining``: return the nodes with a cell of a partition that is about to become readable.
-        ``known``: what all readable cells have."""
+        """``remember``: told of transactions that were kept."""
         self._cluster = cluster
         self._requests = requests
-        self._joining = joining
-        self._member = member
+        self._cells = copy.cells
+        self._positions = copy.positions
+        self._membership = membership
         self._remember = remember
         self._kept: dict[bytes, _Kept] = {}
         self._by_oid: dict[bytes, bytes] = {}
         #: Transactions that are not asked, have a pending question, or have ended.
         self._open: dict[bytes, None] = {}
         self._stopped = False
-        for mark in known:
+        for mark in copy.marks:
             kept = self._add(mark)
             kept.asked = True
             for partition in kept.rows.partitions:
@@ -127,6 +112,10 @@ class Marks:
 
     def _readable(self, partition: int) -> list[int]:
         return self._cluster.partitions.readable(partition)
+
+    def _joining(self, partition: int) -> list[int]:
+        """Return the nodes with a cell that is about to become readable."""
+        return [nid for nid, cell in self._cells.rows[partition].items() if cell.joining]
 
     def _add(self, mark: SyncMark) -> _Kept:
         ttid, _, _, _, partitions, oids, _ = mark
@@ -192,7 +181,7 @@ class Marks:
         """Drop a transaction that was rolled back upstream; ignore one that is not kept."""
         if ttid in self._kept:
             self._drop(ttid)
-            self._member.advance()
+            self._cluster.events.backup_advanced()
 
     def committed(self, transaction: BackupTransaction) -> None:
         """Forget a transaction that was unlocked here. Nodes that did not take part fetch what was
@@ -251,20 +240,20 @@ class Marks:
             return
         if error is None:
             self._ask(kept)
-            self._member.advance()
+            self._cluster.events.backup_advanced()
             return
         kept.rows.failed(nid, partitions)
         if error.code is ErrorCode.TID_NOT_FOUND:
-            self._end(kept, self._member.last)
-            self._member.advance()
+            self._end(kept, self._cells.last)
+            self._cluster.events.backup_advanced()
         elif any(nid in self._readable(partition) for partition in partitions):
-            self._member.leave(error.message)
+            self._membership.leave(error.message)
 
     def evaluate(self) -> None:
         """Ask for what may be kept now, answer for what is durable, and drop what has ended."""
-        if not self._open or not self._member.may_unlock:
+        if not self._open or not self._positions.table_kept:
             return
-        complete = self._member.complete
+        complete = self._cells.complete
         for ttid in list(self._open):
             kept = self._kept.get(ttid)
             if kept is None:
@@ -273,7 +262,7 @@ class Marks:
                 if kept.ended <= complete:
                     self._drop(ttid)
             elif not kept.asked:
-                if self._member.may_keep:
+                if self._membership.may_keep:
                     kept.asked = True
                     self._ask(kept)
             elif kept.asker is None or kept.rows.complete(self._readable):

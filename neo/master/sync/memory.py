@@ -13,7 +13,7 @@ from neo.master.cluster import Cluster
 from neo.node.core import Core
 from neo.protocol.packets import FEATURE_SYNC_UNTIL, NotifyInSync, SyncRow
 
-#: What is told while a backup is in sync is written once in this time.
+#: While a backup is in sync, its storage nodes write the time once in this period.
 WRITE_SECONDS = 1.0
 
 

@@ -35,8 +35,8 @@ Cells = Callable[[int], Iterable[int]]
 
 @dataclass(slots=True, eq=False)
 class Rows:
-    """Which nodes have the rows of a transaction. ``partitions``: those of its objects, and that of the
-    metadata."""
+    """The nodes that have the rows of a transaction. ``partitions``: the partitions of its objects and of
+    its metadata."""
 
     partitions: frozenset[int]
     #: (partition, nid) of the cells whose nodes were asked for the rows.
@@ -109,7 +109,7 @@ class BackupTransaction:
     oids: list[bytes]
     rows: Rows
     stage: Stage = Stage.PREPARING
-    #: Nodes that were asked to lock; and those that have not answered.
+    #: Nodes that were asked to lock, and which of these have not answered.
     nodes: set[int] = field(default_factory=set)
     locking: set[int] = field(default_factory=set)
 
@@ -120,7 +120,7 @@ class Pipeline:
     def __init__(self, readable: Cells) -> None:
         """``readable``: return the nodes with a readable cell of a partition."""
         self._readable = readable
-        #: In the order of tids: first those that are LOCKING.
+        #: In the order of tids. Transactions in LOCKING come first.
         self._queue: dict[bytes, BackupTransaction] = {}
 
     def get(self, ttid: bytes) -> BackupTransaction | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
+from functools import partial
 
 from neo.master.cluster import Cluster
 from neo.node.core import Core
@@ -28,13 +29,13 @@ class RollCall:
         self._cluster = cluster
         self._core = core
         self._called: set[int] = set()
-        #: The connections of those that have not answered, by nid.
+        #: The connections of the nodes that have not answered, by nid.
         self._owing: dict[int, Peer] = {}
         self._begun = -math.inf
 
     @property
     def old(self) -> bool:
-        """Whether the last call began so long ago that answers to it do not count."""
+        """Whether the last roll call is so old that its answers do not count."""
         return self._core.host.monotonic() - self._begun > ROLL_SECONDS
 
     @property
@@ -54,23 +55,24 @@ class RollCall:
         owing = self._owing
         if len(owing) == len(self._called):  # else the partition table changes
             for nid, peer in list(owing.items()):
-                peer.ask(Ping()).then(self._answered(owing, nid, complete))
+                peer.ask(Ping()).then(partial(self._answered, owing, nid, complete))
 
     def forget(self) -> None:
         """End the call: it does not matter any more who answers."""
         self._owing = {}
 
     def _answered(
-        self, owing: dict[int, Peer], nid: int, complete: Callable[[], None]
-    ) -> Callable[[Future[Pong]], None]:
-        def answered(answer: Future[Pong]) -> None:
-            try:
-                answer.result()
-            except ConnectionLost:
-                return  # it is called again when the partition table has changed
-            if owing is self._owing:
-                del owing[nid]
-                if not owing and not self.old:
-                    complete()
-
-        return answered
+        self,
+        owing: dict[int, Peer],
+        nid: int,
+        complete: Callable[[], None],
+        answer: Future[Pong],
+    ) -> None:
+        try:
+            answer.result()
+        except ConnectionLost:
+            return  # it is called again when the partition table has changed
+        if owing is self._owing:
+            del owing[nid]
+            if not owing and not self.old:
+                complete()

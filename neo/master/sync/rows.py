@@ -6,12 +6,13 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from neo.master.cluster import Cluster
+from neo.master.following.sources import Sources
 from neo.master.sync.pipeline import Cells, Rows
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.packets import AbortTransaction, Address, AnswerVoted, AskVoted, SyncMark
+from neo.protocol.packets import AbortTransaction, AnswerVoted, AskVoted, SyncMark
 
 #: Called with a node that has answered, the partitions that it was asked for, and None or why it did not
 #: get the rows: TID_NOT_FOUND if the transaction has ended upstream.
@@ -19,16 +20,11 @@ Answered = Callable[[int, Collection[int], ErrorAnswer | None], None]
 
 
 class RowRequests:
-    """``name``: of the upstream cluster. ``source``: return a storage node of it that has a partition;
-    the same one as long as possible, because nodes that fetch from it subscribe there (specification
-    25.11)."""
+    """``sources``: the storage nodes of the upstream cluster."""
 
-    def __init__(
-        self, cluster: Cluster, name: str, source: Callable[[int], Address | None]
-    ) -> None:
+    def __init__(self, cluster: Cluster, sources: Sources) -> None:
         self._cluster = cluster
-        self._name = name
-        self._source = source
+        self._sources = sources
 
     def ask(
         self,
@@ -63,11 +59,11 @@ class RowRequests:
     ) -> AskVoted | None:
         sources = {}
         for partition in partitions:
-            if (source := self._source(partition)) is None:
+            if (source := self._sources.steady(partition)) is None:
                 return None
             sources[partition] = source
         own = [oid for oid in oids if self._cluster.partitions.partition(oid) in sources]
-        return AskVoted(ttid, self._name, sources, own, mark)
+        return AskVoted(ttid, self._sources.name, sources, own, mark)
 
     def abort(self, ttid: bytes, nids: Iterable[int]) -> None:
         """Let these nodes drop the rows."""

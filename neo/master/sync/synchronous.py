@@ -27,15 +27,15 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from neo.master.cluster import Cluster
 from neo.master.commit.sync_backups import JOIN_SECONDS, LEASE_SECONDS
 from neo.master.flapping import Losses
-from neo.master.following.cells import BackupCells
-from neo.master.following.readers import Readers
+from neo.master.sync.copy import Copy
 from neo.master.sync.locking import Locking
 from neo.master.sync.marks import Committed, Marks
 from neo.master.sync.memory import SyncMemory
@@ -50,7 +50,6 @@ from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_TID, format_nids
 from neo.protocol.packets import (
     FEATURE_SYNC,
-    Address,
     AnswerJoinSync,
     AnswerSyncLease,
     AskJoinSync,
@@ -61,7 +60,6 @@ from neo.protocol.packets import (
     NotifySynced,
     Ping,
     PreparedRow,
-    SyncMark,
     SyncRow,
 )
 
@@ -94,16 +92,6 @@ class Source(Protocol):
     def synchronous(self) -> bool:
         """Whether its master announced ``sync``."""
 
-    def sources(self, partition: int) -> list[Address]:
-        """Return the addresses of nodes from which the partition can be fetched now."""
-
-
-class Giver(Protocol):
-    """Orders storage nodes to complete their cells."""
-
-    def give(self) -> None:
-        """Send orders for all cells that are not complete."""
-
 
 @dataclass(slots=True, eq=False)
 class _Membership:
@@ -125,44 +113,33 @@ class _Membership:
 
 
 class Synchronous:
-    """The synchronous backup of one stay in backup mode. Bounds: those of the pipeline; one address for
-    each partition."""
+    """The synchronous backup of one stay in backup mode. Bounds: those of the pipeline."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        core: Core,
-        cells: BackupCells,
-        readers: Readers,
-        orders: Giver,
-        name: str,
-        kept: Callable[[], bool],
-        advance: Callable[[], None],
-        committed: Committed,
-        marks: Iterable[SyncMark],
-        memory: SyncMemory,
+        self, cluster: Cluster, core: Core, copy: Copy, committed: Committed, memory: SyncMemory
     ) -> None:
-        """``name``: of the upstream cluster. ``kept``: whether a storage node has the partition table on
-        its disk. ``advance``: called when cells may be readable, or the backup may be in sync. ``marks``:
-        what storage nodes keep prepared. ``memory``: until when the backup was in sync before."""
+        """``committed``: told of transactions that were kept. ``memory``: until when the backup was in
+        sync before."""
         self._cluster = cluster
         self._core = core
-        self._cells = cells
-        self._readers = readers
-        self._orders = orders
-        self._kept = kept
-        self._advance = advance
-        self._name = name
+        self.cells = copy.cells
+        self._positions = copy.positions
+        self._readers = copy.readers
+        self._orders = copy.orders
+        self._name = copy.sources.name
         self._source: Source | None = None
         self._member: _Membership | None = None
-        self._requests = RowRequests(cluster, name, self._choose)
-        self._locking = Locking(cluster, self._requests, self)
-        self._marks = Marks(cluster, self._requests, self._joining_cells, self, committed, marks)
+        requests = RowRequests(cluster, copy.sources)
+        self._marks = Marks(
+            cluster=cluster, copy=copy, requests=requests, membership=self, remember=committed
+        )
+        self._locking = Locking(
+            cluster=cluster, copy=copy, requests=requests, marks=self._marks, membership=self
+        )
         self._roll = RollCall(cluster, core)
         #: The nodes that do not answer.
         self._late: Collection[int] = ()
         self._losses = Losses()
-        self._chosen: dict[int, Address] = {}
         #: The last transaction that was unlocked here: every readable cell has it, and all earlier ones.
         self._last = ZERO_TID
         #: The same, of those that were not announced before: their cells have nothing to fetch.
@@ -208,7 +185,7 @@ class Synchronous:
             reason = f"{reason}; {self._losses.text(self._now())}".removeprefix("; ")
             if state != _SYNC:
                 since = min(since, self._core.host.time() - ago)
-        return (self._name, state, since, self._cells.complete, seconds, reason)
+        return (self._name, state, since, self.cells.complete, seconds, reason)
 
     def _now(self) -> float:
         return self._core.host.monotonic()
@@ -223,13 +200,13 @@ class Synchronous:
             await self._core.sleep(TICK_SECONDS)
         if source.synchronous:
             # If the upstream cluster waits for it, it was not announced: all cells here have locked it.
-            peer.send(NotifySynced(self._cells.last))
+            peer.send(NotifySynced(self.cells.last))
 
     def followed(self, peer: Peer, source: Source) -> None:
         """Join when the backup is near the end of the upstream cluster, which is followed from now on."""
         self._source = source
         self._heard.clear()
-        self._heard.append(self._cells.last)
+        self._heard.append(self.cells.last)
         self._explain(_NOT_NEAR)
         if source.synchronous:
             self._tick(peer, source)
@@ -249,16 +226,6 @@ class Synchronous:
             self._reason = reason
             logger.info("this backup is not in sync: %s", reason)
 
-    def _choose(self, partition: int) -> Address | None:
-        """Return the storage node of the upstream cluster where a partition is fetched, the same one as
-        long as it can be read there: nodes subscribe to it (specification 25.11)."""
-        sources = [] if self._source is None else self._source.sources(partition)
-        if not sources:
-            return None
-        if self._chosen.get(partition) not in sources:
-            self._chosen[partition] = self._core.host.random.choice(sources)
-        return self._chosen[partition]
-
     def _tick(self, peer: Peer, source: Source) -> None:
         """Join, ask for leases, let cells become readable. Call once for each connection; it reschedules
         itself."""
@@ -277,10 +244,10 @@ class Synchronous:
         else:
             self._renew(self._member, now)
             self._hold(self._member, now)
-        if self._cells.joining():
+        if self.cells.joining():
             self._marks.ask()
-        self._heard.append(self._cells.last)
-        self._core.call_later(TICK_SECONDS, lambda: self._tick(peer, source))
+        self._heard.append(self.cells.last)
+        self._core.call_later(TICK_SECONDS, partial(self._tick, peer, source))
 
     # -- join and leave ------------------------------------------------------------------------------
 
@@ -291,7 +258,7 @@ class Synchronous:
         if unable := self._unable():
             self._explain(f"{format_nids(unable)} must be updated to take part")
             return False
-        return self._cells.complete >= self._heard[0]
+        return self.cells.complete >= self._heard[0]
 
     def _unable(self) -> list[int]:
         """Return the nodes with readable cells that do not know synchronous backups."""
@@ -304,14 +271,9 @@ class Synchronous:
 
     def _call_roll(self, peer: Peer, source: Source) -> None:
         """Join when all nodes answer, or tell which do not. Call at each tick."""
-
-        def complete() -> None:
-            current = source is self._source and not self._stopped
-            if current and self._member is None and self._may_join():
-                self._join(peer)
-
         if self._may_join() or self._roll.old:
-            self._roll.call(self._cluster.partitions.nodes(readable_only=True), complete)
+            nids = self._cluster.partitions.nodes(readable_only=True)
+            self._roll.call(nids, partial(self._all_answer, peer, source))
         late, before = self._roll.late, self._late
         self._late = late
         if late:
@@ -319,10 +281,15 @@ class Synchronous:
         elif before:
             self._explain(_NOT_NEAR)
 
+    def _all_answer(self, peer: Peer, source: Source) -> None:
+        current = source is self._source and not self._stopped
+        if current and self._member is None and self._may_join():
+            self._join(peer)
+
     def _join(self, peer: Peer) -> None:
         member = self._member = _Membership(peer)
         self._explain("it asked to join, and the upstream cluster has not answered yet")
-        peer.ask(AskJoinSync()).then(lambda answer: self._join_answered(member, answer))
+        peer.ask(AskJoinSync()).then(partial(self._join_answered, member))
 
     def _join_answered(self, member: _Membership, future: Future[AnswerJoinSync]) -> None:
         if member is not self._member:
@@ -334,7 +301,7 @@ class Synchronous:
         except ErrorAnswer as e:
             self.leave(e.message)
             return
-        member.tid = max(answer.tid, self._cells.last)
+        member.tid = max(answer.tid, self.cells.last)
         member.limit = self._now() + JOIN_SECONDS
         self._explain("it has just joined")
         self._marks.join(member.tid, answer.prepared_list)
@@ -382,7 +349,7 @@ class Synchronous:
 
     def _ask_lease(self, member: _Membership) -> None:
         now = member.asked = self._now()
-        member.peer.ask(AskSyncLease()).then(lambda answer: self._leased(member, now, answer))
+        member.peer.ask(AskSyncLease()).then(partial(self._leased, member, now))
 
     def _leased(
         self, member: _Membership, asked: float, future: Future[AnswerSyncLease]
@@ -409,13 +376,13 @@ class Synchronous:
     def lock(self, peer: Peer, message_id: int, m: AskLockBackup) -> None:
         """Lock a transaction when it is its turn, then answer (AskLockBackup). Raise ErrorAnswer while
         the backup is no member."""
-        if m.tid <= max(self._last, self._cells.complete):  # it was locked here before
+        if m.tid <= max(self._last, self.cells.complete):  # it was locked here before
             self._locking.answer_later(peer, message_id, m)
             self._locking.evaluate()
             return
         self._check_member()
         try:
-            if m.tid <= self._cells.last:
+            if m.tid <= self.cells.last:
                 raise ValueError(f"transaction {m.tid.hex()} is not later than what was announced")
             self._locking.add(peer, message_id, m)
         except ValueError as e:
@@ -437,10 +404,6 @@ class Synchronous:
     def aborted(self, ttid: bytes) -> None:
         """Drop a transaction that was rolled back upstream (NotifyAborted)."""
         self._marks.aborted(ttid)
-
-    def marked(self, ttid: bytes) -> Collection[int]:
-        """Return the partitions of a transaction that is prepared here; none of another one."""
-        return self._marks.partitions(ttid)
 
     def prepared(self) -> list[PreparedRow]:
         """Return what is prepared upstream and kept here."""
@@ -468,17 +431,6 @@ class Synchronous:
         return member is not None and member.asked is not None and not self._holds(member)
 
     @property
-    def may_unlock(self) -> bool:
-        """Whether every master would come to a partition table in which lost nodes are out of date
-        (specification 25.20)."""
-        return self._cluster.published.complete and self._kept()
-
-    @property
-    def complete(self) -> bytes:
-        """The tid up to which all readable cells are complete durably (specification 25.42)."""
-        return self._cells.complete
-
-    @property
     def may_keep(self) -> bool:
         """Whether all that was committed before the backup joined is complete: later transactions are
         committed when they are complete here (specification 25.50)."""
@@ -486,17 +438,8 @@ class Synchronous:
         if member is None or member.tid is None:
             return False
         return member.asked is not None or (
-            self.may_unlock and self._cells.complete >= member.tid
+            self._positions.table_kept and self.cells.complete >= member.tid
         )
-
-    @property
-    def last(self) -> bytes:
-        """The last transaction that is known."""
-        return self._cells.last
-
-    def advance(self) -> None:
-        """Go on with what waited for marks: the first lease, and cells that are about to be readable."""
-        self._advance()
 
     def unlocked(self, transaction: BackupTransaction) -> None:
         """Note a transaction that its nodes were told to unlock: they have nothing to fetch."""
@@ -506,15 +449,11 @@ class Synchronous:
         cluster.tids.seen(tid)
         assert cluster.partitions.ptid is not None
         cluster.served(cluster.partitions.ptid)
-        if tid > self._cells.last:  # else it was announced before, and cells fetch what they may lack
+        if tid > self.cells.last:  # else it was announced before, and cells fetch what they may lack
             self._taken = tid
-            self._cells.unlocked(tid, transaction.rows.partitions, transaction.nodes)
+            self.cells.unlocked(tid, transaction.rows.partitions, transaction.nodes)
             self._readers.heard(tid, transaction.oids)
         self._orders.give()
-
-    def may_fetch(self) -> bool:
-        """Whether cells may fetch from upstream: nothing is between its lock and its unlock."""
-        return not self._locking.busy
 
     # -- cells -----------------------------------------------------------------------------------------
 
@@ -535,18 +474,14 @@ class Synchronous:
         if self._locking.busy:
             return []
         # The upstream cluster may have acknowledged what was unlocked here.
-        least = self._last if self._member is None else self._cells.last
-        return self._cells.joined(least, self._marks.has)
-
-    def _joining_cells(self, partition: int) -> list[int]:
-        """Return the nodes with a cell that is about to become readable."""
-        return [nid for nid, cell in self._cells.rows[partition].items() if cell.joining]
+        least = self._last if self._member is None else self.cells.last
+        return self.cells.joined(least, self._marks.has)
 
     def _hold(self, member: _Membership, now: float) -> None:
         """Hold back locks for cells that are near the end."""
         if member.asked is None or now < member.hold_again:
             return
-        near = [place for place, cell in self._cells.joining().items() if cell.tid >= self._heard[-1]]
+        near = [place for place, cell in self.cells.joining().items() if cell.tid >= self._heard[-1]]
         if near:
             member.held, member.held_until = near, now + HOLD_SECONDS
             member.hold_again = now + 3 * HOLD_SECONDS
@@ -556,7 +491,7 @@ class Synchronous:
         """Whether locks are held back now."""
         if not member.held or self._now() >= member.held_until:
             return False
-        joining = self._cells.joining()
+        joining = self.cells.joining()
         return any(place in joining for place in member.held)
 
     def storage_lost(self, nid: int) -> None:
@@ -584,7 +519,7 @@ class Synchronous:
 
     def _quiet(self) -> bool:
         """Return whether nothing is being locked, and what was is complete durably."""
-        return not self._locking.busy and self._cells.complete >= self._taken
+        return not self._locking.busy and self.cells.complete >= self._taken
 
     def stop(self) -> None:
         """Forget everything: the stay in backup mode is over."""

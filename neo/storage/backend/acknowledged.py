@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 A database that went back in time (an old copy, a lost or damaged end of its log) is consistent, so it
-does not show the loss. The node therefore keeps a :class:`Position` in a file outside of it, a
-:class:`Mark`, and refuses to open a database that has not reached that position.
+does not show the loss. The node therefore keeps a :class:`Position` in a file outside of it, the
+:class:`PositionFile`, and refuses to open a database that has not reached that position.
 
 The row ``_acknowledged`` of ``config`` has the *lineage*, a random id of the database, and the
 *generation*. The generation never decreases, not even when transactions are deleted. SQLite increments
@@ -61,7 +61,7 @@ class Position(NamedTuple):
         return f"{self.lineage}:{self.generation}"
 
     def line(self) -> bytes:
-        """Return the content of a mark: one line of constant length."""
+        """Return the content of a position file: one line of constant length."""
         text = (
             f"{_PREFIX} {self.lineage} {self.generation:016x} {self.log.salts.hex()}"
             f" {self.log.frames:08x}"
@@ -78,7 +78,7 @@ def from_row(row: str | None) -> Position:
 
 
 def from_line(line: bytes) -> Position | None:
-    """Return the position of a mark; None if it is damaged."""
+    """Return the position in a file; None if it is damaged."""
     text, _, checksum = line.decode("ascii", "replace").rstrip("\n").rpartition(" ")
     fields = text.split(" ")
     if checksum != f"{crc32(text.encode()):08x}" or len(fields) != _FIELDS:
@@ -100,20 +100,21 @@ def compare(
     found: Position | None,
     promised: Position | None,
     remembered: Position | None,
-    mark: str,
+    file: str,
     name: str,
     advice: str,
 ) -> None:
     """Raise WentBack if a database lacks acknowledged transactions.
 
-    ``found``: its position; None if it is empty. ``promised``: the position in the file ``mark``.
+    ``found``: its position; None if it is empty. ``promised``: the position in ``file``.
     ``remembered``: the position that this process acknowledged.
     """
     if found and promised and found.lineage and found.lineage != promised.lineage:
         # Perhaps of an empty database that was created while this one was not mounted.
         logger.warning(
             "%s belongs to another database: a loss of acknowledged transactions in %s is not seen",
-            *(mark, name),
+            file,
+            name,
         )
         promised = None
     if found is None:
@@ -159,7 +160,7 @@ class Acknowledged:
     position: Position | None = None
 
 
-class Mark:
+class PositionFile:
     """The file that has the position."""
 
     def __init__(self, path: str) -> None:
@@ -179,7 +180,8 @@ class Mark:
         if (position := from_line(line)) is None:
             logger.warning(
                 "%s is damaged, a new one is made: a loss of acknowledged transactions in %s is not seen",
-                *(self.path, name),
+                self.path,
+                name,
             )
         return position
 

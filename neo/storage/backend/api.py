@@ -214,36 +214,33 @@ class Cell(NamedTuple):
     tid: int
 
 
-class Backend(Protocol):
-    """A database of a storage node; the module's docstring has the rules."""
+class Durability(Protocol):
+    """When writes are visible and durable, and the room that they take."""
 
-    # -- life -----------------------------------------------------------------------------------
+    def drain(self) -> None:
+        """Block until all earlier writes are visible to reads. For rare operations."""
 
-    def open(self, reset: bool = False) -> None:
-        """Lock the database, create missing tables (``schema/*.sql``), check ``version``.
+    def executed(self, done: Done) -> None: ...
 
-        ``reset``: erase every table first. Raise BackendFailure if this is not a database, cannot be
-        written, has a newer format, is used by another process, or the server's settings are unsafe.
-        """
-
-    def close(self) -> None:
-        """Make all writes durable and release the lock. Idempotent."""
+    def stored(self, done: Done) -> None: ...
 
     def attempt(self) -> AbstractContextManager[None]:
         """Undo what the block wrote if the database refuses a statement of it, and raise
         StatementRefused: the database stays in use. Slow: for databases that refused a statement before.
         Attempts nest."""
 
-    # -- durability -----------------------------------------------------------------------------
+    def room(self) -> int | None:
+        """Return the bytes that are free on the disk of the database; None if that is not known here."""
 
-    def executed(self, done: Done) -> None: ...
+    def size(self) -> int:
+        """Return the bytes of tables and indexes, as the database counts them.
 
-    def stored(self, done: Done) -> None: ...
+        SQLite is exact to the page; MariaDB answers from statistics, which may be minutes old.
+        """
 
-    def drain(self) -> None:
-        """Block until all earlier writes are visible to reads. For rare operations."""
 
-    # -- configuration and partition table --------------------------------------------------------
+class Tables(Protocol):
+    """Configuration and partition table."""
 
     def get_config(self, name: str) -> str | None: ...
 
@@ -270,7 +267,34 @@ class Backend(Protocol):
         ``pt``, but no data; ``drop_partition`` does that.
         """
 
-    # -- reads: committed data only ---------------------------------------------------------------
+    def set_complete(self, partition: int, nid: int, tid: bytes) -> None:
+        """Note that an own OUT_OF_DATE cell is complete up to ``tid``; never lower its tid."""
+
+    def forget_complete(self, nid: int) -> None:
+        """Note that own OUT_OF_DATE cells must be compared from the beginning."""
+
+
+class Values(Protocol):
+    """Data of objects, also of transactions that are not voted yet."""
+
+    def store_data(self, oid: bytes, compression: int, checksum: bytes, data: bytes) -> int:
+        """Write the raw data, take a pending reference to it and return its data_id.
+
+        The partition is in the high 16 bits of the id. Raise BackendRefused if the value is too big.
+        """
+
+    def load_data(self, data_id: int) -> tuple[int, bytes, bytes]:
+        """Return (compression, checksum, data), committed or not."""
+
+    def release_data(self, data_ids: Iterable[int]) -> None:
+        """Drop one pending reference to each, and delete data to which nothing refers.
+
+        For changes that were not voted: ``unlock`` and ``abort`` release those of voted transactions.
+        """
+
+
+class Reads(Protocol):
+    """Reads of committed data."""
 
     def load(self, oid: bytes, at: bytes | None, before: bytes | None) -> Record | None:
         """Return the record that AskObject asks for, or None. ``at`` takes precedence over ``before``.
@@ -325,15 +349,6 @@ class Backend(Protocol):
     ) -> list[tuple[bytes, int]]:
         """Return (serial, stored size) of the revisions [first, last) since ``since``, newest first."""
 
-    def transaction(self, tid: bytes) -> Transaction | None: ...
-
-    def tids_descending(self, first: int, last: int, partitions: Sequence[int]) -> list[bytes]: ...
-
-    def tids_ascending(
-        self, min_tid: bytes, max_tid: bytes, length: int, partition: int
-    ) -> list[bytes]:
-        """Return tids of the partition, ascending; both bounds are included."""
-
     def oids(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
         """Return ascending oids >= ``min_oid`` of the partition whose current revision has data."""
 
@@ -346,14 +361,24 @@ class Backend(Protocol):
     def greatest_oid(self, partition: int) -> bytes | None:
         """Return the greatest oid of any revision in the partition; None if it is empty."""
 
-    def room(self) -> int | None:
-        """Return the bytes that are free on the disk of the database; None if that is not known here."""
+    def transaction(self, tid: bytes) -> Transaction | None: ...
 
-    def size(self) -> int:
-        """Return the bytes of tables and indexes, as the database counts them.
+    def tids_descending(self, first: int, last: int, partitions: Sequence[int]) -> list[bytes]: ...
 
-        SQLite is exact to the page; MariaDB answers from statistics, which may be minutes old.
-        """
+    def tids_ascending(
+        self, min_tid: bytes, max_tid: bytes, length: int, partition: int
+    ) -> list[bytes]:
+        """Return tids of the partition, ascending; both bounds are included."""
+
+    def last_ids(self, partitions: Sequence[int]) -> tuple[bytes | None, bytes | None]:
+        """Return the greatest oid and the greatest tid in ``obj`` and ``trans`` of these partitions."""
+
+    def tail(self, partition: int, max_tid: bytes, length: int) -> Tail:
+        """Return the last ``length`` transactions and revisions up to ``max_tid``; read indexes only."""
+
+
+class Pages(Protocol):
+    """Pages for bulk readers."""
 
     def revisions(self, ask: PageRequest) -> tuple[list[RevisionRow], Key | None]:
         """Return a page of revisions for bulk readers, and the key after which the next page begins.
@@ -362,36 +387,9 @@ class Backend(Protocol):
         It passes checksums on; the reader verifies them.
         """
 
-    def last_ids(self, partitions: Sequence[int]) -> tuple[bytes | None, bytes | None]:
-        """Return the greatest oid and the greatest tid in ``obj`` and ``trans`` of these partitions."""
 
-    def tail(self, partition: int, max_tid: bytes, length: int) -> Tail:
-        """Return the last ``length`` transactions and revisions up to ``max_tid``; read indexes only."""
-
-    def final_tid(self, ttid: bytes, partition: int | None = None) -> bytes | None:
-        """Return the tid of a committed (``trans``) or locked (``ttrans``) transaction. ``partition``: of
-        the tid; None: that of the ttid."""
-
-    def locked_transactions(self) -> dict[bytes, bytes | None]:
-        """Return ttids in ``ttrans``, ``tobj`` and ``prepared`` with their tids, if known:
-        AskLockedTransactions."""
-
-    # -- two-phase commit -------------------------------------------------------------------------
-
-    def store_data(self, oid: bytes, compression: int, checksum: bytes, data: bytes) -> int:
-        """Write the raw data, take a pending reference to it and return its data_id.
-
-        The partition is in the high 16 bits of the id. Raise BackendRefused if the value is too big.
-        """
-
-    def load_data(self, data_id: int) -> tuple[int, bytes, bytes]:
-        """Return (compression, checksum, data), committed or not."""
-
-    def release_data(self, data_ids: Iterable[int]) -> None:
-        """Drop one pending reference to each, and delete data to which nothing refers.
-
-        For changes that were not voted: ``unlock`` and ``abort`` release those of voted transactions.
-        """
+class Commits(Protocol):
+    """Two-phase commit, and the rows of prepared transactions."""
 
     def vote(self, ttid: bytes, meta: TransactionMeta | None, stored: Iterable[Stored]) -> None:
         """Insert rows into ``tobj``, and into ``ttrans`` with tid NULL if ``meta`` is given.
@@ -421,16 +419,13 @@ class Backend(Protocol):
         """Abort all voted and prepared transactions but these when operation starts. These lose their
         locks."""
 
-    # -- prepared transactions (specification 24) -------------------------------------------------
+    def final_tid(self, ttid: bytes, partition: int | None = None) -> bytes | None:
+        """Return the tid of a committed (``trans``) or locked (``ttrans``) transaction. ``partition``: of
+        the tid; None: that of the ttid."""
 
-    def mark_prepared(self, mark: Prepared, checks: Iterable[Check]) -> None:
-        """Write the mark of a voted transaction, and what it checks.
-
-        Raise BackendRefused, and write nothing, if a serial is too great for its column.
-        """
-
-    def prepared(self) -> list[Prepared]:
-        """Return all marks. Never wait for the database."""
+    def locked_transactions(self) -> dict[bytes, bytes | None]:
+        """Return ttids in ``ttrans``, ``tobj`` and ``prepared`` with their tids, if known:
+        AskLockedTransactions."""
 
     def prepared_rows(self, ttid: bytes) -> PreparedRows:
         """Return what is kept of a prepared transaction, by oid."""
@@ -462,6 +457,19 @@ class Backend(Protocol):
         ``record.data_serial`` if that exists. Raise BackendRefused as ``store_data`` does.
         """
 
+
+class Marks(Protocol):
+    """Marks of prepared transactions, and their outcomes (specification 24)."""
+
+    def mark_prepared(self, mark: Prepared, checks: Iterable[Check]) -> None:
+        """Write the mark of a voted transaction, and what it checks.
+
+        Raise BackendRefused, and write nothing, if a serial is too great for its column.
+        """
+
+    def prepared(self) -> list[Prepared]:
+        """Return all marks. Never wait for the database."""
+
     def decide(self, outcomes: Iterable[Decided]) -> None:
         """Remember outcomes; each replaces an earlier one of its xid."""
 
@@ -471,44 +479,9 @@ class Backend(Protocol):
     def forget_decided(self, xid: bytes) -> None:
         """Forget an outcome. Idempotent."""
 
-    # -- the journal of operations (specification 27.1) ---------------------------------------------
 
-    def journal(self) -> dict[int, tuple[bytes, list[JournalStep]]]:
-        """Return the operations in which this node has a part: by id, the body and the steps, both
-        ascending. See all earlier writes. Never wait for the database."""
-
-    def begin_operation(self, id: int, body: bytes) -> None:
-        """Write an operation, without steps; replace its body if it is there."""
-
-    def write_step(self, id: int, step: JournalStep) -> None:
-        """Write a step of an operation that is in the journal, or replace it."""
-
-    def forget_operation(self, id: int) -> None:
-        """Delete an operation and its steps. Idempotent."""
-
-    # -- another number of partitions (specification 27.90) -----------------------------------------
-
-    def regrouped(self) -> int | None:
-        """Return for which other number of partitions this database has all rows, too; None if it has
-        them for one number only."""
-
-    def begin_regrouping(self, partitions: int) -> str:
-        """Begin to keep all rows for another number of partitions, too. Return why that is not possible,
-        and what to do; else ''. There must be no other rows: see :meth:`drop_regrouped`."""
-
-    def regroup(self, after: Place, length: int) -> Place | None:
-        """Copy some rows, ``length`` at most. Return where to go on; None at the end: then
-        :meth:`regrouped` is set. Begin with FIRST_PLACE."""
-
-    def switch_partitions(self, partitions: int) -> None:
-        """Use the rows for the other number of partitions, to which :meth:`regrouped` was set, and keep
-        the others up to date. The partition table is made anew with the same cells."""
-
-    def drop_regrouped(self, length: int) -> bool:
-        """Delete some rows that are kept for another number of partitions, about ``length``. Return
-        whether none is left. Idempotent."""
-
-    # -- contents of blobs (specification 26.8) ---------------------------------------------------
+class References(Protocol):
+    """References to contents of blobs (specification 26.8)."""
 
     def has_content(self, checksum: bytes) -> bool:
         """Return whether a row of ``data`` refers to a content. See all earlier writes."""
@@ -539,7 +512,50 @@ class Backend(Protocol):
     def content_totals(self) -> tuple[int, int]:
         """Return the number of contents, and their bytes."""
 
-    # -- replication (specification 10): committed rows of cells that are out of date ---
+
+class Journal(Protocol):
+    """The journal of operations (specification 27.1)."""
+
+    def journal(self) -> dict[int, tuple[bytes, list[JournalStep]]]:
+        """Return the operations in which this node has a part: by id, the body and the steps, both
+        ascending. See all earlier writes. Never wait for the database."""
+
+    def begin_operation(self, id: int, body: bytes) -> None:
+        """Write an operation, without steps; replace its body if it is there."""
+
+    def write_step(self, id: int, step: JournalStep) -> None:
+        """Write a step of an operation that is in the journal, or replace it."""
+
+    def forget_operation(self, id: int) -> None:
+        """Delete an operation and its steps. Idempotent."""
+
+
+class Regrouping(Protocol):
+    """Another number of partitions (specification 27.90)."""
+
+    def regrouped(self) -> int | None:
+        """Return for which other number of partitions this database has all rows, too; None if it has
+        them for one number only."""
+
+    def begin_regrouping(self, partitions: int) -> str:
+        """Begin to keep all rows for another number of partitions, too. Return why that is not possible,
+        and what to do; else ''. There must be no other rows: see :meth:`drop_regrouped`."""
+
+    def regroup(self, after: Place, length: int) -> Place | None:
+        """Copy some rows, ``length`` at most. Return where to go on; None at the end: then
+        :meth:`regrouped` is set. Begin with FIRST_PLACE."""
+
+    def switch_partitions(self, partitions: int) -> None:
+        """Use the rows for the other number of partitions, to which :meth:`regrouped` was set, and keep
+        the others up to date. The partition table is made anew with the same cells."""
+
+    def drop_regrouped(self, length: int) -> bool:
+        """Delete some rows that are kept for another number of partitions, about ``length``. Return
+        whether none is left. Idempotent."""
+
+
+class Replication(Protocol):
+    """Committed rows of cells that are out of date (specification 10)."""
 
     def objects_ascending(
         self, partition: int, min_tid: bytes, min_oid: bytes, max_tid: bytes, length: int
@@ -572,22 +588,18 @@ class Backend(Protocol):
         prepared transactions when they are committed.
         """
 
-    def packed_elsewhere(self, tid: bytes) -> None:
-        """Raise ``_pack_tid`` to ``tid``: revisions up to it may be gone, or go soon."""
-
     def link_undone(self, partition: int) -> list[tuple[bytes, bytes]]:
         """Give data to undos that arrived before the revision they go back to.
 
         Return (tid, oid), ascending, of undos whose revision is still missing.
         """
 
-    def set_complete(self, partition: int, nid: int, tid: bytes) -> None:
-        """Note that an own OUT_OF_DATE cell is complete up to ``tid``; never lower its tid."""
+    def packed_elsewhere(self, tid: bytes) -> None:
+        """Raise ``_pack_tid`` to ``tid``: revisions up to it may be gone, or go soon."""
 
-    def forget_complete(self, nid: int) -> None:
-        """Note that own OUT_OF_DATE cells must be compared from the beginning."""
 
-    # -- maintenance: each call does a bounded piece of work ---------------------------------------
+class Maintenance(Protocol):
+    """Maintenance: each call does a bounded piece of work."""
 
     def truncate(self, tid: bytes, partitions: Sequence[int]) -> None:
         """Delete all rows later than ``tid`` in these partitions (AskLastIDs with truncate_tid), and
@@ -612,6 +624,57 @@ class Backend(Protocol):
         Rows of prepared transactions are deleted at once, outcomes at the end; a transaction that only
         voted keeps its rows.
         """
+
+
+class Backend(Protocol):
+    """A database of a storage node; the module's docstring has the rules. Users take the part that they
+    need."""
+
+    @property
+    def engine(self) -> Durability: ...
+
+    @property
+    def tables(self) -> Tables: ...
+
+    @property
+    def values(self) -> Values: ...
+
+    @property
+    def reads(self) -> Reads: ...
+
+    @property
+    def pages(self) -> Pages: ...
+
+    @property
+    def commits(self) -> Commits: ...
+
+    @property
+    def marks(self) -> Marks: ...
+
+    @property
+    def blobs(self) -> References: ...
+
+    @property
+    def operations(self) -> Journal: ...
+
+    @property
+    def regrouping(self) -> Regrouping: ...
+
+    @property
+    def replication(self) -> Replication: ...
+
+    @property
+    def maintenance(self) -> Maintenance: ...
+
+    def open(self, reset: bool = False) -> None:
+        """Lock the database, create missing tables (``schema/*.sql``), check ``version``.
+
+        ``reset``: erase every table first. Raise BackendFailure if this is not a database, cannot be
+        written, has a newer format, is used by another process, or the server's settings are unsafe.
+        """
+
+    def close(self) -> None:
+        """Make all writes durable and release the lock. Idempotent."""
 
 
 class Schedule(Protocol):

@@ -161,7 +161,8 @@ class BlobTable:
             logger.warning(
                 "%s: %d references to contents of blobs belonged to values that are gone, and were at"
                 " others: they are removed",
-                *(self._engine.name, len(strays)),
+                self._engine.name,
+                len(strays),
             )
 
     def _agrees(

@@ -145,7 +145,9 @@ class Commits:
             rows = rows or self._read(
                 f"SELECT tid FROM {table} WHERE `partition`=? AND tid>=? AND ttid=?"
                 " ORDER BY tid LIMIT 1",
-                *(place, t, t),
+                place,
+                t,
+                t,
             )
         return to_bytes(rows[0][0]) if rows else None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.backend.api import BackendFailure, Schedule
 from neo.storage.backend.sql_backend import SQLBackend
-from neo.storage.backend.sqlite.mark import SUFFIX
+from neo.storage.backend.sqlite.position import SUFFIX
 
 #: Names of adapters in settings; case does not matter.
 ADAPTERS = ("SQLite", "MySQL", "MariaDB")

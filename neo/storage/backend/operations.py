@@ -35,7 +35,7 @@ class OperationTables:
             for id, body in sorted(self._bodies.items())
         }
 
-    def begin(self, id: int, body: bytes) -> None:
+    def begin_operation(self, id: int, body: bytes) -> None:
         self._bodies[id] = body
         self._steps.setdefault(id, {})
         self._write(_BEGIN, id, body)
@@ -44,7 +44,7 @@ class OperationTables:
         self._steps[id][step.step] = step
         self._write(_STEP, id, *step)
 
-    def forget(self, id: int) -> None:
+    def forget_operation(self, id: int) -> None:
         if self._bodies.pop(id, None) is not None:
             del self._steps[id]
             self._write("DELETE FROM operation_step WHERE id=?", id)

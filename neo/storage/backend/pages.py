@@ -8,8 +8,8 @@ from neo.storage.backend.api import ROW_BYTES, Key, Order, PageRequest, Revision
 from neo.storage.backend.sql import Engine, bound, to_bytes
 from neo.storage.backend.values import Values
 
-#: Bound of the rows examined for one page, in it or not. The node serves no other request in these
-#: few milliseconds.
+#: Bound of the rows that are examined for one page, whether they belong to it or not. The node serves no
+#: other request in these few milliseconds.
 ROWS_MAX = 2_000
 #: Rows per query: ROWS_FIRST at first, then about as many as the page still takes, since rows beyond
 #: the page are wasted. Values from VALUE_BYTES on are read one by one.
@@ -22,12 +22,12 @@ _JOIN = " LEFT JOIN data d ON d.id=o.data_id"
 _FROM = f" FROM obj o{_JOIN} WHERE o.`partition`=?"
 #: ``<PRIMARY>``: the hint that makes a database use the primary key.
 _BY_OID = _FROM.replace("obj o", "obj o<PRIMARY>")
-#: The rest of one object or of one transaction, then the following ones. Each query is a range of an
-#: index, and each row of it belongs to the page.
+#: First the rest of one object or of one transaction, then the following objects or transactions. Each
+#: query is a range of an index, and all its rows belong to the page.
 _OF_OID = f"{_BY_OID} AND o.oid=? AND o.tid>? AND o.tid>=? AND o.tid<=? ORDER BY o.tid LIMIT ?"
 _OF_TID = f"{_FROM} AND o.tid=? AND o.oid>? ORDER BY o.oid LIMIT ?"
 _AFTER_TID = f"{_FROM} AND o.tid>? AND o.tid<=? ORDER BY o.tid, o.oid LIMIT ?"
-#: The following objects: of the examined rows those that belong to the page.
+#: The following objects: examine rows, and return those that belong to the page.
 _KEYS = " FROM obj o<PRIMARY> WHERE o.`partition`=? AND o.oid>? ORDER BY o.oid, o.tid LIMIT ?"
 _AFTER_OID = (
     f" FROM (SELECT o.oid, o.tid, o.data_id, o.value_tid{_KEYS}) o{_JOIN}"

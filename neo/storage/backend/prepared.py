@@ -37,7 +37,7 @@ class PreparedTables:
 
     # -- marks -----------------------------------------------------------------------------------
 
-    def mark(self, mark: Prepared, checks: Iterable[Check]) -> None:
+    def mark_prepared(self, mark: Prepared, checks: Iterable[Check]) -> None:
         self.write(mark, self.rows(mark.ttid, checks))
 
     @staticmethod

@@ -74,7 +74,7 @@ class Reads:
             rows = self._read(self._load_at, o % self._tables.modulo, o, to_int(at))
         else:
             limit = MAX_TID if before is None else bound(before)
-            # No revision follows one that is found below a bound above all tids.
+            # A bound above all tids finds the current revision, which no other one follows.
             sql = self._load_current if limit > self._tables.last_tid else self._load_before
             rows = self._read(sql, o % self._tables.modulo, o, limit)
         if not rows:

@@ -31,8 +31,8 @@ logger = logging.getLogger("neo.storage")
 #: Version of the format, kept in the ``version`` row of ``config``.
 VERSION = 3
 
-#: Tables of a node, in the order in which a reset drops them: the seven of the format, those of
-#: prepared transactions, that of blobs, and the journal of operations. MariaDB has ``bigdata`` too.
+#: Tables of a node, in the order in which a reset drops them: the seven tables of the format, the tables
+#: of prepared transactions, the table of blobs, the journal of operations. MariaDB also has ``bigdata``.
 TABLES = (
     *("config", "pt", "trans", "obj", "data", "ttrans", "tobj"),
     *("prepared", "prepared_check", "decided", "content"),
@@ -97,7 +97,7 @@ class Migration(NamedTuple):
     steps: tuple[Callable[[Database], bool], ...]
 
 
-#: By the format that it leads to. Format 3 is the first one that was released.
+#: Migrations by the format that they lead to. Format 3 is the first format that was released.
 MIGRATIONS: dict[int, Migration] = {}
 
 

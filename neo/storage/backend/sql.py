@@ -23,7 +23,7 @@ from neo.storage.backend.api import BackendRefused, Done
 
 MAX_TID = (1 << 63) - 1
 
-#: Bits of the counter in a data id, below those of the partition.
+#: Bits of the counter in a data id, below the bits of the partition.
 COUNTER_BITS = 48
 #: Ids per ``IN (...)``: few enough for any parser, enough to amortize the cost of a statement.
 IDS_PER_STATEMENT = 500
@@ -126,8 +126,8 @@ class Dialect:
 class Engine(Protocol):
     """A database that runs statements on the loop's thread and makes them durable.
 
-    ``open``, ``close``, ``attempt``, ``drain``, ``executed``, ``stored``, ``room`` and ``size`` are those
-    of :class:`~neo.storage.backend.api.Backend`. All methods raise BackendFailure.
+    ``open``, ``close``, ``attempt``, ``drain``, ``executed``, ``stored``, ``room`` and ``size``: see
+    :class:`~neo.storage.backend.api.Backend`. All methods raise BackendFailure.
     """
 
     #: Name of the database in messages.

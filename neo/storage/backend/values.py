@@ -20,8 +20,8 @@ from neo.storage.backend.blobs import BlobTable
 from neo.storage.backend.sql import COUNTER_BITS, IDS_PER_STATEMENT, Engine, storable
 from neo.storage.backend.tables import Tables
 
-#: The tables with ids of ``data``, and their columns. Those for another number of partitions have the
-#: same ids as ``obj``.
+#: The tables with ids of ``data``, and the columns with these ids. Tables for another number of
+#: partitions have the same ids as ``obj``.
 _WITH_IDS = {"data": "id", "obj": "data_id", "tobj": "data_id", "content": "data_id"}
 
 

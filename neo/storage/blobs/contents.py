@@ -19,6 +19,7 @@ import errno
 import logging
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from neo.node.peer import Peer
@@ -52,15 +53,15 @@ NO_FOLDER = "this storage node has no folder for contents of blobs: set blob_dir
 def open_disk(disk: ContentDisk | None, backend: Backend) -> None:
     """Open the folder that belongs to an open database (specification 26.7). Raise BackendFailure if the
     folder is of another database, cannot be used, or is needed and not given."""
-    identity = backend.get_config(IDENTITY)
-    needed = identity is not None and bool(backend.contents(b"", 1))
+    identity = backend.tables.get_config(IDENTITY)
+    needed = identity is not None and bool(backend.blobs.contents(b"", 1))
     if disk is None:
         if needed:
             raise BackendFailure(
                 "the database has contents of blobs, which are in a folder: set blob_dir to this folder"
             )
     elif (found := disk.open(identity, needed)) != identity:
-        backend.set_config(IDENTITY, found)
+        backend.tables.set_config(IDENTITY, found)
 
 
 class Contents(Part):
@@ -69,7 +70,8 @@ class Contents(Part):
     def __init__(self, database: Database, disk: ContentDisk | None) -> None:
         """``disk``: open; None if this node has no folder."""
         self._database = database
-        self._rows = database.backend
+        self._rows = database.backend.blobs
+        self._engine = database.backend.engine
         self._disk = disk
         self._holds: Counter[bytes] = Counter()
         #: Held contents that were kept: they may have no row yet.
@@ -90,7 +92,7 @@ class Contents(Part):
         self._bound = False
         self._when_bound: list[Callable[[], None]] = []
         if disk is not None:
-            self._rows.stored(database.guard(self._now_bound))
+            self._engine.stored(database.guard(self._now_bound))
         #: Called when too many contents were freed to remember them.
         self.sweep: Callable[[], None] = lambda: None
         #: Called when a content was lost.
@@ -180,20 +182,29 @@ class Contents(Part):
     def keep(self, part: str, content: Content, done: Done) -> None:
         """Make a part durable as a content, which the caller holds. Then :meth:`has` is true, until the
         holders are gone and no row refers to it."""
+        kept = self.guard(partial(self._done, content, done))
+        self._once_bound(partial(self.disk.keep, part, content, kept))
 
-        def kept(error: Exception | None) -> None:
-            if error is None:
-                self._found(content.checksum)
-                if content.checksum in self._holds:
-                    self._kept.add(content.checksum)
-                else:
-                    self._released.add(content.checksum)
-            done(error)
+    def store(self, data: bytes, content: Content, done: Done) -> None:
+        """Make a content durable that is in memory. As :meth:`keep`."""
+        stored = self.guard(partial(self._done, content, done))
+        lost = content.checksum in self.lost
+        self._once_bound(partial(self.disk.store, data, content, lost, stored))
 
+    def _done(self, content: Content, done: Done, error: Exception | None) -> None:
+        if error is None:
+            self._found(content.checksum)
+            if content.checksum in self._holds:
+                self._kept.add(content.checksum)
+            else:
+                self._released.add(content.checksum)
+        done(error)
+
+    def _once_bound(self, call: Callable[[], None]) -> None:
         if self._bound:
-            self.disk.keep(part, content, self.guard(kept))
+            call()
         else:
-            self._when_bound.append(lambda: self.disk.keep(part, content, self.guard(kept)))
+            self._when_bound.append(call)
 
     def guard(self, callback: Callable[[T], None]) -> Callable[[T], None]:
         """Wrap a callback for the disk: see :meth:`Database.guard`."""
@@ -236,7 +247,7 @@ class Contents(Part):
         if leaving:
             self._leaving.update(leaving)
             stored = self._database.guard(lambda: self._remove(leaving))
-            self._rows.stored(stored)
+            self._engine.stored(stored)
         return len(leaving)
 
     def _remove(self, checksums: list[bytes]) -> None:
@@ -300,7 +311,9 @@ class Contents(Part):
                 logger.warning(
                     "%r received content %s of object %s damaged, but its file here is intact: look at"
                     " the network and the memory of both machines",
-                    *(peer, content, oid.hex()),
+                    peer,
+                    content,
+                    oid.hex(),
                 )
             else:
                 self.damaged(content, error)
@@ -320,7 +333,9 @@ class Contents(Part):
     def _log_lost(self, content: Content, oid: bytes, why: str) -> None:
         logger.error(
             "content %s of object %s is lost on this node: %s; it is read from other nodes",
-            *(content, oid.hex(), why),
+            content,
+            oid.hex(),
+            why,
         )
 
 

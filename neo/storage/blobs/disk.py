@@ -55,6 +55,13 @@ class ContentDisk(Protocol):
         """Make a part durable, data and name, as the file of a content. If it is another content:
         ContentMismatch, and the part is deleted."""
 
+    def store(self, data: bytes, content: Content, lost: bool, done: Done) -> None:
+        """Make a content durable, data and name, of which all bytes are here. ContentMismatch if they are
+        another one. Contents that are stored at the same time share steps (specification 26.27).
+
+        ``lost``: whether rows refer to the content without a file, so that its name must not have a file
+        that is not complete."""
+
     def drop(self, part: str) -> None:
         """Delete a part, if there is one."""
 

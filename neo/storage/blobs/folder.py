@@ -3,21 +3,20 @@
 Theory of operation
 -------------------
 Some threads execute the calls. Those for one part, and for one checksum, go to the same thread, in their
-order. A ``keep`` belongs to both: the thread of its part looks at it, then the keeper
-(:mod:`neo.storage.blobs.keeping`) makes contents of many parts at a time, and later calls for the part
-wait for it. A lock keeps the rename and the removal of one content apart, and a removal that has not
-begun is given up, because it would come after the rename. Who holds the content asks for the removal
-again, should the ``keep`` fail. Hashing and input and output release the interpreter, so that pieces of
-several transfers, and the loop, go on at the same time.
+order. A ``keep`` belongs to both, and runs in the thread of its part. Contents that come in one piece
+have a thread of their own, the keeper (:mod:`neo.storage.blobs.keeping`). So a lock keeps the arrival of
+a name and its removal apart, and a removal that has not begun is given up, because it would come after
+the arrival. The holder of the content asks for the removal again, should the content not become durable.
+Hashing and input and output release the interpreter, so that pieces of several transfers, and the loop,
+go on at the same time.
 
-The kernel writes the bytes of a part to the disk while more of them come. A content becomes durable in
-this order: its bytes are synced, its part is renamed, the folder of its new name is synced. What is
-renamed is complete.
+The kernel writes the bytes of a part to the disk while more of them come. A part becomes a content in
+this order: its bytes are synced, it is renamed, the folder of its new name is synced. So no file that has
+rows is replaced by one that is not complete.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import logging
 import os
@@ -35,8 +34,8 @@ from neo.node.lockfile import LockFile
 from neo.protocol.blobs import Content, content_hash
 from neo.storage.backend.api import BackendFailure, Schedule
 from neo.storage.blobs.disk import BUCKETS, ContentMismatch, Done
+from neo.storage.blobs.files import WAIT_BEFORE, WRITE, sync_folder, sync_range, write_all
 from neo.storage.blobs.keeping import Keeper, Whole
-from neo.storage.blobs.keeping import sync_folder as _sync_folder
 
 logger = logging.getLogger("neo.storage")
 
@@ -47,8 +46,6 @@ STEP_BYTES = 1 << 20
 #: Bytes of a part that are not on their way to the disk. So the sync at its end finds little to write,
 #: and the syncs of the database, which share the disk, never wait for a whole content.
 WRITE_BACK_BYTES = 8 << 20
-#: Larger contents are synced before they come to the keeper: small ones need not wait for them there.
-SMALL_BYTES = 1 << 20
 #: Begins the names of parts of fetches, which are resumed.
 FETCH = "fetch-"
 #: Parts of fetches that nobody went on with for this time are deleted at the next start.
@@ -58,12 +55,6 @@ IDENTITY = "identity"
 CONDEMNED = "condemned"
 LOCK = "lock"
 
-_sync_file_range = ctypes.CDLL(None, use_errno=True).sync_file_range
-_sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-_WAIT_BEFORE, _WRITE = 1, 2  # its flags
-
-#: Of file systems that do not know the call: the sync at the end writes everything.
-_NO_WRITE_BACK = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -84,8 +75,8 @@ class _Part:
         length = self.size - self._written_back
         if length >= WRITE_BACK_BYTES:
             before = max(0, self._written_back - WRITE_BACK_BYTES)
-            _sync_range(self.fd, before, self._written_back - before, _WAIT_BEFORE)
-            _sync_range(self.fd, self._written_back, length, _WRITE)
+            sync_range(self.fd, before, self._written_back - before, WAIT_BEFORE)
+            sync_range(self.fd, self._written_back, length, WRITE)
             self._written_back = self.size
 
 
@@ -123,8 +114,6 @@ class ContentFolder:
         self._parts = self.path / PARTS
         self._workers: list[_Worker] = []
         self._keeper: Keeper | None = None
-        #: Parts that the keeper has. A worker adds, the keeper takes out.
-        self._keeping: dict[str, Whole] = {}
         self._lock_file: LockFile | None = None
         self._closed = True
         #: One for each worker's checksums: a content is renamed or removed by one thread at a time.
@@ -146,7 +135,7 @@ class ContentFolder:
             found = self._identify(identity, needed and identity is not None)
             self._clean()
         self._closed = False
-        self._keeper = Keeper(f"contents {self.path}", self._kept)
+        self._keeper = Keeper(f"contents {self.path}", str(self._parts / "whole-"), self._stored)
         self._workers = [_Worker(f"contents {i} {self.path}") for i in range(THREADS)]
         return found
 
@@ -177,7 +166,7 @@ class ContentFolder:
                 " blob_dir of its own"
             ) from None
         if new:
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
 
     def _unlock(self) -> None:
         if self._lock_file is not None:
@@ -218,7 +207,7 @@ class ContentFolder:
             for each in (*self._files(), *self._parts.glob("*"), self.path / IDENTITY):
                 each.unlink(missing_ok=True)
             for folder in {self.path, *(each for each in self.path.iterdir() if each.is_dir())}:
-                _sync_folder(folder)
+                sync_folder(folder)
         (self.path / CONDEMNED).unlink()
 
     def _clean(self) -> None:
@@ -229,7 +218,7 @@ class ContentFolder:
                 each.unlink(missing_ok=True)
         for bucket in range(BUCKETS):
             (self.path / f"{bucket:02x}").mkdir(mode=0o700, exist_ok=True)
-        _sync_folder(self.path)
+        sync_folder(self.path)
 
     def close(self) -> None:
         self._closed = True
@@ -288,7 +277,7 @@ class ContentFolder:
             if open_part is None or open_part.size != offset:
                 raise ContentMismatch(f"part {part} does not have {offset} bytes")
             try:
-                _write_all(open_part.fd, data)
+                write_all(open_part.fd, data)
                 open_part.hash.update(data)
                 open_part.size += len(data)
                 open_part.write_back()
@@ -314,7 +303,6 @@ class ContentFolder:
         self._run(hash(part), run)
 
     def _resume(self, worker: _Worker, part: str) -> int:
-        self._await_keeper(part)
         if part in worker.parts:
             return worker.parts[part].size
         try:
@@ -326,55 +314,48 @@ class ContentFolder:
         return found.size
 
     def keep(self, part: str, content: Content, done: Done) -> None:
-        keeper = self._keeper
-
         def call(worker: _Worker) -> None:
-            assert keeper is not None  # the folder was open
             try:
-                open_part = worker.parts.get(part)
-                if open_part is None:
-                    raise ContentMismatch(f"part {part} is gone")
-                _compare(part, open_part.size, open_part.hash, content)
-                is_small = content.size <= SMALL_BYTES
-                if is_small:
-                    _sync_range(open_part.fd, 0, content.size, _WRITE)
-                else:
-                    os.fsync(open_part.fd)
-            except (OSError, ContentMismatch) as e:
+                self._keep(worker, part, content)
+            except (OSError, ContentMismatch):
                 self._drop(worker, part)
-                self._tell_later([(done, e)])
-                return
-            fd = worker.parts.pop(part).fd
-            name = self._names[content.checksum[0] % THREADS]
-            path, file = self._parts / part, self.file(content.checksum)
-            whole = self._keeping[part] = Whole(fd, path, file, name, not is_small, done)
-            keeper.keep(whole)
+                raise
+            os.close(worker.parts.pop(part).fd)
 
         if not self._closed:
             self._removals.pop(content.checksum, None)
-            self._workers[hash(part) % THREADS].calls.put(call)
+            self._simple(hash(part), call, done)
 
-    def _kept(self, group: list[Whole]) -> None:
-        for whole in group:
-            self._keeping.pop(whole.path.name)
-            whole.ended.set()
-        self._tell_later([(whole.done, whole.error) for whole in group])
+    def _keep(self, worker: _Worker, part: str, content: Content) -> None:
+        open_part = worker.parts.get(part)
+        if open_part is None:
+            raise ContentMismatch(f"part {part} is gone")
+        _compare(part, open_part.size, open_part.hash, content)
+        os.fsync(open_part.fd)
+        file = self.file(content.checksum)
+        with self._names[content.checksum[0] % THREADS]:
+            os.replace(self._parts / part, file)
+        sync_folder(file.parent)
 
-    def _tell_later(self, results: list[tuple[Done, OSError | ContentMismatch | None]]) -> None:
-        """Have the loop call back."""
+    def store(self, data: bytes, content: Content, lost: bool, done: Done) -> None:
+        if self._keeper is not None and not self._closed:
+            self._removals.pop(content.checksum, None)
+            name = content.checksum.hex()
+            lock = self._names[content.checksum[0] % THREADS]
+            self._keeper.keep(
+                Whole(data, content, f"{self.path}/{name[:2]}/{name}", lock, lost, done)
+            )
+
+    def _stored(self, group: list[Whole]) -> None:
+        """Have the loop call back. In the keeper's thread."""
 
         def tell() -> None:
-            for done, error in results:
+            for whole in group:
                 if not self._closed:  # by the one before
-                    done(error and _explained(error))
+                    whole.done(whole.error and _explained(whole.error))
 
         if not self._closed:
             self._schedule(tell)
-
-    def _await_keeper(self, part: str) -> None:
-        """Wait until the keeper has a part no more."""
-        if (whole := self._keeping.get(part)) is not None:
-            whole.ended.wait()
 
     def drop(self, part: str) -> None:
         def call(worker: _Worker) -> None:
@@ -383,7 +364,6 @@ class ContentFolder:
         self._simple(hash(part), call, _log_error)
 
     def _drop(self, worker: _Worker, part: str) -> None:
-        self._await_keeper(part)
         open_part = worker.parts.pop(part, None)
         if open_part is not None:
             os.close(open_part.fd)
@@ -470,25 +450,12 @@ def _hash_file(fd: int, found: blake3) -> int:
     return size
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    written = os.write(fd, data)
-    while written < len(data):
-        written += os.write(fd, data[written:])
-
-
-def _sync_range(fd: int, offset: int, length: int, flags: int) -> None:
-    if length and _sync_file_range(fd, offset, length, flags):
-        code = ctypes.get_errno()
-        if code not in _NO_WRITE_BACK:
-            raise OSError(code, os.strerror(code))
-
-
 def _write_durably(path: Path, text: str) -> None:
     with open(path, "w", encoding="ascii") as file:
         file.write(text + "\n")
         file.flush()
         os.fsync(file.fileno())
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def _explained(error: OSError | ContentMismatch) -> OSError | ContentMismatch:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator
 
 from neo.protocol.blobs import Content
-from neo.storage.backend.api import Backend
+from neo.storage.backend.api import References
 from neo.storage.background import Background
 from neo.storage.blobs.contents import LOST_MAX, Contents
 from neo.storage.blobs.fetch import ContentFetch
@@ -33,30 +33,30 @@ class Mender(Part):
 
     def __init__(
         self,
-        backend: Backend,
+        references: References,
         contents: Contents,
         fetch: ContentFetch,
         background: Background,
         cells: Cells,
     ) -> None:
-        self._backend = backend
+        self._references = references
         self._cells = cells
         self._contents = contents
         self._fetch = fetch
         self._background = background
         self._running = False
         self._operational = False
-        contents.on_lost = self._look
+        contents.on_lost = self._begin_mending
 
     def operation_started(self) -> None:
         self._operational = True
-        self._look()
+        self._begin_mending()
 
     def operation_stopped(self) -> None:
         """The job is cancelled."""
         self._operational = self._running = False
 
-    def _look(self) -> None:
+    def _begin_mending(self) -> None:
         if self._contents.lost and self._operational and not self._running:
             self._running = True
             self._background.run(self._run())
@@ -100,7 +100,7 @@ class Mender(Part):
         partitions = self._cells.partitions
         yield first
         asked = {partitions.partition(first)}
-        for oid, _ in self._backend.objects_with(content.checksum, REVISIONS_MAX):
+        for oid, _ in self._references.objects_with(content.checksum, REVISIONS_MAX):
             if (partition := partitions.partition(oid)) not in asked:
                 asked.add(partition)
                 yield oid

@@ -39,10 +39,10 @@ class BlobParts:
         self.uploads = Uploads(self.contents)
         self.sweep = Sweep(database, self.contents, background)
         self.fetch = ContentFetch(self.contents, background, cluster, cells, links, upstream)
-        self.mender = Mender(database.backend, self.contents, self.fetch, background, cells)
+        self.mender = Mender(database.backend.blobs, self.contents, self.fetch, background, cells)
         self.verifier = Verifier(database, self.contents, background, cells)
         self.states = ContentStates(
-            host, database.backend, self.contents, self.verifier, self.sweep
+            host, database.backend.blobs, self.contents, self.verifier, self.sweep
         )
         self.all: tuple[Part, ...] = (
             self.uploads,

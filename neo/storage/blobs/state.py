@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neo.node.host import Host
 from neo.protocol.packets import AnswerContentState, AnswerLostContents, LostContentRow
-from neo.storage.backend.api import Backend
+from neo.storage.backend.api import References
 from neo.storage.blobs.contents import Contents
 from neo.storage.blobs.sweep import Sweep
 from neo.storage.blobs.verify import Verifier
@@ -17,10 +17,10 @@ LISTED_MAX = 1000
 
 class ContentStates:
     def __init__(
-        self, host: Host, backend: Backend, contents: Contents, verifier: Verifier, sweep: Sweep
+        self, host: Host, references: References, contents: Contents, verifier: Verifier, sweep: Sweep
     ) -> None:
         self._host = host
-        self._backend = backend
+        self._references = references
         self._contents = contents
         self._verifier = verifier
         self._sweep = sweep
@@ -31,7 +31,7 @@ class ContentStates:
         """Return the state now; the totals may be a minute old. Raise BackendFailure."""
         now = self._host.monotonic()
         if self._until is None or now >= self._until:
-            self._totals = self._backend.content_totals()
+            self._totals = self._references.content_totals()
             self._until = now + GOOD_SECONDS
         contents = self._contents
         free = contents.disk.free() if contents.enabled else 0
@@ -45,6 +45,6 @@ class ContentStates:
         for checksum, (content, _) in sorted(self._contents.lost.items()):
             if len(rows) >= length:
                 break
-            for oid, tid in self._backend.objects_with(checksum, length - len(rows)):
+            for oid, tid in self._references.objects_with(checksum, length - len(rows)):
                 rows.append((nid, oid, tid, checksum, content.size))
         return AnswerLostContents(rows)

@@ -30,7 +30,7 @@ class Sweep(Part):
     """Sweeps in the background. All methods run on the loop's thread."""
 
     def __init__(self, database: Database, contents: Contents, background: Background) -> None:
-        self._backend = database.backend
+        self._references = database.backend.blobs
         self._contents = contents
         self._background = background
         #: Whether the folder is to be compared.
@@ -99,7 +99,7 @@ class Sweep(Part):
         min_id: int | None = 0
         while min_id is not None:
             began = self._background.monotonic()
-            min_id = self._backend.forget_freed(min_id, self._background.rows(STEP_LENGTH))
+            min_id = self._references.forget_freed(min_id, self._background.rows(STEP_LENGTH))
             await self._background.give_way(began)
 
     async def _rows(self, bucket: int, files: set[bytes]) -> tuple[set[bytes], list[Content]]:
@@ -111,7 +111,7 @@ class Sweep(Part):
         after = (first - 1).to_bytes(CHECKSUM_BYTES, "big") if bucket else b""
         while True:
             began = self._background.monotonic()
-            rows = self._backend.contents(after, self._background.rows(STEP_LENGTH))
+            rows = self._references.contents(after, self._background.rows(STEP_LENGTH))
             for content in rows:
                 after = content.checksum
                 if after[0] != bucket:
@@ -135,7 +135,7 @@ class Sweep(Part):
         self._contents.disk.read(checksum, 0, 1, self._contents.guard(read))
         if await found or checksum in self._contents.lost:
             return False
-        objects = self._backend.objects_with(checksum, 1)
+        objects = self._references.objects_with(checksum, 1)
         if not objects:
             return False  # of a transaction in progress, or gone meanwhile
         self._contents.missing(content, objects[0][0])

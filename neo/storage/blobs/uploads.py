@@ -2,9 +2,9 @@
 
 An upload belongs to an object of a transaction on one connection, and lives until the transaction votes
 or ends: a client that resolves a conflict stores the record again, without the content. Its last piece
-makes the part a content of this node, which the upload holds.
+makes it a content of this node, which the upload holds. One that comes in one piece never is a part.
 
-Bounds: a client has JOBS_MAX pieces (:mod:`neo.node.backlog`) on their way to the disk, PARTS_MAX
+Bounds: a client has pieces of JOBS_BYTES (:mod:`neo.node.backlog`) on their way to the disk, PARTS_MAX
 uploads without their last piece, and one store that waits for each upload.
 """
 
@@ -13,7 +13,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
+from typing import NamedTuple
 
 from neo.node.peer import Peer
 from neo.protocol.blobs import PIECE_BYTES, SIZE_MAX, Content
@@ -53,6 +55,16 @@ class _Transaction:
     arriving: dict[Content, Upload] = field(default_factory=dict)
 
 
+class _Piece(NamedTuple):
+    """A piece that is on its way to the disk, and its request."""
+
+    client: Client
+    peer: Peer
+    message_id: int
+    m: AskStoreBlob
+    upload: Upload
+
+
 class Uploads(Part):
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
@@ -81,23 +93,16 @@ class Uploads(Part):
             self._parts[client].discard(upload)
             self.transactions[client, m.ttid].arriving[content] = upload
             self._contents.hold(m.checksum)
-
-        def written(error: Exception | None) -> None:
-            if error is not None:
-                self._fail(client, m, upload, error)
-            if m.checksum is None:
-                self._answer(peer, message_id, m, upload)
-            peer.end_job()
-
-        peer.begin_job()
-        self._contents.disk.append(
-            upload.part,
-            m.offset,
-            m.data,
-            self._contents.guard(written),
-        )
-        if upload.content is not None:  # after the piece: the disk keeps the order of calls for a part
-            self._keep(client, peer, message_id, m, upload, upload.content)
+        peer.begin_job(len(m.data))
+        piece = _Piece(client, peer, message_id, m, upload)
+        if m.offset == 0 and upload.content is not None:
+            self._contents.store(m.data, upload.content, partial(self._stored, piece))
+            return
+        written = self._contents.guard(partial(self._written, piece))
+        self._contents.disk.append(upload.part, m.offset, m.data, written)
+        # After the piece: the disk keeps the order of calls for a part.
+        if upload.content is not None:
+            self._contents.keep(upload.part, upload.content, partial(self._kept, piece))
 
     def _begin(self, client: Client, m: AskStoreBlob) -> Upload:
         """Begin an upload, in the place of an earlier one of the object."""
@@ -137,43 +142,44 @@ class Uploads(Part):
             )
         return upload
 
-    def _keep(
-        self,
-        client: Client,
-        peer: Peer,
-        message_id: int,
-        m: AskStoreBlob,
-        upload: Upload,
-        content: Content,
-    ) -> None:
-        """Make the whole content durable, and answer its last piece."""
+    def _written(self, piece: _Piece, error: Exception | None) -> None:
+        if error is not None:
+            self._fail(piece, error)
+        if piece.m.checksum is None:
+            self._answer(piece)
+        piece.peer.end_job(len(piece.m.data))
 
-        def kept(error: Exception | None) -> None:
-            if error is not None:
-                self._fail(client, m, upload, error)
-            else:
-                upload.durable = upload.failure is None
-            if upload.durable:
-                transaction = self.transactions[client, m.ttid]
-                if transaction.arriving.get(content) is upload:
-                    del transaction.arriving[content]
-            # Before the store that waits, because it was sent before.
-            self._answer(peer, message_id, m, upload)
-            _resume(upload, None)
+    def _stored(self, piece: _Piece, error: Exception | None) -> None:
+        self._kept(piece, error)
+        piece.peer.end_job(len(piece.m.data))
 
-        self._contents.keep(upload.part, content, kept)
+    def _kept(self, piece: _Piece, error: Exception | None) -> None:
+        """Answer the last piece: the content is durable, or failed."""
+        upload, content = piece.upload, piece.upload.content
+        if error is not None:
+            self._fail(piece, error)
+        elif upload.failure is None and content is not None:
+            upload.durable = True
+            arriving = self.transactions[piece.client, piece.m.ttid].arriving
+            if arriving.get(content) is upload:
+                del arriving[content]
+        # Before the store that waits, because it was sent before.
+        self._answer(piece)
+        _resume(upload, None)
 
-    def _answer(self, peer: Peer, message_id: int, m: AskStoreBlob, upload: Upload) -> None:
-        if upload.failure is not None:
-            peer.refuse(message_id, upload.failure.code, upload.failure.message)
+    def _answer(self, piece: _Piece) -> None:
+        failure, m = piece.upload.failure, piece.m
+        if failure is not None:
+            piece.peer.refuse(piece.message_id, failure.code, failure.message)
         else:
-            peer.answer(message_id, AnswerStoreBlob(m.ttid, m.oid))
+            piece.peer.answer(piece.message_id, AnswerStoreBlob(m.ttid, m.oid))
 
     # -- failures ----------------------------------------------------------------------------------
 
-    def _fail(self, client: Client, m: AskStoreBlob, upload: Upload, error: Exception) -> None:
-        """Give up an upload, unless it has ended: the part is dropped, and its transaction cannot
-        vote."""
+    def _fail(self, piece: _Piece, error: Exception) -> None:
+        """Give up an upload, unless it has ended: the part is dropped, and its transaction cannot vote,
+        unless an equal content is here."""
+        client, m, upload = piece.client, piece.m, piece.upload
         if upload.failure is not None:
             return
         self._contents.not_written(error)
@@ -183,7 +189,11 @@ class Uploads(Part):
         else:
             code = ErrorCode.INCOMPLETE_TRANSACTION
         logger.error("transaction %s: %s", m.ttid.hex(), what)
-        self._end(client, self.transactions[client, m.ttid], upload, ErrorAnswer(code, what))
+        why = ErrorAnswer(code, what)
+        self._end(client, self.transactions[client, m.ttid], upload, why)
+        content = upload.content
+        here = content is not None and self._contents.has(content.checksum)
+        _resume(upload, None if here else why)
 
     def _end(
         self, client: Client, transaction: _Transaction, upload: Upload, why: ErrorAnswer
@@ -198,16 +208,12 @@ class Uploads(Part):
             self._contents.release(upload.content.checksum)
         if not upload.durable:
             self._contents.disk.drop(upload.part)
-        _resume(upload, why)
 
-    def _drop(
-        self, client: Client, transaction: _Transaction, upload: Upload, why: str
-    ) -> None:
+    def _drop(self, client: Client, transaction: _Transaction, upload: Upload, why: str) -> None:
         if upload.failure is None:
-            text = f"a content is dropped: {why}"
-            self._end(
-                client, transaction, upload, ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, text)
-            )
+            failure = ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, f"a content is dropped: {why}")
+            self._end(client, transaction, upload, failure)
+            _resume(upload, failure)
 
     # -- transactions ------------------------------------------------------------------------------
 
@@ -218,28 +224,35 @@ class Uploads(Part):
         may, or why it may not. Raises ErrorAnswer if the content is not here and not on its way."""
         if not self._contents.enabled:
             raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, NO_FOLDER)
+        # The transaction's own uploads first: the database need not be asked for what is on its way.
+        own = self._own(client, ttid, oid, content)
+        if own is not None and own.failure is None:
+            if own.durable:
+                return True
+            if own.resume is not None:
+                raise ErrorAnswer(
+                    ErrorCode.PROTOCOL_ERROR,
+                    f"object {oid.hex()}: another store waits for its content {content}",
+                )
+            own.resume = resume
+            return False
         if self._contents.has(content.checksum):
             return True
-        transaction = self.transactions.get((client, ttid))
-        if transaction is not None:
-            own = transaction.uploads.get(oid)
-            if own is None or own.content != content or own.durable:
-                own = transaction.arriving.get(content)
-            if own is not None and own.failure is None:
-                if own.resume is not None:
-                    raise ErrorAnswer(
-                        ErrorCode.PROTOCOL_ERROR,
-                        f"object {oid.hex()}: another store waits for its content {content}",
-                    )
-                own.resume = resume
-                return False
-            if own is not None and own.failure is not None:
-                raise own.failure
+        if own is not None and own.failure is not None:
+            raise own.failure
         raise ErrorAnswer(
             ErrorCode.INCOMPLETE_TRANSACTION,
             f"object {oid.hex()} refers to content {content}, which is not on this node: send it before"
             " the record",
         )
+
+    def _own(self, client: Client, ttid: bytes, oid: bytes, content: Content) -> Upload | None:
+        """Return the upload of a content in a transaction: that of the object, or one that arrives."""
+        transaction = self.transactions.get((client, ttid))
+        if transaction is None:
+            return None
+        own = transaction.uploads.get(oid)
+        return own if own and own.content == content else transaction.arriving.get(content)
 
     def check(self, client: Client, ttid: bytes) -> None:
         """Raise ErrorAnswer if a content of the transaction is not durable: it must not vote."""

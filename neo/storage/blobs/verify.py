@@ -32,7 +32,7 @@ class Verifier(Part):
     def __init__(
         self, database: Database, contents: Contents, background: Background, cells: Cells
     ) -> None:
-        self._backend = database.backend
+        self._references = database.backend.blobs
         self._contents = contents
         self._background = background
         self._cells = cells
@@ -77,14 +77,14 @@ class Verifier(Part):
             return []
         return [
             group
-            for group in self._backend.content_groups()
+            for group in self._references.content_groups()
             if partition == (group % count if group % count in own else own[group % len(own)])
         ]
 
     async def _compare(self, group: int) -> int:
         after, count = -1, 0
         while True:
-            references = self._backend.references(group, after, STEP_LENGTH)
+            references = self._references.references(group, after, STEP_LENGTH)
             if not references:
                 return count
             for data_id, content in references:

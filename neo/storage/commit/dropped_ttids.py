@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from neo.storage.backend.api import Backend
+from neo.storage.backend.api import Backend, Tables
 
 #: A row of ``config``, of our own: hexadecimal.
 DROPPED_TTID = "_dropped_ttid"
 
 
-def remember(backend: Backend, ttids: Iterable[bytes]) -> None:
+def remember(tables: Tables, ttids: Iterable[bytes]) -> None:
     """Store the greatest of these ttids. Call before the rows are deleted."""
     greatest = max(ttids, default=b"").hex()
-    if greatest > (backend.get_config(DROPPED_TTID) or ""):
-        backend.set_config(DROPPED_TTID, greatest)
+    if greatest > (tables.get_config(DROPPED_TTID) or ""):
+        tables.set_config(DROPPED_TTID, greatest)
 
 
 def voted(backend: Backend) -> dict[bytes, bytes | None]:
     """Return the answer to AskLockedTransactions: ttid → tid, None unless it is locked."""
-    dropped = backend.get_config(DROPPED_TTID)
+    dropped = backend.tables.get_config(DROPPED_TTID)
     earlier: dict[bytes, bytes | None] = {bytes.fromhex(dropped): None} if dropped else {}
-    return earlier | backend.locked_transactions()
+    return earlier | backend.commits.locked_transactions()

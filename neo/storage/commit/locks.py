@@ -58,7 +58,7 @@ from neo.storage.commit.transactions import (
 from neo.storage.commit.write_locks import WriteLocks
 
 #: Late stores come between the master's AbortTransaction and the client's own. No node has clients with
-#: 1000 aborts under way, and one that is forgotten costs a short lock.
+#: 1000 aborts under way; an abort that is forgotten costs only a short lock.
 ABORTED_MAX = 1000
 #: Shortest time until the waits for prepared transactions are looked at again.
 AGAIN_SECONDS = 0.1
@@ -76,7 +76,8 @@ class Locks:
     def _start(self) -> None:
         self._transactions: dict[bytes, Transaction] = {}
         self._readers = Readers()
-        #: Aborted by the master, not yet by the client; None if nothing of it had arrived.
+        #: Transactions that the master has aborted and their client not yet. None if nothing of the
+        #: transaction had arrived.
         self._aborted: dict[bytes, Client | None] = {}
         #: See :meth:`received`.
         self._received: dict[bytes, tuple[frozenset[bytes], bool]] = {}
@@ -108,9 +109,10 @@ class Locks:
     def rebase(self, ttid: bytes, client: Client, locking_tid: bytes) -> list[bytes]:
         """Handle AskRebaseTransaction; return the objects that the client must rebase one by one.
 
-        These conflict, or other transactions hold them. After a new deadlock, return only those that
-        keep the client from voting: none if a request of its own waits for the next rebase. Raises
-        TransactionRefused, or Unverifiable: then the transaction neither holds nor waits for anything.
+        These conflict, or other transactions hold them. After a new deadlock, return only the objects
+        that keep the client from voting; none if a request of the client waits for the next rebase.
+        Raises TransactionRefused, or Unverifiable: then the transaction neither holds nor waits for
+        anything.
         """
         if ttid in self._aborted:
             return []
@@ -223,7 +225,7 @@ class Locks:
     def unlock(self, ttid: bytes) -> None:
         """Handle NotifyUnlockInformation when the new records can be read: release all locks.
 
-        The transaction must be locked (see ``final_tid``). Call back the reads that wait for it.
+        The transaction must be locked (see ``final_tid``). Call back the reads that wait for this unlock.
         """
         transaction = self._transactions[ttid]
         assert transaction.tid is not None, ttid
@@ -258,8 +260,8 @@ class Locks:
 
     def restore(self, ttid: bytes, xid: bytes, metadata: bool) -> bool:
         """Take up a prepared transaction from the tables, or from another node; :meth:`restore_change`
-        follows. A transaction of this ttid that voted here becomes prepared, one that did not vote is
-        dropped. Return False, and change nothing, if it is locked: the decision came first."""
+        follows. If a transaction of this ttid has voted here, it becomes prepared; if it has not voted,
+        it is dropped. If it is locked, the decision came first: change nothing and return False."""
         transaction = self._transactions.get(ttid)
         if transaction is not None and transaction.tid is not None:
             return False
@@ -325,9 +327,9 @@ class Locks:
     def abort(self, ttid: bytes, by: Client | None) -> bool:
         """Handle AbortTransaction from the client, or from the master (``by`` is None).
 
-        Ignore unknown and locked transactions, those of other clients, and the client's abort of a
-        prepared one (specification 24.6). Return True if it had voted:
-        the backend has rows. Answer delayed requests as lockless; the client ignores that.
+        Ignore unknown and locked transactions, transactions of other clients, and a client's abort of a
+        prepared transaction (specification 24.6). Return True if the transaction had voted: the backend
+        has rows. Answer delayed requests as lockless; the client ignores these answers.
         """
         if by is not None:
             self._aborted.pop(ttid, None)
@@ -346,8 +348,8 @@ class Locks:
         return transaction.voted
 
     def forget_aborted(self) -> None:
-        """Forget what the master aborted before anything of it arrived: the same ttid may begin again
-        (AskRecovery, specification 7.6)."""
+        """Forget transactions that the master aborted before anything of them arrived, because their
+        ttids may begin again (AskRecovery, specification 7.6)."""
         self._forget_aborted(lambda owner: owner is None)
 
     def connection_lost(self, client: Client) -> None:
@@ -358,8 +360,8 @@ class Locks:
                 self._drop(transaction)
 
     def client_down(self, nid: int) -> list[bytes]:
-        """Drop the transactions of a client that the master lost, unless they are locked or prepared;
-        return those that voted."""
+        """Drop the transactions of a client that the master lost, except locked and prepared ones. Return
+        the dropped transactions that had voted."""
         self._forget_aborted(lambda owner: owner is not None and owner.nid == nid)
         voted = []
         for transaction in list(self._transactions.values()):
@@ -427,7 +429,7 @@ class Locks:
         return self._clock() - transaction.since
 
     def waiting(self) -> list[Blocking]:
-        """Return all transactions in progress, each with the ones that wait for what it holds."""
+        """Return all transactions in progress, each with the transactions that wait for its locks."""
         now = self._clock()
         found = {
             transaction: Blocking(transaction, {}) for transaction in self._transactions.values()
@@ -473,15 +475,16 @@ class Locks:
         )
 
     def received(self, ttid: bytes, undone: Collection[bytes], locked: bool) -> None:
-        """Note which objects a transaction of the upstream cluster undoes: it takes no locks here, and
-        what waits for undos waits for it, too. None, if it ended, or is prepared."""
+        """Note the objects that a transaction of the upstream cluster undoes. It takes no locks here, but
+        requests that wait for undos wait for it, too. Call with no objects when the transaction has ended
+        or is prepared."""
         if undone:
             self._received[ttid] = frozenset(undone), locked
         else:
             self._received.pop(ttid, None)
 
     def __len__(self) -> int:
-        """Return the number of transactions in progress, without those that wait for a coordinator."""
+        """Return the number of transactions in progress, without prepared ones."""
         return len(self._transactions) - len(self._writes.prepared)
 
     def shared(self) -> frozenset[bytes]:
@@ -489,10 +492,9 @@ class Locks:
         return frozenset(self._writes.shared)
 
     def lose(self, gone: Callable[[bytes], bool]) -> None:
-        """Forget the objects for which ``gone`` is true: their partitions were taken from this node.
-
-        The remaining cells may have accepted the stores lockless, and rely on the check for conflicts
-        here. So a transaction with objects that are still to be checked must not commit.
+        """Forget the objects for which ``gone`` is true: their partitions were taken from this node. The
+        remaining cells may have accepted the stores lockless, and rely on this node to detect conflicts.
+        So a transaction with such objects that were not checked yet must not commit.
         """
         for transaction in self._transactions.values():
             if transaction.xid is not None and transaction.tid is None:

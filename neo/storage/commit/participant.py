@@ -40,6 +40,8 @@ class Participant(Part):
         sync: Subscribers,
     ) -> None:
         self._database = database
+        self._commits = database.backend.commits
+        self._engine = database.backend.engine
         self._backend = database.backend
         self._cluster = cluster
         self._cells = cells
@@ -48,7 +50,7 @@ class Participant(Part):
         self._kept: set[bytes] = set()
         # Called at each attempt to lock: not wrapped.
         self.cell_mode = cells.mode
-        self.last_serial = database.backend.last_serial
+        self.last_serial = database.backend.reads.last_serial
         self.clock = host.monotonic
         self.locks = Locks(self)
 
@@ -59,7 +61,7 @@ class Participant(Part):
 
     def discard(self, stored: Stored) -> None:
         if stored.data_id is not None:
-            self._backend.release_data((stored.data_id,))
+            self._backend.values.release_data((stored.data_id,))
 
     def watch(self) -> None:
         """Bound the waits for prepared transactions: there is one, and maybe a request is delayed."""
@@ -72,10 +74,10 @@ class Participant(Part):
         tid = self.locks.final_tid(ttid)
         if tid is None:
             return False
-        self._backend.unlock(ttid, tid)
+        self._commits.unlock(ttid, tid)
         if self._sync.subscribers:
             self._sync.ended(ttid)
-        self._backend.executed(self._database.guard(lambda: self._unlocked(ttid)))
+        self._engine.executed(self._database.guard(lambda: self._unlocked(ttid)))
         self._database.commit_soon()
         return True
 
@@ -87,15 +89,15 @@ class Participant(Part):
     def abort(self, ttid: bytes) -> None:
         """Handle AbortTransaction from the master."""
         if self.locks.abort(ttid, None):
-            dropped.remember(self._backend, [ttid])
-            self._backend.abort(ttid)
+            dropped.remember(self._backend.tables, [ttid])
+            self._commits.abort(ttid)
             self._sync.ended(ttid)
 
     def finished(self, ttid: bytes) -> None:
         """Handle NotifyTransactionFinished: drop a vote of this node if the transaction began before the
         node was ready. The master did not ask it to lock, and replication brings the data."""
         if self.locks.abort(ttid, None):
-            self._backend.abort(ttid)
+            self._commits.abort(ttid)
             self._sync.ended(ttid)
 
     def keep(self, ttids: Iterable[bytes]) -> None:
@@ -107,9 +109,9 @@ class Participant(Part):
     def operation_started(self) -> None:
         """Drop the votes that verification left uncommitted, except for prepared ones that stay
         (specification 24.20)."""
-        kept = self._kept.intersection(mark.ttid for mark in self._backend.prepared())
-        dropped.remember(self._backend, self._backend.locked_transactions().keys() - kept)
-        self._backend.drop_unfinished(kept)
+        kept = self._kept.intersection(mark.ttid for mark in self._backend.marks.prepared())
+        dropped.remember(self._backend.tables, self._commits.locked_transactions().keys() - kept)
+        self._commits.drop_unfinished(kept)
 
     def cells_changed(self, change: CellsChanged) -> None:
         """Adapt the locks to the new states of the own cells."""
@@ -120,9 +122,9 @@ class Participant(Part):
     def client_lost(self, nid: int) -> None:
         """Drop the client's transactions that are not locked."""
         ttids = self.locks.client_down(nid)
-        dropped.remember(self._backend, ttids)
+        dropped.remember(self._backend.tables, ttids)
         for ttid in ttids:
-            self._backend.abort(ttid)
+            self._commits.abort(ttid)
             self._sync.ended(ttid)
 
     def operation_stopped(self) -> None:

@@ -25,8 +25,8 @@ class Readers:
         self._readers.setdefault(oid, []).append(read)
 
     def scan(self, read: Callable[[], None], last: bytes) -> bool:
-        """Wait for the transactions up to ``last`` that are locked now, not for those that are locked
-        later. Return whether there are any."""
+        """Wait for the transactions up to ``last`` that are locked now, not for transactions that are
+        locked later. Return whether there are any."""
         found = {each for each in self.locked if each.tid is None or each.tid <= last}
         if found:
             self._scans.append(_Scan(found, read))

@@ -68,7 +68,8 @@ class Change(NamedTuple):
 
 
 class LockKeeper(Protocol):
-    """What locks ask and tell the node that keeps them. None of these methods calls the locks."""
+    """The environment of locks: the node that keeps them. None of these methods calls back into the
+    locks."""
 
     def cell_mode(self, oid: bytes, /) -> CellMode:
         """Return how a store of this object is treated. Called at each attempt."""
@@ -170,7 +171,7 @@ class Transaction:
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """A store or check (``change`` is set), or a rebase of what the transaction already has.
+    """A store or check, with a ``change``, or a rebase of an object that the transaction already has.
 
     A request without an answer *keeps a place* in the queue: the client will rebase this object.
     """
@@ -213,7 +214,7 @@ class Blocked(NamedTuple):
 
 
 class Blocking(NamedTuple):
-    """A transaction and those that wait for it. ``waiters``: ttid → seconds of its wait."""
+    """A transaction, and the transactions that wait for it. ``waiters``: ttid → seconds of the wait."""
 
     transaction: Transaction
     waiters: dict[bytes, float]

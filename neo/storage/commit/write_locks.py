@@ -69,7 +69,8 @@ class WriteLocks:
             self._check_and_hold(request)
 
     def execute(self, limit: bytes | None = None) -> None:
-        """Attempt again the requests for freed objects, by locking tid; those above ``limit`` later."""
+        """Attempt the requests for freed objects again, in the order of their locking tids. Leave
+        requests above ``limit`` for later."""
         later: set[bytes] = set()
         while self.freed:
             freed, self.freed = self.freed, set()
@@ -142,7 +143,7 @@ class WriteLocks:
                 self._hold(oid, transaction)
 
     def _conflict(self, oid: bytes, change: Change) -> bytes | None:
-        """Return the last serial if the change is not based on it, else None.
+        """Return the last serial if the change is based on another one, else None.
 
         Return MAX_TID if the object is gone: deleted and packed away, or its creation truncated.
         """
@@ -240,7 +241,7 @@ class WriteLocks:
                 self._watch()
 
     def refuse(self, request: Request, why: Hopeless) -> None:
-        """Answer a delayed request with a refusal, and drop what it brings."""
+        """Refuse a delayed request, and drop its data."""
         self.undelay(request)
         if request.change is not None:
             self.discard(request.change)

@@ -64,12 +64,12 @@ class BackupFetch(Fetch):
         backend = self._backend
         if self._pack is None:
             # All rows came in the order of tids: the revisions that undos go back to are here.
-            backend.delete_objects(gone, packed=True)
-            backend.packed_elsewhere(gone[-1][0])
+            backend.replication.delete_objects(gone, packed=True)
+            backend.replication.packed_elsewhere(gone[-1][0])
             return
         for tid, oid in gone:
-            if backend.serial_at(oid, self._pack) == tid:
-                backend.add_object(oid, Record(self._pack, None, None, ZERO_HASH, b"", None))
+            if backend.reads.serial_at(oid, self._pack) == tid:
+                backend.replication.add_object(oid, Record(self._pack, None, None, ZERO_HASH, b"", None))
 
 
 class Mending(Fetch):
@@ -89,7 +89,7 @@ class Mending(Fetch):
 
     async def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
         """Delete revisions that the upstream cluster never had. Undos of them keep their data."""
-        self._backend.delete_objects(gone)
+        self._backend.replication.delete_objects(gone)
 
 
 async def mend(m: MendCell, receiver: Receiver, upstream: UpstreamLinks, packer: Packer) -> None:

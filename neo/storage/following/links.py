@@ -129,8 +129,12 @@ class UpstreamLinks(Part):
         peer = core.dial(address, handler)
         timestamp = None if own is None else own.id_timestamp
         request = RequestIdentification(
-            *(NodeType.STORAGE, None, self._cluster.address, cluster, timestamp),
-            {FEATURES: self._announced, PARTITIONS: len(self._cells.partitions)},
+            node_type=NodeType.STORAGE,
+            nid=None,
+            address=self._cluster.address,
+            name=cluster,
+            id_timestamp=timestamp,
+            extra={FEATURES: self._announced, PARTITIONS: len(self._cells.partitions)},
         )
         timer = core.call_later(IDENTIFY_SECONDS, lambda: peer.lost("it does not answer"))
 

@@ -29,6 +29,7 @@ class BackupProgress:
     def __init__(self, database: Database, readable: Callable[[], Sequence[int]]) -> None:
         """``readable()`` returns the partitions whose own cell is readable."""
         self._database = database
+        self._tables = database.backend.tables
         self._backend = database.backend
         self._readable = readable
         #: Whether this cluster is a backup and operational.
@@ -41,23 +42,23 @@ class BackupProgress:
             return
         self.active = active
         backend = self._backend
-        remembered = backend.get_config("backup_tid")
+        remembered = backend.tables.get_config("backup_tid")
         if not active:
             if remembered is not None:
                 # The mode ended while this node was away: its data may have been given up.
                 logger.warning(
                     "the cluster is no backup any more: all data of own cells is compared"
                 )
-                backend.forget_complete(nid)
-                backend.set_config("backup_tid", None)
-                backend.set_config(_SYNC_UNTIL, None)
+                backend.tables.forget_complete(nid)
+                backend.tables.set_config("backup_tid", None)
+                backend.tables.set_config(_SYNC_UNTIL, None)
                 self._database.commit_soon()
             return
         for partition in self._readable():
             if remembered is not None:
                 self._complete[partition] = bytes.fromhex(remembered)
             else:
-                self._complete[partition] = backend.last_ids([partition])[1] or ZERO_TID
+                self._complete[partition] = backend.reads.last_ids([partition])[1] or ZERO_TID
 
     def stop(self) -> None:
         """Forget the tids: the operation stops."""
@@ -66,29 +67,29 @@ class BackupProgress:
 
     def leave(self) -> None:
         """Handle Truncate: leave backup mode. Call :meth:`cut` when the data is truncated."""
-        complete = self._backend.get_config("backup_tid")
+        complete = self._tables.get_config("backup_tid")
         if complete is not None:
-            self._backend.set_config(LEFT_BACKUP_TID, complete)
-            self._backend.set_config("backup_tid", None)
+            self._tables.set_config(LEFT_BACKUP_TID, complete)
+            self._tables.set_config("backup_tid", None)
 
     def cut(self) -> None:
         """Delete both rows: the data is truncated, and this cluster is no backup."""
         for row in ("backup_tid", LEFT_BACKUP_TID, _SYNC_UNTIL):
-            self._backend.set_config(row, None)
+            self._tables.set_config(row, None)
 
     # -- in sync ---------------------------------------------------------------------------------
 
     def in_sync(self, until: float) -> None:
         """Remember until when this backup was in sync (NotifyInSync)."""
         if self.active:
-            self._backend.set_config(_SYNC_UNTIL, repr(until))
+            self._tables.set_config(_SYNC_UNTIL, repr(until))
             self._database.commit_soon()
 
     def in_sync_until(self) -> float | None:
         """Return what was remembered; None if nothing was, or the cluster has left backup mode."""
-        if self._backend.get_config("backup_tid") is None:
+        if self._tables.get_config("backup_tid") is None:
             return None
-        until = self._backend.get_config(_SYNC_UNTIL)
+        until = self._tables.get_config(_SYNC_UNTIL)
         return None if until is None else float(until)
 
     # -- questions -------------------------------------------------------------------------------
@@ -123,18 +124,18 @@ class BackupProgress:
     def synced(self, tid: bytes) -> None:
         """Handle NotifySynced in VERIFYING: raise ``backup_tid``, which is true of the transactions that
         were validated before (specification 25.24)."""
-        remembered = self._backend.get_config("backup_tid")
+        remembered = self._tables.get_config("backup_tid")
         if remembered is not None and remembered < tid.hex():
-            self._backend.set_config("backup_tid", tid.hex())
+            self._tables.set_config("backup_tid", tid.hex())
 
-    def told_late(self, tids: Iterable[bytes]) -> None:
+    def lower(self, tids: Iterable[bytes]) -> None:
         """Lower ``backup_tid`` to these tids: a new table makes cells readable that were OUT_OF_DATE
         here, and complete up to them. Call in the database transaction of the table."""
         least = min((tid.hex() for tid in tids), default=None)
         for row in ("backup_tid", LEFT_BACKUP_TID):
-            remembered = self._backend.get_config(row)
+            remembered = self._tables.get_config(row)
             if remembered is not None and least is not None and least < remembered:
-                self._backend.set_config(row, least)
+                self._tables.set_config(row, least)
 
     def lost(self, partitions: Iterable[int]) -> None:
         """Forget own cells that are not readable any more, in the database transaction of that change."""
@@ -148,6 +149,6 @@ class BackupProgress:
         partitions = self._readable() or self._complete
         if partitions:
             tid = min(self._complete.get(partition, ZERO_TID) for partition in partitions).hex()
-            if self._backend.get_config("backup_tid") != tid:
-                self._backend.set_config("backup_tid", tid)
+            if self._tables.get_config("backup_tid") != tid:
+                self._tables.set_config("backup_tid", tid)
                 self._database.commit_soon()

@@ -113,12 +113,12 @@ class BackupReplicator(Part):
                 progress.advance(partition, tid)
         progress.remember()
         self.packer.begin()
-        self._look()
+        self._notify()
         if self._orders and not self._working:
             self._working = True
             self.background.run(self._work())
 
-    def _look(self) -> None:
+    def _notify(self) -> None:
         wake, self._wake = self._wake, Future()
         wake.resolve(None)
 
@@ -129,7 +129,7 @@ class BackupReplicator(Part):
             if not ready:
                 if self._orders:
                     later = min(order.after for order in self._orders.values())
-                    self.database.call_later(later - now, self._look)
+                    self.database.call_later(later - now, self._notify)
                 else:
                     self.links.release(USER)
                 await self._wake

@@ -173,7 +173,7 @@ class Comparison:
         #: Nodes that were reported.
         self._wrong: set[int] = set()
         self._reference: int | None = None
-        #: What all were packed at when the comparison began; None if that does not matter.
+        #: The pack that all nodes had done when the comparison began; None if packs do not matter.
         self._packed: AnswerPackState | None = None
         self._upstream, self._address = m.source
         if self._upstream:
@@ -245,9 +245,8 @@ class Comparison:
         return None
 
     def _report(self, answers: dict[int, _D], last: dict[int, _D]) -> _D | None:
-        """Report the wrong nodes and leave them out; return the right digest, None if none is known.
-
-        ``last``: the answers, including those of nodes that were lost since. Raises CheckFailed."""
+        """Report the wrong nodes, and leave them out from now on. Return the right digest; None if it is
+        unknown. ``last``: the answers, also of nodes that were lost since. Raises CheckFailed."""
         right = self._right(answers, last)
         wrong = [nid for nid, answer in answers.items() if answer != right]
         readable = self._cells.partitions.readable(self._m.partition)
@@ -269,8 +268,8 @@ class Comparison:
         return right
 
     async def _tell_behind(self, request: Request[_D], answers: Mapping[int, _D]) -> None:
-        """Tell the master which cells have only the first rows of the largest one, whose node is asked
-        for a digest of as many rows. Do not report cells that differ otherwise."""
+        """Tell the master which cells have only the first rows of the largest cell. For each, its node is
+        asked for a digest of as many rows. Do not report cells that differ in another way."""
         master = self._cluster.master
         if master is None or FEATURE_TAILS not in master.features:
             return

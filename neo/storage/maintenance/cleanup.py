@@ -73,9 +73,9 @@ class Eraser(Part):
             self._again = False
             if not self._needed():
                 await drop_regrouped(self._database, self._background, self._needed)
-            elif self._database.backend.regrouped() is not None:
-                # The way back needs all rows: what is deleted here would be deleted there, too. The end
-                # of the operation starts this again.
+            elif self._database.backend.regrouping.regrouped() is not None:
+                # The way back needs all rows, because rows that are deleted here would be missing there,
+                # too. The end of the operation starts this job again.
                 continue
             for partition in range(len(self._cells.partitions)) if self.enabled else ():
                 await self._erase(partition)
@@ -87,7 +87,7 @@ class Eraser(Part):
         background, backend = self._background, self._database.backend
         while self._cells.state(partition) is None:
             began = background.monotonic()
-            if not backend.drop_partition(partition, background.rows(STEP_LENGTH)):
+            if not backend.maintenance.drop_partition(partition, background.rows(STEP_LENGTH)):
                 break
             await self._database.stored()
             await background.give_way(began)
@@ -105,8 +105,8 @@ class Orphans(Part):
         self._database = database
         self._background = background
         #: Whether the table is to be swept.
-        self._wanted = database.backend.get_config(CLOSED) is None
-        database.backend.set_config(CLOSED, None)
+        self._wanted = database.backend.tables.get_config(CLOSED) is None
+        database.backend.tables.set_config(CLOSED, None)
 
     @property
     def done(self) -> bool:
@@ -120,11 +120,11 @@ class Orphans(Part):
     def ended(self) -> None:
         """Note a clean end: no data is stored whose transaction has not voted. Raise BackendFailure."""
         if not self._wanted:
-            self._database.backend.set_config(CLOSED, "1")
+            self._database.backend.tables.set_config(CLOSED, "1")
 
     async def _sweep(self) -> None:
         found: list[tuple[int, int]] = []
-        await self._look(False, found)
+        await self._prune_all(False, found)
         self._wanted = False
         rows, size = _sums(found)
         if rows:
@@ -140,20 +140,20 @@ class Orphans(Part):
         found: list[tuple[int, int]] = []
         rest = "; not all was looked at: give the command again"
         try:
-            await self._look(dry_run, found)
+            await self._prune_all(dry_run, found)
             rest = ""
         finally:
             done = "would be deleted" if dry_run else "deleted"
             logger.info("repair: %s orphan records (%s bytes) %s%s", *_sums(found), done, rest)
 
-    async def _look(self, dry_run: bool, found: list[tuple[int, int]]) -> None:
-        """Look at all data; add what each step found, as (records, bytes)."""
+    async def _prune_all(self, dry_run: bool, found: list[tuple[int, int]]) -> None:
+        """Prune all data; add what each step found, as (records, bytes)."""
         background, backend = self._background, self._database.backend
         next_id: int | None = 0
         while next_id is not None:
             began = background.monotonic()
             length = background.rows(STEP_LENGTH)
-            rows, size, next_id = backend.prune_orphans(dry_run, next_id, length)
+            rows, size, next_id = backend.maintenance.prune_orphans(dry_run, next_id, length)
             found.append((rows, size))
             if rows and not dry_run:
                 await self._database.stored()
@@ -170,7 +170,7 @@ async def drop_regrouped(
     """Delete all rows that are kept for another number of partitions, until they are needed: they may be
     those of the next operation then."""
     began = background.monotonic()
-    while not needed() and not database.backend.drop_regrouped(background.rows(STEP_LENGTH)):
+    while not needed() and not database.backend.regrouping.drop_regrouped(background.rows(STEP_LENGTH)):
         await database.stored()
         await background.give_way(began)
         began = background.monotonic()

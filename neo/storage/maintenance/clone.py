@@ -75,7 +75,7 @@ async def clone(
     extra = {
         "new_nid": partitions,
         "devpath": list(devpath),
-        PARTITIONS: backend.partition_count(),
+        PARTITIONS: backend.tables.partition_count(),
     }
     request = RequestIdentification(NodeType.STORAGE, None, None, cluster.name, None, extra)
     try:
@@ -98,11 +98,11 @@ async def clone(
         core.fail(ValueError(f"it is no copy of a node of this cluster: {e}; neoctl drop {name}"))
         return
     original, cluster.nid = cluster.nid, accepted.your_nid
-    backend.drop_unfinished()
-    backend.set_config("nid", str(cluster.nid))
-    backend.set_config("truncate_tid", None)
-    for operation in backend.journal():
-        backend.forget_operation(operation)  # it is the original that has a part in it
+    backend.commits.drop_unfinished()
+    backend.tables.set_config("nid", str(cluster.nid))
+    backend.tables.set_config("truncate_tid", None)
+    for operation in backend.operations.journal():
+        backend.operations.forget_operation(operation)  # it is the original that has a part in it
     # The rows of a backup are about readable cells, which a clone does not have.
     cells.backup.cut()
     cells.replace(table)

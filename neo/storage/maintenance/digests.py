@@ -94,7 +94,7 @@ class Digests:
         while True:
             self.check_comparable(m.partition)
             wanted = min(STEP_LENGTH, m.length - digest.count)
-            tids = self.database.backend.tids_ascending(first, m.max_tid, wanted, m.partition)
+            tids = self.database.backend.reads.tids_ascending(first, m.max_tid, wanted, m.partition)
             digest.update(tids)
             last = tids[-1] if tids else last
             if len(tids) < wanted or digest.count == m.length:
@@ -109,7 +109,9 @@ class Digests:
         while True:
             self.check_comparable(m.partition)
             wanted = min(STEP_LENGTH, m.length - tids.count)
-            rows = self.database.backend.objects_ascending(m.partition, *first, m.max_tid, wanted)
+            rows = self.database.backend.replication.objects_ascending(
+                m.partition, *first, m.max_tid, wanted
+            )
             tids.update([tid for tid, _ in rows])
             oids.update([oid for _, oid in rows])
             last = rows[-1] if rows else last

@@ -60,26 +60,26 @@ class PackProgress:
 
     def wanted(self) -> int:
         """Return the tid of the last pack that was requested, 0 if there was none."""
-        return int(self.database.backend.get_config("_pack_wanted") or 0)
+        return int(self.database.backend.tables.get_config("_pack_wanted") or 0)
 
     def want(self, tid: bytes) -> None:
         """Pack all complete cells at ``tid``, if it is later than the pack that was wanted before."""
-        self.database.backend.packed_elsewhere(tid)
+        self.database.backend.replication.packed_elsewhere(tid)
         if self.wanted() < u64(tid) <= u64(MAX_TID):
-            self.database.backend.set_config("_pack_wanted", str(u64(tid)))
+            self.database.backend.tables.set_config("_pack_wanted", str(u64(tid)))
 
     def horizon(self) -> bytes:
         """Return the tid before which revisions may be gone, be it by a pack of another node."""
-        tid: bytes = p64(int(self.database.backend.get_config("_pack_tid") or 0))
+        tid: bytes = p64(int(self.database.backend.tables.get_config("_pack_tid") or 0))
         return tid
 
     def packed(self, partition: int) -> int:
         """Return the tid of the last pack that is done in a cell, 0 if there was none."""
-        return packed_tid(self.database.backend, partition)
+        return packed_tid(self.database.backend.tables, partition)
 
     def set_packed(self, partition: int, tid: int) -> None:
         """Note that a cell is packed; forget where an earlier pack was interrupted."""
-        set_packed_tid(self.database.backend, partition, tid)
+        set_packed_tid(self.database.backend.tables, partition, tid)
 
     def pending(self, partition: int) -> bool:
         """Return whether an own cell is readable and must be packed. A cell of a backup must first be
@@ -97,7 +97,7 @@ class PackProgress:
         partition = self.cells.partitions.partition(oid)
         if u64(value_serial) > tid or not self.pending(partition):
             return value_serial
-        value: bytes | None = self.database.backend.packed_undo(oid, value_serial, p64(tid))
+        value: bytes | None = self.database.backend.reads.packed_undo(oid, value_serial, p64(tid))
         return value
 
 
@@ -118,7 +118,7 @@ class Packer(PackProgress, Part):
     def _begun(self) -> tuple[int, int, bytes]:
         """Return (partition, tid, next oid) of a pack that was interrupted, or is in progress; partition
         -1 if there is none."""
-        return begun_pack(self.database.backend)
+        return begun_pack(self.database.backend.tables)
 
     def coming(self, partition: int) -> bool:
         """Return whether a readable cell will soon be packed. It may be long while a transaction that
@@ -143,7 +143,7 @@ class Packer(PackProgress, Part):
         if serial is None or u64(serial) > tid or not self.coming(partition):
             return record
         try:
-            value = self.database.backend.packed_value(oid, record.serial, p64(tid))
+            value = self.database.backend.reads.packed_value(oid, record.serial, p64(tid))
         except KeyError:  # the pack deletes it
             return record
         return record._replace(data_serial=value)
@@ -224,7 +224,7 @@ class Packer(PackProgress, Part):
             if not self.pending(partition) or self.wanted() != tid:
                 return False
             began = pace.monotonic()
-            oid = self.database.backend.pack(p64(tid), partition, oid, pace.rows(STEP_LENGTH))
+            oid = self.database.backend.maintenance.pack(p64(tid), partition, oid, pace.rows(STEP_LENGTH))
             if oid is None:
                 # Replication and checks of the cell read executed writes.
                 await self.database.stored()
@@ -232,7 +232,7 @@ class Packer(PackProgress, Part):
                     return False
                 self.set_packed(partition, tid)
             else:
-                set_begun_pack(self.database.backend, partition, tid, oid)
+                set_begun_pack(self.database.backend.tables, partition, tid, oid)
             await self.database.stored()
             if self.host.fault(FaultSite.JOB_STANDS_STILL):
                 await pace.sleep(LATE_SECONDS)

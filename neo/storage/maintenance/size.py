@@ -73,7 +73,7 @@ class Sizes:
         if self._answer is None or now >= self._until:
             objects, partitions = self._count()
             cells = len(self._cells.assigned())
-            self._answer = AnswerSize(self._backend.size(), cells, objects, partitions)
+            self._answer = AnswerSize(self._backend.engine.size(), cells, objects, partitions)
             self._until = now + GOOD_SECONDS
         return self._answer
 
@@ -83,15 +83,15 @@ class Sizes:
         backend = self._backend
         objects = partitions = spent = 0
         for partition in self._cells.readable():
-            last = backend.greatest_oid(partition)
+            last = backend.reads.greatest_oid(partition)
             if last is not None:
 
                 def oids_from(oid: int, length: int, partition: int = partition) -> list[int]:
-                    return [u64(o) for o in backend.distinct_oids(partition, p64(oid), length)]
+                    return [u64(o) for o in backend.reads.distinct_oids(partition, p64(oid), length)]
 
                 found, reads = estimate(oids_from, u64(last))
                 # A pack keeps the greatest oid of a partition, even if its object is deleted.
-                deleted = not backend.oids(partition, last, 1)
+                deleted = not backend.reads.oids(partition, last, 1)
                 objects, spent = objects + found - deleted, spent + reads
             partitions += 1
             if spent >= BUDGET:

@@ -1,4 +1,4 @@
-"""The steps of ``neoctl backup`` on a storage node (specification 27.50 to 27.55, 28.1).
+"""The steps of ``neoctl backup`` on a storage node (specification 27.50 to 27.56, 28.1).
 
 Theory of operation
 -------------------
@@ -102,10 +102,10 @@ class Look:
         self, operation: Operation, step: int, context: Context, report: Report
     ) -> bytes:
         order = order_of(operation)
-        return await self._worker.call(partial(self._look, order))
+        return await self._worker.call(partial(self._find_base, order))
 
-    def _look(self, order: CopyOrder) -> bytes:
-        folder = ArchiveFolder(order.path)
+    def _find_base(self, order: CopyOrder) -> bytes:
+        folder = ArchiveFolder(order.path, self._worker.files)
         try:
             newest = folder.newest(self._cluster.name)
             if newest is None or order.full:
@@ -185,7 +185,7 @@ class Copy:
             return b""  # nothing has changed since
         mine = [p for p, nid in enumerate(order.readers) if nid == self._cluster.nid]
         await self._ready(order, mine, report)
-        folder = ArchiveFolder(order.path)
+        folder = ArchiveFolder(order.path, self._worker.files)
         chain = await self._worker.call(partial(_chain, folder, base))
         await self._worker.call(partial(folder.begin, order.tid))
         files = []
@@ -216,7 +216,7 @@ class Copy:
         base = chain[-1] if chain else None
         last = None if base is None else base.files[partition].last
         if base is not None and last is not None:
-            found = self._database.backend.transaction(last.tid)
+            found = self._database.backend.reads.transaction(last.tid)
             manifests.check_history(partition, last, found)
         after = None if base is None else base.tid
         header = Header(self._cluster.name, partition, order.partitions, after, order.tid)
@@ -236,8 +236,8 @@ class Copy:
         first = add64(header.after or ZERO_TID, 1)
         while True:
             began, length = pace.monotonic(), pace.rows(LENGTH)
-            tids = backend.tids_ascending(first, header.tid, length, header.partition)
-            rows = [row for tid in tids if (row := backend.transaction(tid)) is not None]
+            tids = backend.reads.tids_ascending(first, header.tid, length, header.partition)
+            rows = [row for tid in tids if (row := backend.reads.transaction(tid)) is not None]
             await self._worker.call(partial(writer.transactions, rows))
             if len(tids) < length:
                 return
@@ -251,7 +251,7 @@ class Copy:
             began = pace.monotonic()
             size = min(PAGE_BYTES, 64 << 10) if pace.busy else PAGE_BYTES
             page = PageRequest(header.partition, Order.BY_TID, first, header.tid, after, size, True)
-            rows, after = backend.revisions(page)
+            rows, after = backend.pages.revisions(page)
             sources = {content: self._source(content) for content in contents_of(rows)}
             await self._worker.call(partial(writer.objects, rows, sources))
             if after is None:
@@ -265,7 +265,8 @@ class Copy:
     async def undo(self, operation: Operation, undo: bytes) -> None:
         order = order_of(operation)
         if not undo:
-            await self._worker.call(partial(ArchiveFolder(order.path).remove, order.tid))
+            folder = ArchiveFolder(order.path, self._worker.files)
+            await self._worker.call(partial(folder.remove, order.tid))
 
 
 class WriteManifest:
@@ -296,7 +297,7 @@ class WriteManifest:
         return b""
 
     def _write(self, order: CopyOrder, base: Base, files: list[PartitionFile]) -> None:
-        folder = ArchiveFolder(order.path)
+        folder = ArchiveFolder(order.path, self._worker.files)
         pack = order.pack if order.pack != ZERO_TID else None
         try:
             previous = _chain(folder, base)[-1] if base.tid is not None else None
@@ -310,7 +311,8 @@ class WriteManifest:
     async def undo(self, operation: Operation, undo: bytes) -> None:
         order = order_of(operation)
         if not undo:
-            await self._worker.call(partial(ArchiveFolder(order.path).remove, order.tid))
+            folder = ArchiveFolder(order.path, self._worker.files)
+            await self._worker.call(partial(folder.remove, order.tid))
 
 
 def _was_there(operation: Operation, told: Mapping[int, bytes]) -> bytes:
@@ -342,9 +344,17 @@ def steps_of_backup(
     worker: Worker,
 ) -> dict[str, StepFunction]:
     """Return the functions of the steps, by name."""
-    shared = database, cluster, cells, locks, background, contents, worker
+    copy = Copy(
+        database=database,
+        cluster=cluster,
+        cells=cells,
+        locks=locks,
+        background=background,
+        contents=contents,
+        worker=worker,
+    )
     return {
         LOOK: Look(cluster, worker),
-        COPY: Copy(*shared),
+        COPY: copy,
         MANIFEST: WriteManifest(cluster, worker),
     }

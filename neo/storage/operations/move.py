@@ -1,7 +1,7 @@
 """Steps of ``neoctl replace``, ``add`` and ``remove`` on nodes that get cells (specification 27.74).
 
-The cells are copied as any others, by replication. These steps know when that is over; and since they are
-in the journal of the node, the operation is not forgotten with the master.
+Replication copies the cells, as it copies any other cell. These steps end when the copy is complete. They
+are in the journal of the node, so that the operation survives the loss of the master.
 """
 
 from __future__ import annotations

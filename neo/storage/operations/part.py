@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from neo.node.core import Core
+from neo.node.peer import Peer
 from neo.operations.engine import Engine, Journaled
-from neo.operations.model import Mark, State
+from neo.operations.model import State, StepMark
 from neo.protocol.errors import PeerError
 from neo.protocol.packets import (
     FEATURE_OPERATIONS,
+    AskRoom,
     NotifyOperation,
     NotifyOperationEnded,
     NotifyOperationMark,
@@ -20,6 +22,7 @@ from neo.protocol.packets import (
 from neo.storage.backend.api import JournalStep
 from neo.storage.cluster import Cluster
 from neo.storage.database import Database
+from neo.storage.operations.room import Room
 from neo.storage.operations.steps import StepFunction, StepRunner
 
 logger = logging.getLogger("neo.storage")
@@ -29,14 +32,20 @@ TICK_SECONDS = 1.0
 
 
 class Operations:
-    """Implements Journal and Marks of :mod:`neo.operations.engine`."""
+    """Implements Journal and StepMarks of :mod:`neo.operations.engine`."""
 
     def __init__(
-        self, core: Core, database: Database, cluster: Cluster, functions: Mapping[str, StepFunction]
+        self,
+        core: Core,
+        database: Database,
+        cluster: Cluster,
+        functions: Mapping[str, StepFunction],
+        room: Room,
     ) -> None:
         self._core = core
         self._database = database
         self._cluster = cluster
+        self._room = room
         self._runner = StepRunner(core, functions)
         self._engine: Engine | None = None
         self._ticking = False
@@ -88,6 +97,14 @@ class Operations:
         self._mine().ended(m.id)
         self._database.commit_soon()
 
+    def measure(self, peer: Peer, message_id: int, m: AskRoom) -> None:
+        """Answer how much room a backup needs and has."""
+
+        async def answer() -> None:
+            peer.answer(message_id, await self._room.measure(m))
+
+        self._core.spawn(answer())
+
     def _mine(self) -> Engine:
         assert self._cluster.nid is not None
         return self._engine_of(self._cluster.nid)
@@ -110,28 +127,28 @@ class Operations:
     def load(self) -> dict[int, tuple[bytes, list[Journaled]]]:
         return {
             id: (body, [Journaled(*step) for step in steps])
-            for id, (body, steps) in self._database.backend.journal().items()
+            for id, (body, steps) in self._database.backend.operations.journal().items()
         }
 
     def begin(self, id: int, body: bytes) -> None:
-        self._database.backend.begin_operation(id, body)
+        self._database.backend.operations.begin_operation(id, body)
 
     def write(self, id: int, step: Journaled) -> None:
-        self._database.backend.write_step(id, JournalStep(*step))
+        self._database.backend.operations.write_step(id, JournalStep(*step))
 
     def forget(self, id: int) -> None:
-        self._database.backend.forget_operation(id)
+        self._database.backend.operations.forget_operation(id)
 
     def sync(self, id: int, step: int) -> None:
         def durable() -> None:
             if self._engine is not None:
                 self._engine.durable(self._core.host.monotonic(), id, step)
 
-        self._database.backend.stored(self._database.guard(durable))
+        self._database.backend.engine.stored(self._database.guard(durable))
 
-    # -- Marks -------------------------------------------------------------------------------------
+    # -- StepMarks -------------------------------------------------------------------------------------
 
-    def send(self, id: int, step: int, mark: Mark, done: float, text: str, context: bytes) -> None:
+    def send(self, id: int, step: int, mark: StepMark, done: float, text: str, context: bytes) -> None:
         master = self._cluster.master
         if master is not None and FEATURE_OPERATIONS in master.features:
             master.peer.send(NotifyOperationMark(id, step, mark.value, done, text, context))

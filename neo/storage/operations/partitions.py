@@ -37,23 +37,23 @@ class Regroups:
         self, operation: Operation, step: int, context: Context, report: Report
     ) -> bytes:
         backend, background, after = self._database.backend, self._background, _after(operation)
-        while not backend.partition_count():
+        while not backend.tables.partition_count():
             await background.sleep(LOOK_SECONDS)  # the first table is on its way
-        if after in (backend.partition_count(), backend.regrouped()):
+        if after in (backend.tables.partition_count(), backend.regrouping.regrouped()):
             return b""
         await drop_regrouped(self._database, background, lambda: False)
-        if why := backend.begin_regrouping(after):
+        if why := backend.regrouping.begin_regrouping(after):
             raise StepFailed(why)
         place: Place | None = FIRST_PLACE
         while place is not None:
             began = background.monotonic()
             table, partition, _, _ = place
-            before = backend.partition_count()
+            before = backend.tables.partition_count()
             rows = "objects" if table == 0 else "transactions"
             report(
                 min(1.0, (table + partition / before) / 2), f"{rows} of partition {partition} of {before}"
             )
-            place = backend.regroup(place, background.rows(STEP_LENGTH))
+            place = backend.regrouping.regroup(place, background.rows(STEP_LENGTH))
             await self._database.stored()
             await background.give_way(began)
         return b""

@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from neo.archive.chain import Chain, select
+from neo.archive.disk import Files
 from neo.archive.folder import ArchiveFolder
 from neo.archive.format import (
     ArchiveError,
@@ -88,11 +89,11 @@ def order_of(operation: Operation) -> RestoreOrder:
         ) from None
 
 
-def _select(order: RestoreOrder) -> Chain:
+def _select(order: RestoreOrder, files: Files) -> Chain:
     """Return the copies to restore. Raise StepFailed, OSError."""
     try:
         at = bytes.fromhex(order.tid) if order.tid else None
-        return select(ArchiveFolder(order.path).complete(), at)
+        return select(ArchiveFolder(order.path, files).complete(), at)
     except ArchiveError as e:
         raise StepFailed(str(e)) from None
 
@@ -117,9 +118,9 @@ class Check:
         self, operation: Operation, step: int, context: Context, report: Report
     ) -> bytes:
         order = order_of(operation)
-        if self._database.backend.last_ids(self._cells.assigned()) != (None, None):
+        if self._database.backend.reads.last_ids(self._cells.assigned()) != (None, None):
             raise StepFailed("the database of this node is not empty: restore into a new cluster")
-        chain = await self._worker.call(partial(_select, order))
+        chain = await self._worker.call(partial(_select, order, self._worker.files))
         blobs = any(file.contents for copy in chain.copies for file in copy.files)
         if blobs and not self._contents.enabled:
             raise StepFailed(f"the archive has contents of blobs: {NO_FOLDER}")
@@ -159,11 +160,12 @@ class Load:
         self, operation: Operation, step: int, context: Context, report: Report
     ) -> bytes:
         order = order_of(operation)
-        chain = await self._worker.call(partial(_select, order))
+        chain = await self._worker.call(partial(_select, order, self._worker.files))
         self._check_same(chain, context)
         await self._empty()  # what an interrupted run left
         target = self._target(chain)
-        folder, parts = ArchiveFolder(order.path), len(chain.copies) * len(target.numbers)
+        folder = ArchiveFolder(order.path, self._worker.files)
+        parts = len(chain.copies) * len(target.numbers)
         try:
             for done, (number, copy) in enumerate(
                 (number, copy) for copy in range(len(chain.copies)) for number in target.numbers
@@ -175,8 +177,8 @@ class Load:
         except BackendRefused as e:
             raise StepFailed(f"a row cannot be kept here: {e}") from None
         if chain.pack is not None:
-            self._database.backend.packed_elsewhere(chain.pack)
-            self._database.backend.set_config(_PACKS[0], str(u64(chain.pack)))
+            self._database.backend.replication.packed_elsewhere(chain.pack)
+            self._database.backend.tables.set_config(_PACKS[0], str(u64(chain.pack)))
         await self._database.stored()
         return b""
 
@@ -196,10 +198,10 @@ class Load:
 
     async def _empty(self) -> None:
         backend, cells = self._database.backend, self._cells.assigned()
-        if backend.last_ids(cells) != (None, None):
-            backend.truncate(ZERO_TID, cells)
+        if backend.reads.last_ids(cells) != (None, None):
+            backend.maintenance.truncate(ZERO_TID, cells)
         for name in _PACKS:
-            backend.set_config(name, None)
+            backend.tables.set_config(name, None)
         await self._database.stored()
 
     # -- a file ------------------------------------------------------------------------------------
@@ -208,7 +210,9 @@ class Load:
         """Load the file of a partition of one copy."""
         copy = target.chain.copies[index]
         path = folder.partition(copy.tid, number)
-        blocks = read_partition(path, copy.header(number), copy.files[number])
+        blocks = read_partition(
+            self._worker.files, path, copy.header(number), copy.files[number]
+        )
         while (block := await self._worker.call(partial(_next, blocks))) is not None:
             began = self._background.monotonic()
             if isinstance(block, Transactions):
@@ -228,7 +232,7 @@ class Load:
         for row in block.rows:
             if row[0] <= until and self._is_mine(target, row[0]):
                 tid, user, description, extension, packed, oids, ttid = row
-                self._database.backend.add_transaction(
+                self._database.backend.replication.add_transaction(
                     Transaction(tid, user, description, extension, packed, list(oids), ttid)
                 )
 
@@ -247,7 +251,7 @@ class Load:
                 for content in contents_of([row]):
                     if not self._contents.has(content.checksum):
                         self._contents.missing(content, oid)
-                backend.add_object(
+                backend.replication.add_object(
                     oid, Record(tid, None, compression, checksum, data or b"", data_serial)
                 )
         finally:
@@ -273,7 +277,7 @@ class Load:
                 continue
             for copy in reversed(target.chain.copies[: index + 1]):
                 path = folder.content(copy.tid, content.checksum)
-                if await self._worker.call(path.exists):
+                if await self._worker.call(partial(folder.files.exists, path)):
                     await self._receive(path, content)
                     break
 
@@ -282,7 +286,7 @@ class Load:
         offset = 0
         try:
             while offset < content.size or not offset:
-                piece = await self._worker.call(partial(_piece, path, offset))
+                piece = await self._worker.call(partial(_piece, self._worker.files, path, offset))
                 await self._of_disk(partial(disk.append, part, offset, piece))
                 offset += len(piece)
                 if not piece:
@@ -315,8 +319,8 @@ def _next(blocks: Iterator[Block]) -> Block | None:
     return next(blocks, None)
 
 
-def _piece(path: Path, offset: int) -> bytes:
-    with path.open("rb", buffering=0) as file:
+def _piece(files: Files, path: Path, offset: int) -> bytes:
+    with files.open(path) as file:
         file.seek(offset)
         return file.read(PIECE_BYTES)
 

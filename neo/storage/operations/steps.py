@@ -14,9 +14,9 @@ from neo.storage.operations.local_locks import LocalLocks
 
 logger = logging.getLogger("neo.storage")
 
-#: What the steps before have told, by step and node.
+#: The results of the earlier steps, by step and node.
 Context = Mapping[tuple[int, int], bytes]
-#: Tells how far a step is, from 0 to 1, and what it does.
+#: Reports the progress of a step, from 0 to 1, and what the step does.
 Report = Callable[[float, str], None]
 
 
@@ -26,25 +26,25 @@ class StepFailed(Exception):
 
 class StepFunction(Protocol):
     """``run`` and ``undo`` may be executed several times, and ``undo`` also after half a ``run``. All
-    raise StepFailed. Runs and undos that change the same data of this node, ``local``, wait for each
-    other; "" is for those that change none."""
+    raise StepFailed. ``local`` names the data of this node that the step changes: runs and undos with the
+    same name wait for each other; "" if it changes none."""
 
     @property
     def local(self) -> str: ...
 
     def prepare(self, operation: Operation, told: Mapping[int, bytes]) -> bytes:
-        """Return what the undo needs, before the first run. It must not wait for a disk. ``told``: what
-        the steps before have told on this node."""
+        """Return the data that the undo needs. Called before the first run; must not wait for a disk.
+        ``told``: the results of the earlier steps on this node."""
 
     async def run(self, operation: Operation, step: int, context: Context, report: Report) -> bytes:
-        """Execute the step. Return what it tells the steps that follow."""
+        """Execute the step. Return its result for the steps that follow."""
 
     async def undo(self, operation: Operation, undo: bytes) -> None:
         """Undo the step. ``undo``: what :meth:`prepare` returned."""
 
 
 class Ends(Protocol):
-    """The engine, as far as it is told of the end of a step."""
+    """The callbacks of the engine at the end of a step."""
 
     def finished(self, now: float, id: int, step: int, context: bytes) -> None: ...
 
@@ -103,7 +103,7 @@ class StepRunner:
         self, operation: Operation, step: int, undo: bytes, context: Context | None
     ) -> None:
         """Run a step, or undo it if ``context`` is None."""
-        await self._core.sleep(0)  # the engine is told later, as from other threads
+        await self._core.sleep(0)  # called back later, as from other threads
         ends, key = self.ends, (operation.id, step)
         assert ends is not None
         function = self._functions[operation.steps[step].name]

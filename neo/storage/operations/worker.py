@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from threading import Lock, Thread
 from typing import Protocol, TypeVar
 
+from neo.archive.disk import OS_FILES, Files
+from neo.archive.room import Disk, disk_of
 from neo.node.task import Future
 from neo.storage.backend.api import Schedule
 
@@ -14,14 +18,22 @@ T = TypeVar("T")
 
 
 class Worker(Protocol):
-    """Executes calls outside of the loop, one after the other."""
+    """Executes calls outside of the loop, one after the other. ``files``: what they may use."""
+
+    @property
+    def files(self) -> Files: ...
 
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Return a future of the result, which is completed on the loop's thread."""
 
+    async def disk(self, path: Path) -> Disk | None:
+        """Return the disk of a folder; None if it is not known."""
+
 
 class InlineWorker:
     """Implements Worker for files in memory: executes calls at once."""
+
+    files: Files = OS_FILES
 
     def call(self, function: Callable[[], T]) -> Future[T]:
         future: Future[T] = Future()
@@ -31,10 +43,15 @@ class InlineWorker:
             future.fail(e)
         return future
 
+    async def disk(self, path: Path) -> Disk | None:
+        return None
+
 
 class ThreadWorker:
     """Implements Worker with a thread, which lives while there are calls. It does not keep the process: a
     file system of the network may hang for ever."""
+
+    files: Files = OS_FILES
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -59,6 +76,12 @@ class ThreadWorker:
                 self._running = True
                 Thread(target=self._run, name="archive", daemon=True).start()
         return future
+
+    async def disk(self, path: Path) -> Disk | None:
+        try:
+            return await self.call(partial(disk_of, path))
+        except OSError:
+            return None
 
     def _run(self) -> None:
         while True:

@@ -37,7 +37,8 @@ class PreparedFetch:
         contents: ContentFetch,
     ) -> None:
         self._database = database
-        self._backend = database.backend
+        self._marks = database.backend.marks
+        self._commits = database.backend.commits
         self._cells = cells
         self._participant = participant
         self._contents = contents
@@ -83,8 +84,8 @@ class PreparedFetch:
     def _remember(self, outcomes: list[Decided]) -> None:
         """Remember outcomes of the source, unless the xid was used again: the ttid here is greater."""
         if outcomes:
-            known = {row.xid: row.ttid for row in self._backend.decided()}
-            self._backend.decide(
+            known = {row.xid: row.ttid for row in self._marks.decided()}
+            self._marks.decide(
                 row for row in outcomes if row.xid not in known or known[row.xid] <= row.ttid
             )
 
@@ -142,7 +143,7 @@ class PreparedFetch:
         metadata = None if m.metadata is None else TransactionMeta(*m.metadata)
         mark = Prepared(ttid, m.xid, m.since, m.text, m.partition_list)
         checks: list[Check] = [(oid, serial) for oid, serial in m.checked_list if self._is_here(oid)]
-        self._backend.replace_prepared(mark, self._partition, metadata, checks)
+        self._commits.replace_prepared(mark, self._partition, metadata, checks)
         locks.restore(ttid, m.xid, metadata is not None)
         locks.leave(ttid, self._is_here)
         for oid, serial in checks:
@@ -156,5 +157,5 @@ class PreparedFetch:
             self._failure = f"object {m.oid.hex()} of a prepared transaction cannot be added"
             return
         record = checked_record(m, ZERO_TID, self._source)
-        stored = self._backend.add_voted_object(m.ttid, m.oid, record)
+        stored = self._commits.add_voted_object(m.ttid, m.oid, record)
         locks.restore_change(m.ttid, m.oid, Change(ZERO_TID, stored))

@@ -42,7 +42,8 @@ class PreparedTransactions(Part):
     def __init__(
         self, database: Database, cluster: Cluster, cells: Cells, participant: Participant
     ) -> None:
-        self._backend = database.backend
+        self._marks = database.backend.marks
+        self._commits = database.backend.commits
         self._cluster = cluster
         self._cells = cells
         self._participant = participant
@@ -59,7 +60,7 @@ class PreparedTransactions(Part):
             return
         checks = self._locks.checks(m.ttid)
         mark = Prepared(m.ttid, m.xid, m.since, m.text, m.partition_list)
-        self._backend.mark_prepared(mark, checks)
+        self._marks.mark_prepared(mark, checks)
         self._locks.prepare(m.ttid, m.xid)
         self._participant.watch()
 
@@ -70,24 +71,24 @@ class PreparedTransactions(Part):
     def answer(self) -> AnswerPreparedTransactions:
         """Return the answer to AskPreparedTransactions."""
         marks: list[PreparedMark] = []
-        for ttid, xid, since, text, partitions in self._backend.prepared():
-            rows = self._backend.prepared_rows(ttid)
+        for ttid, xid, since, text, partitions in self._marks.prepared():
+            rows = self._commits.prepared_rows(ttid)
             stored = [change.oid for change in rows.stored]
             checked = [oid for oid, _ in rows.checks]
             marks.append((ttid, xid, since, text, list(partitions), stored, checked))
-        return AnswerPreparedTransactions(marks, [*self._backend.decided()])
+        return AnswerPreparedTransactions(marks, [*self._marks.decided()])
 
     def roll_back(self, m: AskRollbackPrepared) -> None:
         """Remember an outcome; AbortTransaction follows."""
-        self._backend.decide([Decided(m.xid, m.ttid, None, m.time)])
+        self._marks.decide([Decided(m.xid, m.ttid, None, m.time)])
 
     def forget(self, xid: bytes) -> None:
         """Forget an outcome."""
-        self._backend.forget_decided(xid)
+        self._marks.forget_decided(xid)
 
     def complaint(self) -> str | None:
         """Return why this node must not start the operation; None if it may (specification 24.22)."""
-        master, marks = self._cluster.master, self._backend.prepared()
+        master, marks = self._cluster.master, self._marks.prepared()
         if not marks or master is None or FEATURE_PREPARED in master.features:
             return None
         return (
@@ -100,8 +101,8 @@ class PreparedTransactions(Part):
     def operation_started(self) -> None:
         """Take the locks of prepared transactions again. The serials are not compared: the locks were
         never free in a readable cell (specification 24.20)."""
-        for mark in self._backend.prepared():
-            rows = self._backend.prepared_rows(mark.ttid)
+        for mark in self._marks.prepared():
+            rows = self._commits.prepared_rows(mark.ttid)
             self._locks.restore(mark.ttid, mark.xid, rows.metadata is not None)
             for stored in rows.stored:
                 self._locks.restore_change(mark.ttid, stored.oid, Change(ZERO_TID, stored))
@@ -118,7 +119,7 @@ class PreparedTransactions(Part):
         """Drop prepared transactions of which this node has no cell: the master does not ask it to lock
         them (specification 24.35)."""
         assigned = set(self._cells.assigned())
-        for mark in self._backend.prepared():
+        for mark in self._marks.prepared():
             if mark.ttid in self._locks.prepared and assigned.isdisjoint(mark.partitions):
                 self._participant.abort(mark.ttid)
 

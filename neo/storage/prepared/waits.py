@@ -30,16 +30,16 @@ class PreparedWaits:
 
     def _plan(self, locks: Locks, seconds: float) -> None:
         self._planned = True
-        self._database.call_later(seconds, lambda: self._look(locks))
+        self._database.call_later(seconds, lambda: self._tick(locks))
 
-    def _look(self, locks: Locks) -> None:
+    def _tick(self, locks: Locks) -> None:
         self._planned = False
         seconds = locks.refuse_overdue(PREPARED_WAIT, self._refusal)
         if seconds is not None:
             self._plan(locks, seconds)
 
     def _refusal(self, holder: Transaction, oid: bytes) -> HeldByPrepared:
-        marks = self._database.backend.prepared()
+        marks = self._database.backend.marks.prepared()
         mark = next(mark for mark in marks if mark.ttid == holder.ttid)
         age = max(0.0, self._host.time() - mark.since)
         return HeldByPrepared(

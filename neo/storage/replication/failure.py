@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class FetchFailed(Exception):
-    """What the source sends cannot be used, or kept; the message says why. The fetch may be tried again
-    later, or from another source."""
+    """A fetch ends, because the rows of the source cannot be used or stored; the message gives the
+    reason. The fetch may be repeated later, or from another source."""
 
 
 class NoSource(FetchFailed):

@@ -96,19 +96,20 @@ class Receiver:
         """
         while self.locks.undoing(lambda oid: self.cells.partitions.partition(oid) == partition):
             await self.background.sleep(LOOK_SECONDS)
-        self.database.backend.unlink_undone(revisions)
+        self.database.backend.replication.unlink_undone(revisions)
         self.locks.unlink(frozenset(revisions))
-        self.database.backend.delete_objects(revisions)
+        self.database.backend.replication.delete_objects(revisions)
 
     async def erase(self, partition: int, last: bytes) -> None:
         """Delete all revisions and transactions of a cell that was CORRUPTED, up to ``last``. Later ones
         came from clients."""
         backend, stored = self.database.backend, self.database.stored
-        while rows := backend.objects_ascending(partition, ZERO_TID, ZERO_OID, last, STEP_LENGTH):
+        read = backend.replication.objects_ascending
+        while rows := read(partition, ZERO_TID, ZERO_OID, last, STEP_LENGTH):
             await self.remove(partition, rows)
             await stored()
-        while tids := backend.tids_ascending(ZERO_TID, last, STEP_LENGTH, partition):
-            backend.delete_transactions(tids)
+        while tids := backend.reads.tids_ascending(ZERO_TID, last, STEP_LENGTH, partition):
+            backend.replication.delete_transactions(tids)
             await stored()
         self.cells.unmark(partition)
 
@@ -295,14 +296,14 @@ class Fetch:
         backend = self._backend
         first = self._first_transaction
         while first <= self._last:
-            here = backend.tids_ascending(first, self._last, LENGTH, self._partition)
+            here = backend.reads.tids_ascending(first, self._last, LENGTH, self._partition)
             last = here[-1] if len(here) == LENGTH else self._last
             answer = await self._ask(
                 AskFetchTransactions(self._partition, LENGTH, first, last, here)
             )
             if gone := sorted(set(answer.delete_list).intersection(here)):
                 self._found_more()
-                backend.delete_transactions(gone)
+                backend.replication.delete_transactions(gone)
             following = answer.next_tid or add64(last, 1)
             if following <= first:
                 raise FetchFailed(f"{self.source} answers with a position before {first.hex()}")
@@ -335,11 +336,11 @@ class Fetch:
     async def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
         """Delete revisions that the source has packed, or never had; in order of tids."""
         await self._receiver.remove(self._partition, gone)
-        self._backend.packed_elsewhere(gone[-1][0])
+        self._backend.replication.packed_elsewhere(gone[-1][0])
 
     def _known(self, tid: bytes, oid: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
         """Return the rows from (tid, oid) to the end of a tid, and that tid."""
-        read = self._backend.objects_ascending
+        read = self._backend.replication.objects_ascending
         here = read(self._partition, tid, oid, self._last, LENGTH)
         if len(here) < LENGTH:
             return here, self._last
@@ -374,9 +375,9 @@ class Fetch:
         row = Transaction(m.tid, m.user, m.description, m.extension, False, m.oid_list, m.ttid)
         try:
             with self._receiver.database.attempt():
-                self._backend.add_transaction(row)
+                self._backend.replication.add_transaction(row)
                 if m.packed:
-                    self._backend.packed_elsewhere(m.tid)
+                    self._backend.replication.packed_elsewhere(m.tid)
         except BackendRefused as e:
             self._failure = str(e)
 
@@ -386,6 +387,6 @@ class Fetch:
         try:
             record = checked_record(m, m.tid, self.source)
             with self._receiver.database.attempt():
-                self._backend.add_object(m.oid, record)
+                self._backend.replication.add_object(m.oid, record)
         except (BackendRefused, FetchFailed) as e:
             self._failure = str(e)

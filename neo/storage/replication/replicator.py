@@ -135,7 +135,7 @@ class Replicator(Part):
         nid = self.cluster.nid
         assert nid is not None
         complete = {
-            cell.partition: cell.tid for cell in self.database.backend.cells() if cell.nid == nid
+            cell.partition: cell.tid for cell in self.database.backend.tables.cells() if cell.nid == nid
         }
         new = [
             OutdatedCell(partition, p64(tid), pack_tid=self.packer.packed(partition))
@@ -181,17 +181,17 @@ class Replicator(Part):
             self._look_back(cell, answer.max_tid)
             cell.last = answer.max_tid
             cell.waiting = set(answer.ttid_list)
-        self._look()
+        self._notify()
 
     def _look_back(self, cell: OutdatedCell, last: bytes) -> None:
         """Begin with the tail of the cell; delete transactions after ``last``, which were given up. No
         later one is unlocked before the answer with ``last``."""
         backend = self.database.backend
-        _, tid = backend.last_ids([cell.partition])
+        _, tid = backend.reads.last_ids([cell.partition])
         if tid is None or self.cells.backup.active:
             return
         if tid <= last:
-            tail = backend.tail(cell.partition, MAX_TID, TAIL_LENGTH)
+            tail = backend.reads.tail(cell.partition, MAX_TID, TAIL_LENGTH)
             cell.tail = (
                 _begin(tail.transactions),
                 _begin([tid for tid, _ in tail.revisions]),
@@ -205,13 +205,13 @@ class Replicator(Part):
             tid.hex(),
         )
         self._look_further(cell)
-        backend.truncate(last, [cell.partition])
+        backend.maintenance.truncate(last, [cell.partition])
 
     def _look_further(self, cell: OutdatedCell) -> None:
         """Compare the whole cell, also if this round or the node fails. Call before rows are deleted that
         were given up: earlier rows may differ from the source, too."""
         assert self.cluster.nid is not None
-        self.database.backend.forget_complete(self.cluster.nid)
+        self.database.backend.tables.forget_complete(self.cluster.nid)
         cell.first = ZERO_TID
 
     def prepared(self, ttids: Sequence[bytes]) -> None:
@@ -219,7 +219,7 @@ class Replicator(Part):
         self._prepared.update(
             ttid for ttid in ttids if any(ttid in c.waiting for c in self._outdated.values())
         )
-        self._look()
+        self._notify()
 
     def _ended(self, ttid: bytes) -> None:
         self._prepared.discard(ttid)
@@ -233,21 +233,21 @@ class Replicator(Part):
                 cell.waiting.remove(ttid)
                 cell.last = max(cell.last, tid)
                 cell.first = min(cell.first, tid)
-        self._look()
+        self._notify()
 
     def aborted(self, ttid: bytes) -> None:
         """Handle AbortTransaction from the master."""
         self._ended(ttid)
         for cell in self._outdated.values():
             cell.waiting.discard(ttid)
-        self._look()
+        self._notify()
 
     def stuck(self) -> list[tuple[int, str]]:
         """Return the partitions that could not be copied several times, and why not the last time."""
         cells = sorted(self._outdated.items())
         return [(p, cell.failure) for p, cell in cells if cell.failures >= STUCK_ROUNDS]
 
-    def _look(self) -> None:
+    def _notify(self) -> None:
         wake, self._wake = self._wake, Future()
         wake.resolve(None)
 
@@ -279,7 +279,7 @@ class Replicator(Part):
         self._outdated[cell.partition] = self._outdated.pop(cell.partition)
         await self.background.sleep(RETRY_SECONDS)
         cell.paused = False
-        self._look()
+        self._notify()
 
     async def _round(self, cell: OutdatedCell) -> None:
         stored, nid = self.database.stored, self.cluster.nid
@@ -311,12 +311,12 @@ class Replicator(Part):
         # A transaction that finished meanwhile may have a preset tid before ``last``.
         cell.first = min([add64(last, 1), *pending])
         if cell.first > ZERO_TID:
-            self.database.backend.set_complete(cell.partition, nid, add64(cell.first, -1))
+            self.database.backend.tables.set_complete(cell.partition, nid, add64(cell.first, -1))
         if cell.last == last and cell.waiting.issuperset(pending) and cell.waiting <= self._prepared:
             await self._take_part(cell)
             if self._current(cell) and not cell.waiting and cell.last == last:
                 cell.first = add64(last, 1)
-                self.database.backend.set_complete(cell.partition, nid, last)
+                self.database.backend.tables.set_complete(cell.partition, nid, last)
                 cell.finishing = True
                 self.background.run(self._finish(cell))
 
@@ -351,8 +351,17 @@ class Replicator(Part):
         partition, pack_tid = cell.partition, cell.pack_tid
         tail = (first, first) if lacking or cell.tail is None else cell.tail
         transaction, revision = (min(first, tid) for tid in tail)
-        where = self.receiver, source, partition
-        return Fetch(*where, revision, last, pack_tid, lacking, further, transaction)
+        return Fetch(
+            receiver=self.receiver,
+            source=source,
+            partition=partition,
+            first=revision,
+            last=last,
+            pack_tid=pack_tid,
+            lacking=lacking,
+            look_further=further,
+            first_transaction=transaction,
+        )
 
     async def _fetch_lacking(self, cell: OutdatedCell) -> None:
         """Fetch the data of undos. The source has it, or has packed the undos too, because they were
@@ -365,7 +374,8 @@ class Replicator(Part):
                 cell.first = ZERO_TID
                 return
         if self._current(cell):
-            packed = cell.lacking.intersection(self.database.backend.link_undone(cell.partition))
+            unlinked = self.database.backend.replication.link_undone(cell.partition)
+            packed = cell.lacking.intersection(unlinked)
             cell.lacking = frozenset()
             await self.receiver.remove(cell.partition, sorted(packed))
 
@@ -400,12 +410,12 @@ class Replicator(Part):
             cell.waiting |= blind
             self._prepared |= blind
             cell.finishing = False
-            self._look()
+            self._notify()
             return
-        cell.lacking = frozenset(self.database.backend.link_undone(partition))
+        cell.lacking = frozenset(self.database.backend.replication.link_undone(partition))
         if cell.lacking:
             cell.finishing = False
-            self._look()
+            self._notify()
             return
         self.cells.complete.add(partition)
         locks.replicated(here)

@@ -138,7 +138,7 @@ class Clients(Part):
 
 
 @dataclass(frozen=True)
-class Service:
+class ClientParts:
     """The parts of the node that serve all clients."""
 
     database: Database
@@ -170,19 +170,22 @@ class ServeClient(StorageHandler):
     """The handler of an identified client. Reads see whole transactions: they wait for locked ones, of
     which the client may know already (specification 6.6, 6.7)."""
 
-    def __init__(self, service: Service, client: Client) -> None:
+    def __init__(self, parts: ClientParts, client: Client) -> None:
         """``client``: the connection to which its transactions belong."""
-        super().__init__(service.database)
+        super().__init__(parts.database)
         self.client = client
-        self._service = service
-        self._backend = service.database.backend
-        self._cells = service.cells
-        self._locks = service.locks
-        self._sync = service.sync
-        self._uploads = service.uploads
+        self._parts = parts
+        self._reads = parts.database.backend.reads
+        self._values = parts.database.backend.values
+        self._commits = parts.database.backend.commits
+        self._backend = parts.database.backend
+        self._cells = parts.cells
+        self._locks = parts.locks
+        self._sync = parts.sync
+        self._uploads = parts.uploads
 
     def lost(self, peer: Peer, reason: str) -> None:
-        self._service.clients.lost(peer)
+        self._parts.clients.lost(peer)
         self.database.guard(self._dropped_connection)()
 
     def _dropped_connection(self) -> None:
@@ -211,7 +214,7 @@ class ServeClient(StorageHandler):
 
     def _scan(self, peer: Peer, message_id: int, read: Read, last: bytes = MAX_TID) -> None:
         """Read when all transactions up to ``last`` that are locked now are unlocked, and answer."""
-        self._service.background.asked()
+        self._parts.background.asked()
         self._locks.when_unlocked(self._answer_with(peer, message_id, read), last)
 
     def _answer_with(self, peer: Peer, message_id: int, read: Read) -> Callable[[], None]:
@@ -243,7 +246,7 @@ class ServeClient(StorageHandler):
 
     @on(AskObject)
     def object(self, peer: Peer, message_id: int, m: AskObject) -> Message | None:
-        self._service.background.asked()
+        self._parts.background.asked()
         if not self._locks.read_locked(m.oid):
             try:
                 return self._load(m)
@@ -257,10 +260,9 @@ class ServeClient(StorageHandler):
 
     def _load(self, m: AskObject) -> Message:
         self._check_readable(m.oid)
-        backend = self._backend
-        record = backend.load(m.oid, m.at, m.before)
+        record = self._reads.load(m.oid, m.at, m.before)
         if record is None:
-            exists = backend.object_exists(m.oid)
+            exists = self._reads.object_exists(m.oid)
             raise ErrorAnswer(
                 ErrorCode.OID_NOT_FOUND if exists else ErrorCode.OID_DOES_NOT_EXIST, m.oid.hex()
             )
@@ -275,8 +277,8 @@ class ServeClient(StorageHandler):
         self._check_readable(m.oid)
         # Older revisions that a pack leaves can be read, but are not part of the history, as in other
         # implementations.
-        since = self._service.packs.horizon()
-        history = self._backend.history(m.oid, m.first, m.last, since)
+        since = self._parts.packs.horizon()
+        history = self._reads.history(m.oid, m.first, m.last, since)
         if not history:
             raise ErrorAnswer(ErrorCode.OID_NOT_FOUND, m.oid.hex())
         return AnswerObjectHistory(m.oid, history)
@@ -291,7 +293,7 @@ class ServeClient(StorageHandler):
             self._check_readable(oid)
             pending = self._locks.stored(m.ttid, oid)
             try:
-                serial = self._backend.undo_serial(oid, m.max_tid, m.undone_tid, pending)
+                serial = self._reads.undo_serial(oid, m.max_tid, m.undone_tid, pending)
             except KeyError:
                 raise ErrorAnswer(ErrorCode.OID_NOT_FOUND, oid.hex()) from None
             if serial is not None:
@@ -306,11 +308,11 @@ class ServeClient(StorageHandler):
     def _oids(self, m: AskOIDs) -> Message:
         self._check_partition(m.partition)
         length = min(m.length, LENGTH_MAX)
-        return AnswerOIDs(self._backend.oids(m.partition, m.min_oid, length))
+        return AnswerOIDs(self._reads.oids(m.partition, m.min_oid, length))
 
     @on(AskSize)
     def size(self, peer: Peer, message_id: int, m: AskSize) -> Message:
-        return self._service.sizes.measure()
+        return self._parts.sizes.measure()
 
     # -- transactions ------------------------------------------------------------------------------
 
@@ -320,7 +322,7 @@ class ServeClient(StorageHandler):
 
     def _transaction(self, m: AskTransactionInformation) -> Message:
         self._check_readable(m.tid)
-        found = self._backend.transaction(m.tid)
+        found = self._reads.transaction(m.tid)
         if found is None:
             raise ErrorAnswer(ErrorCode.TID_NOT_FOUND, m.tid.hex())
         return AnswerTransactionInformation(
@@ -339,7 +341,7 @@ class ServeClient(StorageHandler):
             self._check_partition(m.partition)
             partitions = [m.partition]
         last = min(m.last, m.first + LENGTH_MAX)
-        return AnswerTIDs(self._backend.tids_descending(m.first, last, partitions))
+        return AnswerTIDs(self._reads.tids_descending(m.first, last, partitions))
 
     @on(AskTIDsFrom)
     def tids_from(self, peer: Peer, message_id: int, m: AskTIDsFrom) -> None:
@@ -350,7 +352,7 @@ class ServeClient(StorageHandler):
         self._check_partition(m.partition)
         length = min(m.length, LENGTH_MAX)
         return AnswerTIDsFrom(
-            self._backend.tids_ascending(m.min_tid, m.max_tid, length, m.partition)
+            self._reads.tids_ascending(m.min_tid, m.max_tid, length, m.partition)
         )
 
     @on(AskFinalTID)
@@ -360,7 +362,7 @@ class ServeClient(StorageHandler):
     def _final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> None:
         # Only a node with all of the partition knows that nothing was committed.
         self._check_readable(m.ttid)
-        self._tell_outcome(peer, message_id, m.ttid, AnswerFinalTID(self._backend.final_tid(m.ttid)))
+        self._tell_outcome(peer, message_id, m.ttid, AnswerFinalTID(self._commits.final_tid(m.ttid)))
 
     @on(AskCommitted)
     def committed(self, peer: Peer, message_id: int, m: AskCommitted) -> None:
@@ -368,7 +370,7 @@ class ServeClient(StorageHandler):
 
     def _committed(self, peer: Peer, message_id: int, m: AskCommitted) -> None:
         self._check_partition(m.partition)
-        answer = AnswerCommitted(self._backend.final_tid(m.ttid, m.partition))
+        answer = AnswerCommitted(self._commits.final_tid(m.ttid, m.partition))
         self._tell_outcome(peer, message_id, m.ttid, answer)
 
     def _tell_outcome(self, peer: Peer, message_id: int, ttid: bytes, answer: Answer) -> None:
@@ -395,7 +397,7 @@ class ServeClient(StorageHandler):
             self._locks.store(m.ttid, self.client, m.oid, m.serial, stored, answer)
         except TransactionRefused:
             if stored is not None and stored.data_id is not None:
-                self._backend.release_data((stored.data_id,))
+                self._values.release_data((stored.data_id,))
             raise
 
     def _has_content(self, peer: Peer, message_id: int, m: AskStoreObject) -> bool:
@@ -416,7 +418,7 @@ class ServeClient(StorageHandler):
             peer.refuse(message_id, failure.code, failure.message)
 
     def _check_writable(self) -> None:
-        self._service.background.asked()
+        self._parts.background.asked()
         if self._cells.backup.active:
             raise ErrorAnswer(ErrorCode.READ_ONLY_ACCESS, "this is a backup cluster")
 
@@ -437,11 +439,11 @@ class ServeClient(StorageHandler):
             )
             logger.error("%r: %s", peer, text)
             raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, text)
-        data_id = self._backend.store_data(m.oid, m.compression, m.checksum, m.data)
+        data_id = self._values.store_data(m.oid, m.compression, m.checksum, m.data)
         return Stored(m.oid, data_id, None)
 
     def _undo(self, m: AskStoreObject, data_serial: bytes) -> Stored:
-        value = self._backend.value_at(m.oid, data_serial)
+        value = self._reads.value_at(m.oid, data_serial)
         if value is not None:
             return Stored(m.oid, value[0], data_serial)
         if self._cells.mode(m.oid) is CellMode.LOCKLESS:
@@ -480,13 +482,13 @@ class ServeClient(StorageHandler):
         serial, conflict_serial, stored = conflict
         data = None  # the client knows the object that it checked or undoes
         if stored is not None and stored.data_id is not None and stored.value_serial is None:
-            data = self._backend.load_data(stored.data_id)
+            data = self._values.load_data(stored.data_id)
         peer.answer(message_id, AnswerRebaseObject((serial, conflict_serial, data)))
 
     @on(AbortTransaction)
     def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
         if self._locks.abort(m.ttid, self.client):
-            self._backend.abort(m.ttid)
+            self._commits.abort(m.ttid)
             self._sync.ended(m.ttid)
         if self._uploads.transactions:
             self._uploads.end(self.client, m.ttid, "the transaction was aborted")
@@ -505,7 +507,7 @@ class ServeClient(StorageHandler):
             (
                 t.ttid,
                 t.client.nid,
-                self._service.clients.address(t.client.nid),
+                self._parts.clients.address(t.client.nid),
                 locks.age(t),
                 t.phase,
             )
@@ -561,7 +563,7 @@ class ServeClient(StorageHandler):
             locks.vote_stored(ttid)
             pushed.then(reply)
 
-        self._backend.stored(self.database.guard(durable))
+        self._backend.engine.stored(self.database.guard(durable))
 
     def _vote(self, ttid: bytes, meta: TransactionMeta | None) -> list[Stored]:
         if self._uploads.transactions:
@@ -569,11 +571,11 @@ class ServeClient(StorageHandler):
         stored = self._locks.vote(ttid, self.client, metadata=meta is not None)
         try:
             with self.database.attempt():
-                self._backend.vote(ttid, meta, stored)
+                self._commits.vote(ttid, meta, stored)
         except BackendRefused:
             # Nothing was written, so the backend will not release the data with its rows.
             self._locks.abort(ttid, self.client)
-            self._backend.release_data(
+            self._values.release_data(
                 change.data_id for change in stored if change.data_id is not None
             )
             raise
@@ -590,12 +592,12 @@ class ServeClient(StorageHandler):
 
     @on(AskBlob)
     def content(self, peer: Peer, message_id: int, m: AskBlob) -> None:
-        self._service.background.asked()
-        self._service.contents.serve(peer, message_id, m)
+        self._parts.background.asked()
+        self._parts.contents.serve(peer, message_id, m)
 
     @on(NotifyBlobDamaged)
     def content_damaged(self, peer: Peer, message_id: int, m: NotifyBlobDamaged) -> None:
-        self._service.contents.reported(peer, m)
+        self._parts.contents.reported(peer, m)
 
     # -- pages of revisions ------------------------------------------------------------------------
 
@@ -633,7 +635,7 @@ class ServeClient(StorageHandler):
         try:
             self._check_partition(ask.partition)
             self._check_packed(ask.order, ask.min_tid, ask.max_tid)
-            rows, after = self._backend.revisions(ask)
+            rows, after = self._backend.pages.revisions(ask)
             found.extend(rows)
             left = ask.max_bytes - sum(ROW_BYTES + (row[4] if ask.data else 0) for row in rows)
             if after is not None and left > 0 and len(found) < ROWS_MAX:
@@ -650,7 +652,7 @@ class ServeClient(StorageHandler):
         """Raise ErrorAnswer if a pack may have deleted requested revisions. A pack keeps the revisions of
         each object that are current at its tid, or later. A reader of all revisions from the beginning
         takes what is left, if its range includes that tid."""
-        packed = self._backend.get_config("_pack_tid")
+        packed = self._backend.tables.get_config("_pack_tid")
         if packed is None:
             return
         tid = int(packed).to_bytes(8, "big")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, TypeVar
 
 from neo.node.handler import Handler, Method
@@ -64,11 +65,12 @@ class StorageHandler(Handler):
 
     database: Database
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def table(self) -> Mapping[type[Message], Method]:
+        table = super().table
         if self.database.careful and self.may_refuse:
-            self.table: Mapping[type[Message], Method] = {
-                message: attempting(self.database, method) for message, method in self.table.items()
-            }
+            table = {m: attempting(self.database, method) for m, method in table.items()}
+        return table
 
     def failed(self, peer: Peer, error: Exception) -> Message | None:
         if isinstance(error, BackendFailure):

@@ -32,7 +32,7 @@ from neo.storage.commit.transactions import Client
 from neo.storage.events import Part
 from neo.storage.following.links import DownstreamLinks
 from neo.storage.links import Links
-from neo.storage.serving.client import ServeClient, Service
+from neo.storage.serving.client import ClientParts, ServeClient
 from neo.storage.serving.handler import StorageHandler
 from neo.topology.nodes import Node
 
@@ -46,7 +46,7 @@ class Identification(StorageHandler, Part):
     """The handler of all peers that are not identified yet."""
 
     cluster: Cluster
-    service: Service
+    parts: ClientParts
     links: Links
     downstream: DownstreamLinks
     #: The handler for a storage node of a backup of this cluster.
@@ -74,8 +74,8 @@ class Identification(StorageHandler, Part):
     def _identify(
         self, peer: Peer, message_id: int, request: RequestIdentification, alive: bool
     ) -> None:
-        """``alive``: the peer answered a Ping, so it waits for the answer, and no other connection
-        with it was made since the Ping."""
+        """``alive``: the peer answered a Ping, so it still waits for the answer to its identification,
+        and it has made no other connection since the Ping."""
         try:
             node = self._node(request)
         except ErrorAnswer as e:
@@ -105,7 +105,7 @@ class Identification(StorageHandler, Part):
     def _admit(
         self, peer: Peer, message_id: int, request: RequestIdentification, node: Node
     ) -> None:
-        """Accept a storage node of this cluster, when no other connection with it is in the way."""
+        """Accept a storage node of this cluster, as soon as no other connection with it is in the way."""
         assert node.nid is not None
         admitted = self.links.admit(node.nid)
         at_once = admitted.done
@@ -159,9 +159,9 @@ class Identification(StorageHandler, Part):
         raise ErrorAnswer(ErrorCode.NOT_READY, "unknown by master")
 
     def _check_partitions(self, request: RequestIdentification) -> None:
-        """Raise ErrorAnswer for a node whose partitions are not those of this cluster: it would fetch
-        only a part of each, and take it for the whole."""
-        count, theirs = len(self.service.cells.partitions), request.extra.get(PARTITIONS)
+        """Raise ErrorAnswer for a node with another number of partitions than this cluster: it would
+        fetch a part of each partition, and take that for the whole."""
+        count, theirs = len(self.parts.cells.partitions), request.extra.get(PARTITIONS)
         if theirs is not None and theirs != count:
             raise ErrorAnswer(
                 ErrorCode.NOT_READY, f"this cluster has {count} partitions, and yours {theirs}"
@@ -171,7 +171,7 @@ class Identification(StorageHandler, Part):
         self, peer: Peer, message_id: int, request: RequestIdentification, node: Node
     ) -> None:
         if node.nid is None:
-            # No master vouches for it. It sends only short requests.
+            # No master vouches for this peer, which sends only short requests.
             peer.welcome()
             node.features = _features(request)
             if FEATURES in request.extra:
@@ -188,11 +188,11 @@ class Identification(StorageHandler, Part):
             self._link(peer, request, node)
             return
         peer.node = node
-        peer.handler = ServeClient(self.service, Client(node.nid, next(_connections)))
-        self.service.clients.add(peer)
+        peer.handler = ServeClient(self.parts, Client(node.nid, next(_connections)))
+        self.parts.clients.add(peer)
         if FEATURES in request.extra:
             features = [*CLIENT_FEATURES]
-            if self.service.contents.enabled:
+            if self.parts.contents.enabled:
                 features.append(FEATURE_BLOBS)
             peer.send(NotifyFeatures(features))
 

@@ -4,8 +4,8 @@ The source sends the rows that the destination lacks, then answers with those to
 the requested number of items, or after CHUNK_BYTES. Between steps of BUFFER_BYTES, or of STEP_LENGTH
 rows, other requests are served, so that clients keep their latency.
 
-Bound: a destination asks for one chunk at a time, and has at most JOBS_MAX jobs
-(:mod:`neo.node.backlog`) here, each with a chunk to send.
+Bound: a destination asks for one chunk at a time, and has few jobs (:mod:`neo.node.backlog`)
+here, each with a chunk to send.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ FULL_SECONDS = 0.05
 
 
 @dataclass(eq=False, repr=False)
-class ServeGuest(StorageHandler):
+class ServeBackupNode(StorageHandler):
     """The handler of a storage node of a backup of this cluster, for which no master vouches: what is
     committed may be fetched and compared (specification 21.12)."""
 
@@ -230,12 +230,12 @@ class ServeGuest(StorageHandler):
         self.digests.check_readable(m.partition, ErrorCode.REPLICATION_ERROR)
         backend = self.database.backend
         length = min(m.length, LENGTH_MAX)
-        tids = backend.tids_ascending(m.min_tid, m.max_tid, length + 1, m.partition)
+        tids = backend.reads.tids_ascending(m.min_tid, m.max_tid, length + 1, m.partition)
         known = set(m.tid_list)
 
         def send(portion: Sequence[bytes]) -> Iterator[int]:
             for tid in portion:
-                found = None if tid in known else backend.transaction(tid)
+                found = None if tid in known else backend.reads.transaction(tid)
                 if found is None:
                     yield 0
                 else:
@@ -254,11 +254,13 @@ class ServeGuest(StorageHandler):
         self.digests.check_readable(m.partition, ErrorCode.REPLICATION_ERROR)
         backend, packer = self.database.backend, self.packer
         length = min(m.length, LENGTH_MAX)
-        rows = backend.objects_ascending(m.partition, m.min_tid, m.min_oid, m.max_tid, length + 1)
+        rows = backend.replication.objects_ascending(
+            m.partition, m.min_tid, m.min_oid, m.max_tid, length + 1
+        )
         known = {(tid, oid) for tid, oids in m.object_dict.items() for oid in oids}
 
         def send(portion: Sequence[tuple[bytes, bytes]]) -> Iterator[int]:
-            records = backend.records([row for row in portion if row not in known])
+            records = backend.reads.records([row for row in portion if row not in known])
             for row in portion:
                 # A pack may have deleted it meanwhile.
                 record = None if row in known else next(records)
@@ -282,7 +284,7 @@ class ServeGuest(StorageHandler):
 
 
 @dataclass(eq=False, repr=False)
-class ServeStorage(ServeGuest):
+class ServeStorage(ServeBackupNode):
     """The handler of all storage nodes of this cluster, whichever node dialed."""
 
     receiver: Receiver
@@ -310,14 +312,14 @@ class ServeStorage(ServeGuest):
         self._run(peer, message_id, lambda: self._prepared(peer, message_id, m))
 
     async def _prepared(self, peer: Peer, message_id: int, m: AskFetchPrepared) -> None:
-        marks = {mark.ttid: mark for mark in self.database.backend.prepared()}
+        marks = {mark.ttid: mark for mark in self.database.backend.marks.prepared()}
         sent = []
         for ttid in m.ttid_list:
             if ttid in marks and await self._send_prepared(peer, message_id, m.partition, marks[ttid]):
                 sent.append(ttid)
         self.digests.check_readable(m.partition, ErrorCode.REPLICATION_ERROR)
         partition = self.cells.partitions.partition
-        decided = [d for d in self.database.backend.decided() if partition(d.ttid) == m.partition]
+        decided = [d for d in self.database.backend.marks.decided() if partition(d.ttid) == m.partition]
         peer.answer(message_id, AnswerFetchPrepared(sent, [*decided]))
 
     async def _send_prepared(
@@ -331,11 +333,19 @@ class ServeStorage(ServeGuest):
         def here(id_: bytes) -> bool:
             return self.cells.partitions.partition(id_) == partition
 
-        metadata, stored, checks = backend.prepared_rows(ttid)
+        metadata, stored, checks = backend.commits.prepared_rows(ttid)
         checks = [(oid, serial) for oid, serial in checks if here(oid)]
         kept = None if metadata is None or not here(ttid) else (*metadata[:3], list(metadata.oids))
-        where = mark.xid, mark.since, mark.text, list(mark.partitions)
-        peer.send(AddPrepared(ttid, *where, kept, checks), message_id)
+        prepared = AddPrepared(
+            ttid=ttid,
+            xid=mark.xid,
+            since=mark.since,
+            text=mark.text,
+            partition_list=list(mark.partitions),
+            metadata=kept,
+            checked_list=checks,
+        )
+        peer.send(prepared, message_id)
         began, buffered = pace.monotonic(), 0
         for change in stored:
             if not here(change.oid):
@@ -359,7 +369,7 @@ def _add_prepared_object(ttid: bytes, change: Stored, backend: Backend) -> AddPr
     oid, data_id, data_serial = change
     if data_id is None:
         return AddPreparedObject(ttid, oid, 0, ZERO_HASH, b"", data_serial)
-    return AddPreparedObject(ttid, oid, *backend.load_data(data_id), data_serial)
+    return AddPreparedObject(ttid, oid, *backend.values.load_data(data_id), data_serial)
 
 
 def _add_transaction(found: Transaction) -> Message:

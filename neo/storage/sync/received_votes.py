@@ -81,6 +81,7 @@ class ReceivedVotes(Part):
         self._background = background
         self._contents = contents
         self._database = database
+        self._commits = database.backend.commits
         self._backend = database.backend
         self._cells = cells
         self._locks = locks
@@ -111,7 +112,7 @@ class ReceivedVotes(Part):
         metadata = None if m.metadata is None else TransactionMeta(*m.metadata)
         try:
             with self._database.attempt():
-                self._backend.replace_voted(m.ttid, m.partition, metadata)
+                self._commits.replace_voted(m.ttid, m.partition, metadata)
         except BackendRefused as e:
             rows.failure = str(e)
         rows.metadata = metadata is not None
@@ -154,13 +155,13 @@ class ReceivedVotes(Part):
             self._contents.written(content)
         rows.later -= 1
         rows.complete &= rows.failure is None
-        self._look()
+        self._notify()
 
     def _write(self, source: Peer, m: AddVotedObject, rows: _Rows) -> None:
         try:
             record = checked_record(m, ZERO_TID, source)
             with self._database.attempt():
-                self._backend.add_voted_object(m.ttid, m.oid, record)
+                self._commits.add_voted_object(m.ttid, m.oid, record)
         except (BackendRefused, FetchFailed) as e:
             rows.failure = str(e)
         else:
@@ -171,9 +172,9 @@ class ReceivedVotes(Part):
 
     def _lacks(self, oid: bytes, serial: bytes) -> bool:
         """Return whether a revision is not here."""
-        value = self._backend.value_at(oid, serial)
+        value = self._backend.reads.value_at(oid, serial)
         if value is not None and value[0] is not None:
-            self._backend.release_data((value[0],))
+            self._backend.values.release_data((value[0],))
         return value is None
 
     def _note(self, ttid: bytes) -> None:
@@ -195,7 +196,7 @@ class ReceivedVotes(Part):
             rows.complete = rows.failure is None
             rows.stale &= not fetched
             failure = failure or rows.failure
-        self._look()
+        self._notify()
         if failure is not None:
             raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, failure)
 
@@ -251,7 +252,7 @@ class ReceivedVotes(Part):
             return
         rows = vote.partitions.items()
         self.forget(ttid, [p for p, each in rows if each.source is source and not each.complete])
-        self._look()
+        self._notify()
 
     # -- for the own master ------------------------------------------------------------------------
 
@@ -312,7 +313,7 @@ class ReceivedVotes(Part):
         """Write the final tid if the metadata is here."""
         self.known[ttid].tid = tid
         self._note(ttid)
-        self._backend.lock(ttid, tid)
+        self._commits.lock(ttid, tid)
 
     def unlock(self, ttid: bytes) -> bool:
         """Move the rows to the committed ones. Return False if the transaction is not locked here."""
@@ -320,7 +321,7 @@ class ReceivedVotes(Part):
         if vote.tid is None:
             return False
         del self.known[ttid]
-        self._backend.unlock(ttid, vote.tid)
+        self._commits.unlock(ttid, vote.tid)
         self._note(ttid)
         self._database.commit_soon()
         self._locks.abort(ttid, None)  # of a prepared transaction from before a restart
@@ -329,12 +330,12 @@ class ReceivedVotes(Part):
     def abort(self, ttid: bytes) -> None:
         """Drop the rows."""
         self.known.pop(ttid, None)
-        self._backend.abort(ttid)
+        self._commits.abort(ttid)
         self._note(ttid)
         self._locks.abort(ttid, None)
-        self._look()
+        self._notify()
 
-    def _look(self) -> None:
+    def _notify(self) -> None:
         wake, self._wake = self._wake, Future()
         wake.resolve(None)
 
@@ -348,7 +349,7 @@ class ReceivedVotes(Part):
             self.forget(ttid, [each for each, state in states.items() if state in _GONE])
             if not vote.partitions and not vote.confirmed:
                 self.abort(ttid)
-        self._look()
+        self._notify()
 
     def operation_started(self) -> None:
         """Go on with the prepared transactions that stay in a backup. Their rows are not fetched again:
@@ -356,8 +357,8 @@ class ReceivedVotes(Part):
         if not self._cells.backup.active:
             return
         partition = self._cells.partitions.partition
-        for mark in self._backend.prepared():
-            metadata, stored, checks = self._backend.prepared_rows(mark.ttid)
+        for mark in self._backend.marks.prepared():
+            metadata, stored, checks = self._commits.prepared_rows(mark.ttid)
             vote = self.known[mark.ttid] = _Vote(confirmed=True, prepared=True)
             ids = [change.oid for change in stored]
             undos = {change.oid for change in stored if change.value_serial is not None}

@@ -42,7 +42,7 @@ logger = logging.getLogger("neo.storage")
 #: A subscriber that has not stored a transaction after this time is disconnected. The time begins again
 #: when it has read rows for which others had to wait: it may be long until a large transaction is sent.
 STORE_SECONDS = 3.0
-#: A timer may be a little early by the clock that it looks at, which is rounded.
+#: A timer may expire a little early, because the clock of the loop is rounded.
 ROUNDING_SECONDS = 0.001
 #: Bytes that are sent before it is looked whether the subscriber reads them, and the pause while it does
 #: not. They bound the output to each subscriber for each transaction that is voting.
@@ -163,10 +163,10 @@ class SyncSource(Part):
         subscriber.watched = True
         left = max(oldest, subscriber.progress) + STORE_SECONDS - self._core.host.monotonic()
         self._database.call_later(
-            max(ROUNDING_SECONDS, left), lambda: self._look(peer, subscriber)
+            max(ROUNDING_SECONDS, left), lambda: self._check(peer, subscriber)
         )
 
-    def _look(self, peer: Peer, subscriber: _Subscriber) -> None:
+    def _check(self, peer: Peer, subscriber: _Subscriber) -> None:
         subscriber.watched = False
         limit = self._core.host.monotonic() - STORE_SECONDS
         late = any(began <= limit for began, _ in subscriber.pending.values())
@@ -223,7 +223,7 @@ class SyncSource(Part):
             # Rows of the vote may be under way: they end before they are sent again.
             while m.ttid in subscriber.pending:
                 await self._core.sleep(FULL_SECONDS)
-            metadata, stored, checks = self._backend.prepared_rows(m.ttid)
+            metadata, stored, checks = self._backend.commits.prepared_rows(m.ttid)
             found = metadata is not None or stored or checks
             rows = self._rows(peer, m.ttid, m.partition_list, metadata, stored)
             if found and await self._send(peer, subscriber, rows, goes_on):
@@ -289,7 +289,7 @@ class SyncSource(Part):
                 continue
             compression, checksum, data = 0, ZERO_HASH, b""
             if data_id is not None:
-                compression, checksum, data = self._backend.load_data(data_id)
+                compression, checksum, data = self._backend.values.load_data(data_id)
                 check_destination(peer, oid, compression, data)
                 if data_serial is not None:
                     data_serial = self._packs.undo_as_packed(oid, data_serial)

@@ -129,5 +129,5 @@ class VoteFetch:
         ttid, xid, since, text, partitions, _, checked = mark
         partition = self.cells.partitions.partition
         checks = [(oid, ZERO_TID) for oid in checked if partition(oid) in here]
-        self.database.backend.mark_prepared(Prepared(ttid, xid, since, text, partitions), checks)
+        self.database.backend.marks.mark_prepared(Prepared(ttid, xid, since, text, partitions), checks)
         self.votes.marked(ttid)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.simulator.canaries import (
+    archives,
     backup,
     blobs,
     client,
@@ -37,7 +38,7 @@ CANARIES: dict[str, Canary] = {
     for module in (
         *(master, storage, client, replication, operation, backup, maintenance, election),
         *(old_disks, mark, scrub, locks, interrupts, prepared, sync, blobs, operations),
-        *(partitions, one_process),
+        *(partitions, archives, one_process),
     )
     for canary in module.CANARIES
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from neo.master.following.backup import Backup
 from neo.master.following.cells import BackupCells, Cell
+from neo.master.following.positions import Positions
 from neo.master.following.readers import Readers
 from neo.node.task import Future
 from neo.protocol.ids import ZERO_TID
@@ -53,27 +53,27 @@ def _resumed_too_late() -> list[Patch]:
         readable = self._readable()
         if readable:
             tid = max(self._complete.get(partition, ZERO_TID) for partition in readable).hex()
-            self._backend.set_config("backup_tid", tid)
+            self._tables.set_config("backup_tid", tid)
             self._database.commit_soon()
 
     return [(BackupProgress, "remember", remember)]
 
 
 def _not_asked_whether_durable() -> list[Patch]:
-    original = Backup._acknowledged
+    original = Positions._acknowledged
 
-    def ask(self: Backup, nid: int) -> None:
+    def ask(self: Positions, nid: int) -> None:
         cells: list[tuple[Cell, bytes]] = [
-            (cell, cell.told) for cell in self.cells.of_node(nid).values() if not cell.joining
+            (cell, cell.told) for cell in self._cells.of_node(nid).values() if not cell.joining
         ]
-        self._forgetful.discard(nid)
+        self.forgetful.discard(nid)
         original(self, cells, None)
 
     def stored(self: Database) -> Future[None]:
         return self._core.sleep(0.001)
 
     # Nodes answer before they have stored it, and the master does not ask whether they have.
-    return [(Backup, "_ask", ask), (Database, "stored", stored)]
+    return [(Positions, "ask", ask), (Database, "stored", stored)]
 
 
 def _packed_deletions_missed() -> list[Patch]:

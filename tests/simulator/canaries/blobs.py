@@ -36,14 +36,21 @@ def _row_before_sync() -> list[Patch]:
 
 
 def _told_before_sync() -> list[Patch]:
-    original = Contents.keep
+    keep, store = Contents.keep, Contents.store
 
-    def keep(self: Contents, part: str, content: Content, done: Done) -> None:
-        original(self, part, content, lambda error: None)
+    def tell(self: Contents, content: Content, done: Done) -> None:
         self._kept.add(content.checksum)
         done(None)
 
-    return [(Contents, "keep", keep)]
+    def kept(self: Contents, part: str, content: Content, done: Done) -> None:
+        keep(self, part, content, lambda error: None)
+        tell(self, content, done)
+
+    def stored(self: Contents, data: bytes, content: Content, done: Done) -> None:
+        store(self, data, content, lambda error: None)
+        tell(self, content, done)
+
+    return [(Contents, "keep", kept), (Contents, "store", stored)]
 
 
 def _removed_before_the_row() -> list[Patch]:
@@ -115,10 +122,10 @@ def _data_never_swept() -> list[Patch]:
 
 
 def _not_mended() -> list[Patch]:
-    def look(self: Mender) -> None:
+    def begin_mending(self: Mender) -> None:
         pass
 
-    return [(Mender, "_look", look)]
+    return [(Mender, "_begin_mending", begin_mending)]
 
 
 def _of_another_tid() -> list[Patch]:

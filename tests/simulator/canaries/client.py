@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from neo.client.commit import undo
+from neo.client.commit.finish import Finish, Voted
+from neo.client.commit.importing import Import
 from neo.client.commit.participants import Asked
 from neo.client.commit.transaction import ClientTransaction
 from neo.client.connect.master import Partition
@@ -44,14 +46,25 @@ def _zodb_not_told_at_reconnection() -> list[Patch]:
 
 
 def _lost_master_means_aborted() -> list[Patch]:
-    def recover(
-        self: ClientTransaction,
-        stored: dict[bytes, bytes | None],
-        callback: Callable[[bytes], object],
-    ) -> bytes:
+    def recover(self: Finish, voted: Voted, callback: Callable[[bytes], object]) -> bytes:
         raise TransactionLostError("the master was lost, and the transaction was not committed")
 
-    return [(ClientTransaction, "_recover", recover)]
+    return [(Finish, "_recover", recover)]
+
+
+def _finished_before_the_one_before() -> list[Patch]:
+    def advance(self: Import) -> None:
+        voting, stored = self._voting, self._stored
+        if voting is not None:
+            self._steps.tpc_vote(voting[0])
+            self._steps.ask_finish(voting[0])
+            self._finish()
+            self._finishing, self._voting = voting, None
+        if stored is not None:
+            self._steps.ask_votes(stored[0])
+            self._voting, self._stored = stored, None
+
+    return [(Import, "_advance", advance)]
 
 
 def _first_master_for_ever() -> list[Patch]:
@@ -99,12 +112,12 @@ def _undo_overwrites() -> list[Patch]:
 
 
 def _second_page_forgotten() -> list[Patch]:
-    def part_ascending(
+    def ascending_from(
         replicas: Replicas, partition: Partition, page: list[bytes], max_tid: bytes
     ) -> Iterator[bytes]:
         yield from page
 
-    return [(history, "_part_ascending", part_ascending)]
+    return [(history, "_ascending_from", ascending_from)]
 
 
 def _page_ends_too_late() -> list[Patch]:
@@ -160,6 +173,14 @@ CANARIES = (
         40,
         KILLS | {"workloads": ("bank",)},
         first=1,
+    ),
+    Canary(
+        "finished-before-the-one-before",
+        "a copy asks to finish a transaction before the one before it is committed",
+        "history: a copy has a gap",
+        _finished_before_the_one_before,
+        60,
+        QUIET | {"workloads": ("restore", "counters"), "seconds": 5.0},
     ),
     Canary(
         "last-tid-before-cache",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neo.client.commit.transaction import ClientTransaction
+from neo.client.commit.finish import Finish
 from neo.net.channel import Channel, Ticket
 from neo.protocol.packets import Message
 from tests.simulator.planting import Canary, Patch
@@ -34,9 +34,9 @@ def _interrupted_leader_keeps_the_lead() -> list[Patch]:
 
 
 def _interrupted_finish_forgotten() -> list[Patch]:
-    def finished_alone(self: ClientTransaction, answer: Message) -> None: ...
+    def finished_alone(self: Finish, answer: Message) -> None: ...
 
-    return [(ClientTransaction, "_finished_alone", finished_alone)]
+    return [(Finish, "_finished_alone", finished_alone)]
 
 
 CANARIES = (

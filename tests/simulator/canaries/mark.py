@@ -1,12 +1,12 @@
-"""Bugs of the mark, which records the last transaction that a node acknowledged."""
+"""Bugs of the position file, which records the last transaction that a node acknowledged."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from neo.storage.backend.sqlite import mark as sqlite_mark
+from neo.storage.backend.sqlite import position as sqlite_position
 from neo.storage.backend.sqlite.engine import SQLite
-from neo.storage.backend.sqlite.mark import SQLiteMark
+from neo.storage.backend.sqlite.position import SQLitePosition
 from tests.simulator.planting import Canary, Patch
 
 _OPTIONS = {
@@ -21,14 +21,14 @@ def _ignored() -> list[Patch]:
     def compare(*args: Any) -> None:
         pass
 
-    return [(sqlite_mark, "compare", compare)]
+    return [(sqlite_position, "compare", compare)]
 
 
 def _generation_stays() -> list[Patch]:
-    def next_row(self: SQLiteMark, last: bool) -> str | None:
+    def next_row(self: SQLitePosition, last: bool) -> str | None:
         return None
 
-    return [(SQLiteMark, "next_row", next_row)]
+    return [(SQLitePosition, "next_row", next_row)]
 
 
 def _too_early() -> list[Patch]:
@@ -36,8 +36,8 @@ def _too_early() -> list[Patch]:
 
     def end_transaction(self: SQLite, last: bool = False) -> None:
         original(self, last)
-        if self._mark._index is not None:
-            self._mark.synced()
+        if self._position._index is not None:
+            self._position.synced()
 
     return [(SQLite, "_end_transaction", end_transaction)]
 
@@ -45,7 +45,7 @@ def _too_early() -> list[Patch]:
 CANARIES = (
     Canary(
         "mark-ignored",
-        "a database is opened though it is behind its mark",
+        "a database is opened though it is behind its position file",
         "disk: one loses what was durable: a database without what was acknowledged is served",
         _ignored,
         10,
@@ -61,7 +61,7 @@ CANARIES = (
     ),
     Canary(
         "mark-before-sync",
-        "the mark is written when a commit is made, not when it is synced",
+        "the position is written when a commit is made, not when it is synced",
         "disk: after a power cut a database that lost nothing is refused",
         _too_early,
         30,

@@ -22,14 +22,14 @@ from neo.node.peer import Peer
 from neo.protocol.blobs import Content
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.packets import AnswerObject, AskObject, Message, SetNumReplicas
+from neo.protocol.packets import AnswerObject, AskObject, Message, SetNumReplicas, Truncate
 from neo.storage import node as storage_node
 from neo.storage.backend.api import BackendFailure
 from neo.storage.database import Database
 from neo.storage.maintenance.clone import clone
 from neo.storage.node import StorageNode
 from neo.storage.serving.client import ServeClient
-from neo.storage.serving.master import ServeMaster
+from neo.storage.serving.master.recovery import Recovery
 from tests.simulator.planting import Canary, Patch, plant
 
 OPERATED: dict[str, Any] = {"faults": ("operate",), "disk": "memory", "seconds": 10.0}
@@ -61,7 +61,10 @@ def _drained_in_vain() -> list[Patch]:
 
 
 def _truncation_forgotten() -> list[Patch]:
-    return [(ServeMaster, "truncate", lambda self, peer, message_id, m: None)]
+    def truncate(self: Recovery, peer: Peer, message_id: int, m: Truncate) -> None: ...
+
+    truncate.__dict__.update(Recovery.truncate.__dict__)
+    return [(Recovery, "truncate", truncate)]
 
 
 def _order_not_checked() -> list[Patch]:
@@ -74,13 +77,13 @@ def _address_is_enough() -> list[Patch]:
 
 def _clone_without_id() -> list[Patch]:
     async def wrong(*shared: Any, database: Database, **parts: Any) -> None:
-        set_config = database.backend.set_config
+        set_config = database.backend.tables.set_config
 
         def keep(name: str, value: str | None) -> None:
             if name != "nid":
                 set_config(name, value)
 
-        with plant([(database.backend, "set_config", keep)]):
+        with plant([(database.backend.tables, "set_config", keep)]):
             await clone(*shared, database=database, **parts)
 
     return [(storage_node, "clone", wrong)]

@@ -14,7 +14,7 @@ from neo.storage.commit.locks import Locks
 from neo.storage.commit.participant import Participant
 from neo.storage.commit.transactions import Change
 from neo.storage.replication.replicator import OutdatedCell, Replicator
-from neo.storage.serving.master import ServeMaster
+from neo.storage.serving.master.commits import Commits
 from tests.simulator.planting import Canary, Patch
 
 CRASHES: dict[str, Any] = {
@@ -75,13 +75,13 @@ def _checks_not_taken_again() -> list[Patch]:
 
 def _mark_answered_before_the_disk() -> list[Patch]:
     def prepare(
-        self: ServeMaster, peer: Peer, message_id: int, m: AskPrepareInformation
+        self: Commits, peer: Peer, message_id: int, m: AskPrepareInformation
     ) -> AnswerPrepareInformation:
         self.prepared.prepare(m)
         return AnswerPrepareInformation(m.ttid)
 
-    prepare.__dict__.update(ServeMaster.prepare.__dict__)
-    return [(ServeMaster, "prepare", prepare)]
+    prepare.__dict__.update(Commits.prepare.__dict__)
+    return [(Commits, "prepare", prepare)]
 
 
 def _cell_without_prepared_rows() -> list[Patch]:

@@ -24,6 +24,8 @@ QUICK: tuple[str, ...] = tuple(
     content-never-swept content-not-mended operation-undone-forward operation-unlocked-at-failure
     operation-barrier-of-the-first operation-cells-left partitions-undone-at-once
     partitions-read-by-number
-    partitions-outcome-of-the-ttid local-delivery-at-once local-newest-first local-lists-shared
+    partitions-outcome-of-the-ttid archive-of-several-moments archive-not-synced
+    archive-left-behind restore-of-the-last-copy restore-not-emptied
+    local-delivery-at-once local-newest-first local-lists-shared
     """.split()
 )

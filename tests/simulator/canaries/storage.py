@@ -50,7 +50,7 @@ def _not_synced(*answers: type[Message]) -> list[Patch]:
             peer.answer(message_id, answer)
 
         if isinstance(answer, answers):
-            self.backend.executed(self.guard(send))
+            self.backend.engine.executed(self.guard(send))
         else:
             original(self, peer, message_id, answer, before)
 
@@ -79,7 +79,7 @@ def _unlocked_too_early() -> list[Patch]:
         tid = self.locks.final_tid(ttid)
         if tid is None:
             return False
-        self._backend.unlock(ttid, tid)
+        self._backend.commits.unlock(ttid, tid)
         self._unlocked(ttid)
         return True
 
@@ -172,7 +172,7 @@ def _unfinished_dropped_too_early() -> list[Patch]:
 
     def joined(self: StorageNode, peer: Peer, accepted: AcceptIdentification) -> None:
         original(self, peer, accepted)
-        self.database.backend.drop_unfinished()
+        self.database.backend.commits.drop_unfinished()
 
     return [(StorageNode, "_joined", joined)]
 

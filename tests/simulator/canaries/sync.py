@@ -69,8 +69,8 @@ def _votes_dropped_at_restart() -> list[Patch]:
     original = StorageNode.start
 
     def start(self: StorageNode) -> None:
-        if self.database.backend.get_config("backup_tid") is not None:
-            self.database.backend.drop_unfinished()
+        if self.database.backend.tables.get_config("backup_tid") is not None:
+            self.database.backend.commits.drop_unfinished()
         original(self)
 
     return [(StorageNode, "start", start)]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -34,6 +35,8 @@ DOUBLED_MAX = 6
 #: ttid of its transaction, and two transactions with one ttid cannot be distinguished. A master whose
 #: clock is behind gives ttids that follow the last tid closely, so that the tids of copies keep away.
 APART = range(1 << 19, 1 << 20)
+#: One more than the transactions of a copy.
+MOST = 7
 SIZES = (0, 10, 1000, 100_000)
 
 
@@ -99,8 +102,9 @@ class Restore(Workload):
         waiting = self._waiting.get(thread) or self._make(context, thread)
         while waiting:
             self._waiting[thread] = waiting
+            some = waiting[: context.random.randrange(1, len(waiting) + 1)]
             try:
-                storage.copyTransactionsFrom(_Source(waiting[:1]))
+                storage.copyTransactionsFrom(_Source(some))
             except StorageError as e:
                 if "a copy can only continue a database" not in str(e):
                     raise
@@ -108,9 +112,9 @@ class Restore(Workload):
                 self._overtaken[thread] += 1
                 return
             self._overtaken[thread] = 0
-            for record in waiting[0]:
+            for record in chain.from_iterable(some):
                 self.copied[record.oid, record.tid] = record.data
-            waiting = waiting[1:]
+            waiting = waiting[len(some) :]
         self._waiting[thread] = []
 
     def _make(self, context: Context, thread: int) -> list[_Transaction]:
@@ -122,7 +126,7 @@ class Restore(Workload):
         tid = add64(tid, random.choice(APART))
         tid = add64(tid, (thread - u64(tid)) % self.threads)
         made = []
-        for _ in range(random.randrange(1, 4)):
+        for _ in range(random.randrange(1, MOST)):
             oids = random.sample(self.oids, random.randrange(1, len(self.oids) + 1))
             made.append(_Transaction(tid, [self._record(context, oid, tid) for oid in oids]))
             tid = add64(tid, self.threads * (random.choice(APART) // self.threads))

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neo.archive import format as blocks
+from neo.archive.disk import OS_FILES
 from neo.archive.folder import ArchiveFolder
 from neo.archive.format import (
     ArchiveDamaged,
@@ -61,7 +62,7 @@ def small(archive: ArchiveFolder, source: Source) -> tuple[Path, PartitionFile]:
 
 
 def read(path: Path, file: PartitionFile, partition: int = 1) -> list[Any]:
-    return list(read_partition(path, header(partition), file))
+    return list(read_partition(OS_FILES, path, header(partition), file))
 
 
 def test_a_file_has_what_was_written(archive: ArchiveFolder, source: Source) -> None:

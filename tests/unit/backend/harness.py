@@ -56,12 +56,12 @@ class Harness:
     def ready(self, partitions: int = NP, dedup: bool = False) -> Any:
         """A new database with a partition table where node 1 has everything."""
         backend = self.open(dedup, reset=True)
-        backend.change_cells(1, 0, [(p, 1, UP) for p in range(partitions)], 1, True)
+        backend.tables.change_cells(1, 0, [(p, 1, UP) for p in range(partitions)], 1, True)
         return backend
 
     def restart(self, backend: Any, dedup: bool = False) -> Any:
         """Another process opens the database when all is durable."""
-        self.wait(backend.stored)
+        self.wait(backend.engine.stored)
         self.close()
         return self.open(dedup)
 
@@ -82,7 +82,7 @@ class Harness:
             callback(*args)
 
     def wait(self, ask: Callable[[Done], None]) -> None:
-        """Run the loop until ``backend.stored`` or ``backend.executed`` is done."""
+        """Run the loop until ``backend.engine.stored`` or ``backend.engine.executed`` is done."""
         done: list[bool] = []
         ask(lambda: done.append(True))
         assert not done, "called inside the call"
@@ -92,7 +92,7 @@ class Harness:
     def failure(self, backend: Any) -> BackendFailure:
         """Run the loop until the backend fails, which must not acknowledge anything then."""
         acknowledged: list[bool] = []
-        backend.stored(lambda: acknowledged.append(True))
+        backend.engine.stored(lambda: acknowledged.append(True))
         self.run_until(lambda: self.failures)
         assert not acknowledged
         return self.failures[0]
@@ -107,7 +107,7 @@ class Harness:
         for oid, value in objects.items():
             stored.append(self.store(backend, oid, value))
         oids = [p64(oid) for oid in objects]
-        backend.vote(
+        backend.commits.vote(
             p64(ttid), TransactionMeta(b"user", b"text", b"ext", oids) if meta else None, stored
         )
         return stored
@@ -117,30 +117,30 @@ class Harness:
             return Stored(p64(oid), self.store_data(backend, oid, value), None)
         if value is None:
             return Stored(p64(oid), None, None)
-        found = backend.value_at(p64(oid), p64(value))
+        found = backend.reads.value_at(p64(oid), p64(value))
         assert found is not None
         return Stored(p64(oid), found[0], p64(value) if found[0] is not None else None)
 
     def store_data(self, backend: Any, oid: int, data: bytes, compression: int = 0) -> int:
-        data_id: int = backend.store_data(p64(oid), compression, sha1(data).digest(), data)
+        data_id: int = backend.values.store_data(p64(oid), compression, sha1(data).digest(), data)
         return data_id
 
     def commit(self, backend: Any, tid: int, objects: dict[int, bytes | int | None]) -> None:
         """A whole transaction with ttid = tid, visible afterwards, not durable yet."""
         self.vote(backend, tid, objects)
-        backend.lock(p64(tid), p64(tid))
+        backend.commits.lock(p64(tid), p64(tid))
         self.unlock(backend, tid, tid)
 
     def unlock(self, backend: Any, ttid: int, tid: int) -> None:
         """Commit what has voted, and wait until it is visible."""
-        backend.unlock(p64(ttid), p64(tid))
-        self.wait(backend.executed)
+        backend.commits.unlock(p64(ttid), p64(tid))
+        self.wait(backend.engine.executed)
 
     def limit_values(self, backend: Any, value_max: int) -> None:
         getattr(backend, "engine", backend).value_max = value_max
 
     def data_rows(self, backend: Any) -> int:
-        backend.drain()
+        backend.engine.drain()
         return len(self.select(backend, "id", "data"))
 
     def select(self, backend: Any, columns: str, table: str) -> Sequence[Sequence[Any]]:
@@ -156,4 +156,4 @@ def harness(adapter: str, database: str) -> Iterator[Harness]:
 
 def serials(backend: Any, oid: int) -> Sequence[int]:
     """Serials of an object, newest first."""
-    return [int.from_bytes(serial, "big") for serial, _ in backend.history(p64(oid), 0, 1000)]
+    return [int.from_bytes(serial, "big") for serial, _ in backend.reads.history(p64(oid), 0, 1000)]

@@ -64,7 +64,7 @@ class Machine(RuleBasedStateMachine):
         serial = choice.choice(serials)
         ttid = self.next_tid()
         stored = self.node.store(self.backend, oid, serial)
-        self.backend.vote(p64(ttid), None, [stored])
+        self.backend.commits.vote(p64(ttid), None, [stored])
         data = None if serial is None else self.committed[oid][serial][0]
         change = (data, serial if data is not None else None)
         self.voted[ttid] = {oid: change}, False, None
@@ -78,14 +78,14 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.unvoted)
     @rule()
     def release(self) -> None:
-        self.backend.release_data(data_id for data_id, _ in self.unvoted)
+        self.backend.values.release_data(data_id for data_id, _ in self.unvoted)
         self.unvoted.clear()
 
     @precondition(lambda self: self.voted)
     @rule(choice=st.randoms(use_true_random=False))
     def abort(self, choice: Any) -> None:
         ttid = choice.choice(sorted(self.voted))
-        self.backend.abort(p64(ttid))
+        self.backend.commits.abort(p64(ttid))
         del self.voted[ttid]
         self.prepared.pop(ttid, None)
 
@@ -95,8 +95,8 @@ class Machine(RuleBasedStateMachine):
         ttid = choice.choice(sorted(self.voted))
         tid = self.next_tid()
         if not validate:
-            self.backend.lock(p64(ttid), p64(tid))
-        (self.backend.validate if validate else self.backend.unlock)(p64(ttid), p64(tid))
+            self.backend.commits.lock(p64(ttid), p64(tid))
+        (self.backend.commits.validate if validate else self.backend.commits.unlock)(p64(ttid), p64(tid))
         changes, meta, _ = self.voted.pop(ttid)
         mark = self.prepared.pop(ttid, None)
         if meta:
@@ -112,13 +112,13 @@ class Machine(RuleBasedStateMachine):
         ttid = choice.choice(sorted(self.voted))
         changes, meta, _ = self.voted[ttid]
         tid = self.next_tid()
-        self.backend.lock(p64(ttid), p64(tid))
+        self.backend.commits.lock(p64(ttid), p64(tid))
         self.voted[ttid] = changes, meta, tid if meta else None
 
     @rule(back=st.integers(0, 10))
     def truncate(self, back: int) -> None:
         last = self.tid - back * NP
-        self.backend.truncate(p64(last), list(ALL))
+        self.backend.maintenance.truncate(p64(last), list(ALL))
         self.trans = {tid: oids for tid, oids in self.trans.items() if tid <= last}
         for oid, revisions in self.committed.items():
             self.committed[oid] = {tid: c for tid, c in revisions.items() if tid <= last}
@@ -131,7 +131,7 @@ class Machine(RuleBasedStateMachine):
         for partition in ALL:
             after: bytes | None = p64(0)
             while after is not None:
-                after = self.backend.pack(p64(tid), partition, after, length)
+                after = self.backend.maintenance.pack(p64(tid), partition, after, length)
         packed = [oid for oid, found in self.committed.items() if found and min(found) <= tid]
         lasts = {max(o for o in packed if o % NP == p) for p in {o % NP for o in packed}}
         for oid, revisions in self.committed.items():
@@ -144,23 +144,23 @@ class Machine(RuleBasedStateMachine):
     @rule(durable=st.booleans())
     def restart(self, durable: bool) -> None:
         if durable:
-            self.node.wait(self.backend.stored)
+            self.node.wait(self.backend.engine.stored)
         self.node.close()
         self.backend = self.node.open(dedup=self.dedup)
         self.unvoted.clear()
-        self.backend.prune_orphans(False, 0, 1000)
+        self.backend.maintenance.prune_orphans(False, 0, 1000)
 
     @precondition(lambda self: self.voted)
     @rule(choice=st.randoms(use_true_random=False))
     def prepare(self, choice: Any) -> None:
         ttid = choice.choice(sorted(self.voted))
         mark = Prepared(p64(ttid), b"xid %d" % ttid, float(ttid), b"", [*ALL])
-        self.backend.mark_prepared(mark, [(p64(oid), p64(ttid)) for oid in range(2)])
+        self.backend.marks.mark_prepared(mark, [(p64(oid), p64(ttid)) for oid in range(2)])
         self.prepared[ttid] = mark
 
     @rule()
     def start_operation(self) -> None:
-        self.backend.drop_unfinished([p64(ttid) for ttid in self.prepared])
+        self.backend.commits.drop_unfinished([p64(ttid) for ttid in self.prepared])
         self.voted = {ttid: (*self.voted[ttid][:2], None) for ttid in self.prepared}
 
     # -- what must hold -------------------------------------------------------------------------
@@ -168,15 +168,15 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def reads_are_those_of_the_model(self) -> None:
         backend = self.backend
-        backend.drain()
+        backend.engine.drain()
         for oid, revisions in self.committed.items():
             serials = sorted(revisions, reverse=True)
-            history = backend.history(p64(oid), 0, 100)
+            history = backend.reads.history(p64(oid), 0, 100)
             assert history == [(p64(s), len(revisions[s][0] or b"")) for s in serials]
             following = None
             for serial in serials:
-                record = backend.load(p64(oid), p64(serial), None)
-                assert record == backend.load(p64(oid), None, p64(serial + 1))
+                record = backend.reads.load(p64(oid), p64(serial), None)
+                assert record == backend.reads.load(p64(oid), None, p64(serial + 1))
                 assert record.next_serial == following
                 data = revisions[serial][0]
                 assert (record.compression is None) == (data is None)
@@ -188,12 +188,12 @@ class Machine(RuleBasedStateMachine):
                     # under way while it ran.
                     assert source not in revisions or revisions[source][0] == data
                 following = p64(serial)
-            assert backend.last_serial(p64(oid)) == (p64(serials[0]) if serials else None)
-        assert backend.tids_descending(0, 1000, ALL) == [
+            assert backend.reads.last_serial(p64(oid)) == (p64(serials[0]) if serials else None)
+        assert backend.reads.tids_descending(0, 1000, ALL) == [
             p64(tid) for tid in sorted(self.trans, reverse=True)
         ]
         for partition in ALL:
-            assert backend.oids(partition, p64(0), 100) == [
+            assert backend.reads.oids(partition, p64(0), 100) == [
                 p64(oid)
                 for oid, revisions in self.committed.items()
                 if oid % NP == partition and revisions and revisions[max(revisions)][0] is not None
@@ -201,23 +201,23 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def transactions_in_progress_are_those_of_the_model(self) -> None:
-        assert self.backend.locked_transactions() == {
+        assert self.backend.commits.locked_transactions() == {
             p64(ttid): tid and p64(tid) for ttid, (_, _, tid) in self.voted.items()
         }
 
     @invariant()
     def marks_and_outcomes_are_those_of_the_model(self) -> None:
-        assert {m.ttid: m for m in self.backend.prepared()} == {
+        assert {m.ttid: m for m in self.backend.marks.prepared()} == {
             m.ttid: m for m in self.prepared.values()
         }
-        assert {d.xid: d.tid for d in self.backend.decided()} == self.decided
+        assert {d.xid: d.tid for d in self.backend.marks.decided()} == self.decided
         for ttid in self.voted:
             checks = [(p64(oid), p64(ttid)) for oid in range(2)] if ttid in self.prepared else []
-            assert self.backend.prepared_rows(p64(ttid)).checks == checks
+            assert self.backend.commits.prepared_rows(p64(ttid)).checks == checks
 
     @invariant()
     def no_value_is_lost_and_none_is_left_over(self) -> None:
-        self.backend.drain()
+        self.backend.engine.drain()
         changes = [change for r in self.committed.values() for change in r.values()]
         changes += [c for voted, _, _ in self.voted.values() for c in voted.values()]
         used = {row[0] for row in self.node.select(self.backend, "data_id", "obj")}

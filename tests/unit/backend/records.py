@@ -36,5 +36,5 @@ def fetched(data: bytes | None, data_serial: int | None = None) -> Record:
 
 def rows(node: Harness, backend: Any, columns: str, table: str) -> list[tuple[Any, ...]]:
     """Return all rows of a table, as they are after all writes until now, in order."""
-    backend.drain()
+    backend.engine.drain()
     return sorted(tuple(row) for row in node.select(backend, columns, table))

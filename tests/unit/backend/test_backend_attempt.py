@@ -17,7 +17,7 @@ def _occupied(node: Harness) -> Any:
     backend = node.ready()
     node.commit(backend, 10, {4: b"before"})
     backend.engine.write(_ROW)
-    node.wait(backend.stored)
+    node.wait(backend.engine.stored)
     return backend
 
 
@@ -25,58 +25,58 @@ def test_a_refused_statement_fails_the_backend(node: Harness) -> None:
     backend = _occupied(node)
     with pytest.raises(StatementRefused):
         node.vote(backend, 20, {4: b"x"})
-        backend.drain()
+        backend.engine.drain()
     with pytest.raises(BackendFailure):
-        backend.drain()
+        backend.engine.drain()
 
 
 def test_an_attempt_is_undone_alone(node: Harness) -> None:
     backend = _occupied(node)
     node.commit(backend, 11, {5: b"earlier, not durable yet"})
     done: list[str] = []
-    with pytest.raises(StatementRefused), backend.attempt():
-        backend.set_config("lost", "1")
+    with pytest.raises(StatementRefused), backend.engine.attempt():
+        backend.tables.set_config("lost", "1")
         node.vote(backend, 20, {4: b"x"})
-        backend.stored(lambda: done.append("lost"))
-    with backend.attempt():
-        backend.stored(lambda: done.append("kept"))
+        backend.engine.stored(lambda: done.append("lost"))
+    with backend.engine.attempt():
+        backend.engine.stored(lambda: done.append("kept"))
         node.vote(backend, 30, {7: b"y"})
     node.run_until(lambda: done)
     assert done == ["kept"]
     assert not node.failures
-    backend.drain()
+    backend.engine.drain()
     assert sorted(row[0] for row in node.select(backend, "oid", "tobj")) == [4, 7]
     assert [row[0] for row in node.select(backend, "ttid", "ttrans")] == [30]
-    node.wait(backend.stored)
+    node.wait(backend.engine.stored)
     node.close()
     backend = node.open()
-    assert backend.get_config("lost") is None
-    assert backend.load(p64(5), None, None).data == b"earlier, not durable yet"
+    assert backend.tables.get_config("lost") is None
+    assert backend.reads.load(p64(5), None, None).data == b"earlier, not durable yet"
 
 
 def test_attempts_nest(node: Harness) -> None:
     backend = _occupied(node)
-    with backend.attempt():
+    with backend.engine.attempt():
         node.vote(backend, 30, {7: b"y"})
-        with pytest.raises(StatementRefused), backend.attempt():
+        with pytest.raises(StatementRefused), backend.engine.attempt():
             node.store_data(backend, 5, b"inner")
             node.vote(backend, 20, {4: b"x"})
         node.vote(backend, 31, {8: b"z"})
-        backend.drain()
+        backend.engine.drain()
     assert sorted(row[0] for row in node.select(backend, "ttid", "ttrans")) == [30, 31]
 
 
 def test_an_attempt_with_another_error_is_kept(node: Harness) -> None:
     backend = node.ready()
-    with pytest.raises(KeyError), backend.attempt():
+    with pytest.raises(KeyError), backend.engine.attempt():
         node.vote(backend, 30, {7: b"y"})
         raise KeyError
-    backend.drain()
+    backend.engine.drain()
     assert [row[0] for row in node.select(backend, "ttid", "ttrans")] == [30]
 
 
 def test_reads_of_an_attempt_see_its_writes(node: Harness) -> None:
     backend = node.ready()
-    with backend.attempt():
+    with backend.engine.attempt():
         data_id = node.store_data(backend, 4, b"x" * 100_000)
-        assert backend.load_data(data_id)[2] == b"x" * 100_000
+        assert backend.values.load_data(data_id)[2] == b"x" * 100_000

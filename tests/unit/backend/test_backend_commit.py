@@ -20,30 +20,30 @@ def test_nothing_of_a_transaction_is_visible_before_it_is_unlocked(
 ) -> None:
     """Specification 7.35."""
     node.vote(backend, 10, {4: b"x"})
-    node.wait(backend.stored)
-    backend.lock(p64(10), p64(13))
-    node.wait(backend.stored)
-    assert backend.load(p64(4), None, None) is None
-    assert backend.transaction(p64(13)) is None
-    assert backend.last_ids([0, 1, 2]) == (None, None)
-    assert backend.locked_transactions() == {p64(10): p64(13)}
-    assert backend.final_tid(p64(10)) == p64(13)
+    node.wait(backend.engine.stored)
+    backend.commits.lock(p64(10), p64(13))
+    node.wait(backend.engine.stored)
+    assert backend.reads.load(p64(4), None, None) is None
+    assert backend.reads.transaction(p64(13)) is None
+    assert backend.reads.last_ids([0, 1, 2]) == (None, None)
+    assert backend.commits.locked_transactions() == {p64(10): p64(13)}
+    assert backend.commits.final_tid(p64(10)) == p64(13)
     node.unlock(backend, 10, 13)
-    assert backend.load(p64(4), None, None) == record(13, b"x")
-    assert backend.locked_transactions() == {}
-    assert backend.final_tid(p64(10)) == p64(13)
-    assert backend.final_tid(p64(11)) is None
+    assert backend.reads.load(p64(4), None, None) == record(13, b"x")
+    assert backend.commits.locked_transactions() == {}
+    assert backend.commits.final_tid(p64(10)) == p64(13)
+    assert backend.commits.final_tid(p64(11)) is None
 
 
 def test_a_vote_without_metadata_is_known_by_its_objects(node: Harness, backend: Any) -> None:
     """Specification 7.20."""
     node.vote(backend, 10, {4: b"x"}, meta=False)
-    backend.lock(p64(10), p64(13))
-    assert backend.locked_transactions() == {p64(10): None}
-    assert backend.final_tid(p64(10)) is None
+    backend.commits.lock(p64(10), p64(13))
+    assert backend.commits.locked_transactions() == {p64(10): None}
+    assert backend.commits.final_tid(p64(10)) is None
     node.unlock(backend, 10, 13)
-    assert backend.load(p64(4), None, None) == record(13, b"x")
-    assert backend.transaction(p64(13)) is None
+    assert backend.reads.load(p64(4), None, None) == record(13, b"x")
+    assert backend.reads.transaction(p64(13)) is None
 
 
 def test_a_locked_transaction_survives_a_restart_and_is_validated(
@@ -51,24 +51,24 @@ def test_a_locked_transaction_survives_a_restart_and_is_validated(
 ) -> None:
     node.vote(backend, 10, {4: b"x", 5: b"y"})
     node.vote(backend, 11, {6: b"z"}, meta=False)
-    backend.lock(p64(10), p64(13))
+    backend.commits.lock(p64(10), p64(13))
     backend = node.restart(backend)
-    assert backend.locked_transactions() == {p64(10): p64(13), p64(11): None}
-    backend.validate(p64(10), p64(13))
-    backend.validate(p64(11), p64(14))
-    backend.drop_unfinished()
-    node.wait(backend.stored)
-    assert backend.load(p64(5), None, None) == record(13, b"y")
-    assert backend.load(p64(6), None, None) == record(14, b"z")
-    assert backend.transaction(p64(13)).oids == [p64(4), p64(5)]
+    assert backend.commits.locked_transactions() == {p64(10): p64(13), p64(11): None}
+    backend.commits.validate(p64(10), p64(13))
+    backend.commits.validate(p64(11), p64(14))
+    backend.commits.drop_unfinished()
+    node.wait(backend.engine.stored)
+    assert backend.reads.load(p64(5), None, None) == record(13, b"y")
+    assert backend.reads.load(p64(6), None, None) == record(14, b"z")
+    assert backend.reads.transaction(p64(13)).oids == [p64(4), p64(5)]
 
 
 def test_an_aborted_transaction_leaves_nothing(node: Harness, backend: Any) -> None:
     node.vote(backend, 10, {4: b"x"})
-    backend.abort(p64(10))
-    backend.abort(p64(77))
+    backend.commits.abort(p64(10))
+    backend.commits.abort(p64(77))
     assert node.data_rows(backend) == 0
-    assert backend.locked_transactions() == {}
+    assert backend.commits.locked_transactions() == {}
 
 
 def test_unfinished_transactions_are_dropped_with_their_data(node: Harness, backend: Any) -> None:
@@ -76,18 +76,18 @@ def test_unfinished_transactions_are_dropped_with_their_data(node: Harness, back
     node.commit(backend, 5, {1: b"kept"})
     node.vote(backend, 10, {4: b"x", 1: 5})
     backend = node.restart(backend)
-    backend.drop_unfinished()
+    backend.commits.drop_unfinished()
     assert node.data_rows(backend) == 1
-    assert backend.locked_transactions() == {}
-    assert backend.load(p64(1), None, None) == record(5, b"kept")
+    assert backend.commits.locked_transactions() == {}
+    assert backend.reads.load(p64(1), None, None) == record(5, b"kept")
 
 
 def test_data_is_readable_before_the_vote_and_gone_once_released(
     node: Harness, backend: Any
 ) -> None:
     data_id = node.store_data(backend, 4, b"x")
-    assert backend.load_data(data_id) == (0, sha1(b"x").digest(), b"x")
-    backend.release_data([data_id])
+    assert backend.values.load_data(data_id) == (0, sha1(b"x").digest(), b"x")
+    backend.values.release_data([data_id])
     assert node.data_rows(backend) == 0
 
 
@@ -95,7 +95,7 @@ def test_data_ids_carry_the_partition_and_count_up(node: Harness, backend: Any) 
     """Specification 14.16."""
     first = [node.store_data(backend, oid, b"x") for oid in (0, 3, 1, 2)]
     assert first == [0, 1, 1 << 48, 2 << 48]
-    backend.vote(p64(10), None, [Stored(p64(3), 1, None), Stored(p64(2), 2 << 48, None)])
+    backend.commits.vote(p64(10), None, [Stored(p64(3), 1, None), Stored(p64(2), 2 << 48, None)])
     backend.close()
     backend = node.open()
     assert [node.store_data(backend, oid, b"y") for oid in (0, 2)] == [2, (2 << 48) + 1]
@@ -104,25 +104,25 @@ def test_data_ids_carry_the_partition_and_count_up(node: Harness, backend: Any) 
 def test_the_last_partitions_have_usable_data_ids(node: Harness) -> None:
     backend = node.open()
     count = backend.engine.dialect.partitions_max
-    backend.change_cells(1, 0, [(count - 1, 1, UP)], 1, True)
+    backend.tables.change_cells(1, 0, [(count - 1, 1, UP)], 1, True)
     node.commit(backend, 10, {count - 1: b"last"})
-    assert backend.load(p64(count - 1), None, None) == record(10, b"last")
+    assert backend.reads.load(p64(count - 1), None, None) == record(10, b"last")
     assert backend.engine.read("SELECT id FROM data")[0][0] == (count - 1) << 48
     backend.close()
     backend = node.open()
     assert node.store_data(backend, count - 1, b"y") == ((count - 1) << 48) + 1
-    assert backend.prune_orphans(False, 0, 10)[:1] == (0,)
+    assert backend.maintenance.prune_orphans(False, 0, 10)[:1] == (0,)
 
 
 def test_ids_above_the_greatest_are_refused_in_writes(backend: Any) -> None:
     """Specification 14.1."""
     with pytest.raises(BackendRefused, match="oid ff"):
-        backend.store_data(ABOVE_ALL, 0, bytes(20), b"x")
+        backend.values.store_data(ABOVE_ALL, 0, bytes(20), b"x")
     with pytest.raises(BackendRefused, match="ttid ff"):
-        backend.vote(ABOVE_ALL, None, [])
-    backend.vote(p64(1), TransactionMeta(b"", b"", b"", []), [])
+        backend.commits.vote(ABOVE_ALL, None, [])
+    backend.commits.vote(p64(1), TransactionMeta(b"", b"", b"", []), [])
     with pytest.raises(BackendRefused, match="tid ff"):
-        backend.lock(p64(1), ABOVE_ALL)
+        backend.commits.lock(p64(1), ABOVE_ALL)
 
 
 def test_an_object_larger_than_the_backend_accepts_is_refused(node: Harness, backend: Any) -> None:
@@ -132,23 +132,23 @@ def test_an_object_larger_than_the_backend_accepts_is_refused(node: Harness, bac
     with pytest.raises(BackendRefused, match="1001 bytes.*at most 1000"):
         node.store_data(backend, 4, data)
     node.commit(backend, 10, {4: bytes(1000)})
-    assert backend.load(p64(4), None, None) == record(10, bytes(1000))
+    assert backend.reads.load(p64(4), None, None) == record(10, bytes(1000))
 
 
 def test_a_write_after_an_unlock_is_made_durable_by_close(node: Harness, backend: Any) -> None:
     node.commit(backend, 10, {4: b"x"})
     backend.close()
     backend.close()
-    assert node.open().load(p64(4), None, None) == record(10, b"x")
+    assert node.open().reads.load(p64(4), None, None) == record(10, b"x")
 
 
 def test_a_closed_backend_says_so(node: Harness, backend: Any) -> None:
     backend.close()
     for use in (
-        lambda: backend.load(p64(1), None, None),
-        lambda: backend.set_config("name", "x"),
+        lambda: backend.reads.load(p64(1), None, None),
+        lambda: backend.tables.set_config("name", "x"),
         lambda: node.store_data(backend, 3, b"x"),
-        lambda: backend.stored(lambda: None),
+        lambda: backend.engine.stored(lambda: None),
     ):
         with pytest.raises(BackendFailure, match="not open"):
             use()
@@ -161,14 +161,14 @@ def test_only_one_process_uses_a_database(node: Harness, backend: Any) -> None:
         second.open()
     backend.close()
     second.open()
-    assert second.partition_count() == NP
+    assert second.tables.partition_count() == NP
 
 
 def test_calls_of_stored_are_answered_in_their_order(node: Harness, backend: Any) -> None:
     order: list[int] = []
     for i in range(50):
-        backend.set_config("x", str(i))
-        backend.stored(lambda i=i: order.append(i))
+        backend.tables.set_config("x", str(i))
+        backend.engine.stored(lambda i=i: order.append(i))
     node.run_until(lambda: len(order) == 50)
     assert order == list(range(50))
 
@@ -180,7 +180,7 @@ def undo(
     backend: Any, tid: int, undone: int, oid: int, pending: Stored | None = None
 ) -> tuple[int, int | None, bool] | None:
     """undo_serial as the client asks for it, with integers."""
-    answer = backend.undo_serial(p64(oid), p64(tid), p64(undone), pending)
+    answer = backend.reads.undo_serial(p64(oid), p64(tid), p64(undone), pending)
     if answer is None:
         return None
     current, target, is_current = answer
@@ -194,13 +194,13 @@ def test_undo_goes_back_along_origins(node: Harness, backend: Any) -> None:
     node.commit(backend, 13, {4: b"25"})
     assert undo(backend, 14, 13, 4) == (13, 12, True)
     node.commit(backend, 14, {4: 12})
-    assert backend.load(p64(4), None, None) == record(14, b"24", data_serial=12)
+    assert backend.reads.load(p64(4), None, None) == record(14, b"24", data_serial=12)
     assert undo(backend, 15, 12, 4) == (14, 11, True)
     assert undo(backend, 15, 13, 4) == (14, 12, False)
     node.commit(backend, 15, {4: 11})
     assert undo(backend, 16, 11, 4) == (15, None, True)
     node.commit(backend, 16, {4: None})
-    gone = backend.load(p64(4), None, None)
+    gone = backend.reads.load(p64(4), None, None)
     assert gone == Record(p64(16), None, None, bytes(20), b"", None)
     assert undo(backend, 17, 16, 4) == (16, 11, True), "redo of the creation"
     node.commit(backend, 17, {4: 11})
@@ -241,7 +241,7 @@ def test_undo_of_what_is_packed_away_is_an_error(node: Harness, backend: Any) ->
     """Specification 6.24."""
     for tid in 11, 12, 13:
         node.commit(backend, tid, {4: b"%d" % tid})
-    assert backend.pack(p64(12), 1, p64(0), 10) is None
+    assert backend.maintenance.pack(p64(12), 1, p64(0), 10) is None
     for undone in 11, 12:
         with pytest.raises(KeyError):
             undo(backend, 14, undone, 4)
@@ -249,9 +249,9 @@ def test_undo_of_what_is_packed_away_is_an_error(node: Harness, backend: Any) ->
 
 
 REMOVALS: dict[str, Callable[[Any], object]] = {
-    "a pack": lambda backend: backend.pack(p64(12), 1, p64(0), 10),
-    "replication": lambda backend: backend.delete_objects([(p64(11), p64(4))]),
-    "a truncation": lambda backend: backend.truncate(p64(10), [1]),
+    "a pack": lambda backend: backend.maintenance.pack(p64(12), 1, p64(0), 10),
+    "replication": lambda backend: backend.replication.delete_objects([(p64(11), p64(4))]),
+    "a truncation": lambda backend: backend.maintenance.truncate(p64(10), [1]),
 }
 
 
@@ -264,23 +264,23 @@ def test_an_undo_does_not_go_back_to_what_is_being_removed(
     for tid in 11, 12:
         node.commit(backend, tid, {4: b"%d" % tid})
     REMOVALS[removal](backend)
-    assert backend.value_at(p64(4), p64(11)) is None
+    assert backend.reads.value_at(p64(4), p64(11)) is None
 
 
 def test_an_undo_goes_back_to_what_is_being_committed(node: Harness, backend: Any) -> None:
     (stored,) = node.vote(backend, 11, {4: b"x"})
-    backend.unlock(p64(11), p64(11))
-    assert backend.value_at(p64(4), p64(11)) == (stored.data_id, None)
-    backend.release_data((stored.data_id,))
+    backend.commits.unlock(p64(11), p64(11))
+    assert backend.reads.value_at(p64(4), p64(11)) == (stored.data_id, None)
+    backend.values.release_data((stored.data_id,))
 
 
 def test_a_transaction_before_the_pack_is_packed(node: Harness, backend: Any) -> None:
     """Specification 6.16, 14.14."""
     for tid in 11, 14, 17:
         node.commit(backend, tid, {4: b"%d" % tid})
-    backend.pack(p64(14), 1, p64(0), 10)
-    backend.drain()
-    assert [backend.transaction(p64(tid)).packed for tid in (11, 14, 17)] == [True, True, False]
+    backend.maintenance.pack(p64(14), 1, p64(0), 10)
+    backend.engine.drain()
+    assert [backend.reads.transaction(p64(tid)).packed for tid in (11, 14, 17)] == [True, True, False]
 
 
 def test_data_of_an_undo_in_progress_survives_a_pack(node: Harness, backend: Any) -> None:
@@ -288,9 +288,9 @@ def test_data_of_an_undo_in_progress_survives_a_pack(node: Harness, backend: Any
     for tid in 11, 12, 13:
         node.commit(backend, tid, {4: b"%d" % tid})
     node.vote(backend, 20, {4: 11})
-    backend.pack(p64(13), 1, p64(0), 10)
-    backend.drain()
+    backend.maintenance.pack(p64(13), 1, p64(0), 10)
+    backend.engine.drain()
     assert serials(backend, 4) == [13]
     node.unlock(backend, 20, 22)
-    assert backend.load(p64(4), None, None).data == b"11"
+    assert backend.reads.load(p64(4), None, None).data == b"11"
     assert node.data_rows(backend) == 2

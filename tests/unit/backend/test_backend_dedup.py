@@ -12,7 +12,7 @@ from tests.unit.backend.harness import Harness
 
 def _values(node: Harness) -> int:
     backend: Any = node.opened[-1]
-    backend.drain()
+    backend.engine.drain()
     return len(node.select(backend, "id", "data"))
 
 
@@ -28,7 +28,7 @@ def test_switched_off_each_value_has_a_row_again(node: Harness) -> None:
     node.commit(node.ready(dedup=True), 20, {4: b"x"})
     backend = node.restart(node.opened[-1])
     node.commit(backend, 30, {5: b"x"})
-    node.wait(backend.stored)
+    node.wait(backend.engine.stored)
     assert _values(node) == 2
 
 
@@ -41,7 +41,7 @@ def test_equal_values_do_not_let_it_be_switched_on(node: Harness) -> None:
     # What is advised works.
     backend = node.open()
     node.commit(backend, 30, {6: b"x"})
-    node.wait(backend.stored)
+    node.wait(backend.engine.stored)
     assert _values(node) == 3
     node.close()
     node.commit(node.ready(dedup=True), 20, {4: b"x", 5: b"x"})

@@ -55,15 +55,15 @@ def test_a_database_of_a_release_is_opened_with_all_its_rows(node: Harness, numb
     backend = node.open()
     name = f"format-{number}.{KINDS[node.adapter]}.json"
     assert rows(backend) == json.loads((FORMATS / name).read_text())
-    assert {row: backend.get_config(row) for row in CONFIG} == CONFIG
-    assert backend.load(p64(4), None, None).data == huge(node.adapter)
-    assert backend.load(p64(2), None, None).data == BIG
-    assert backend.load(p64(0), None, None)[:2] == (p64(36), None)
-    assert backend.load(p64(3), None, None).compression is None
-    assert backend.locked_transactions() == {p64(42): None, p64(45): p64(48)}
-    assert backend.final_tid(p64(39)) == p64(39)
+    assert {row: backend.tables.get_config(row) for row in CONFIG} == CONFIG
+    assert backend.reads.load(p64(4), None, None).data == huge(node.adapter)
+    assert backend.reads.load(p64(2), None, None).data == BIG
+    assert backend.reads.load(p64(0), None, None)[:2] == (p64(36), None)
+    assert backend.reads.load(p64(3), None, None).compression is None
+    assert backend.commits.locked_transactions() == {p64(42): None, p64(45): p64(48)}
+    assert backend.commits.final_tid(p64(39)) == p64(39)
     node.commit(backend, 51, {0: b"goes on"})
-    assert backend.load(p64(0), None, None).data == b"goes on"
+    assert backend.reads.load(p64(0), None, None).data == b"goes on"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_another_format_is_refused(
     backend.close()
     with pytest.raises(BackendFailure, match=message):
         node.open()
-    assert node.open(reset=True).get_config("version") == "3"
+    assert node.open(reset=True).tables.get_config("version") == "3"
 
 
 # -- migrations ---------------------------------------------------------------------------------
@@ -131,8 +131,8 @@ def test_an_older_database_is_migrated_format_by_format(node: Harness) -> None:
     load(node, 3)
     backend = node.open()
     assert lengths(node, backend) == [4, 2, 1, 1]
-    assert (backend.get_config("version"), backend.get_config("five")) == ("5", "yes")
-    assert backend.get_config("_migration") is None
+    assert (backend.tables.get_config("version"), backend.tables.get_config("five")) == ("5", "yes")
+    assert backend.tables.get_config("_migration") is None
     node.close()
     backend = node.open()
     assert lengths(node, backend) == [4, 2, 1, 1]
@@ -177,8 +177,8 @@ def test_a_migration_that_is_cut_short_anywhere_goes_on(
             node.open()
     backend = node.open()
     assert lengths(node, backend) == [4, 2, 1, 1]
-    assert (backend.get_config("version"), backend.get_config("five")) == ("5", "yes")
-    assert backend.get_config("_migration") is None
+    assert (backend.tables.get_config("version"), backend.tables.get_config("five")) == ("5", "yes")
+    assert backend.tables.get_config("_migration") is None
 
 
 def test_a_half_migrated_database_is_refused_by_the_program_of_before(

@@ -24,21 +24,21 @@ A, B = with_content(b"a", ONE), with_content(b"b", TWO)
 
 
 def _ids(node: Harness, backend: Any, table: str) -> list[int]:
-    backend.drain()
+    backend.engine.drain()
     column = "id" if table == "data" else "data_id"
     return sorted(row[0] for row in node.select(backend, column, table))
 
 
 def _again(node: Harness, backend: Any) -> Any:
     """Open the database in another process, as after ``kill -9``."""
-    node.wait(backend.stored)
+    node.wait(backend.engine.stored)
     node.close()
     return node.open()
 
 
 def _aborted(node: Harness, backend: Any) -> None:
     node.vote(backend, 20, {4: A})
-    backend.abort(p64(20))
+    backend.commits.abort(p64(20))
 
 
 def _committed(node: Harness, backend: Any) -> None:
@@ -87,8 +87,8 @@ def test_a_stray_row_of_content_does_not_prevent_a_store(
     _aborted(node, backend)
     backend = _again(node, backend)
     node.commit(backend, 30, {7: B})
-    assert backend.has_content(TWO.checksum)
-    assert not backend.has_content(ONE.checksum)
+    assert backend.blobs.has_content(TWO.checksum)
+    assert not backend.blobs.has_content(ONE.checksum)
 
 
 def test_a_content_at_the_value_of_another_object_is_detached(
@@ -100,7 +100,7 @@ def test_a_content_at_the_value_of_another_object_is_detached(
     with monkeypatch.context() as patch:
         patch.setattr(Values, "_first_free", lambda self, partition: partition << 48)
         node.vote(backend, 20, {3: A})
-        backend.abort(p64(20))
+        backend.commits.abort(p64(20))
         backend = _again(node, backend)
         node.commit(backend, 30, {3: b"plain"})
     node.commit(backend, 40, {9: b"also plain"})
@@ -110,10 +110,10 @@ def test_a_content_at_the_value_of_another_object_is_detached(
     assert len(expected) == 3
     step: int | None = 0
     while step is not None:
-        step = backend.forget_freed(step, 1)
+        step = backend.blobs.forget_freed(step, 1)
     assert _ids(node, backend, "content") == expected
-    assert backend.has_content(ONE.checksum)
-    assert backend.has_content(TWO.checksum)
+    assert backend.blobs.has_content(ONE.checksum)
+    assert backend.blobs.has_content(TWO.checksum)
 
 
 def _compressed(node: Harness, backend: Any) -> list[int]:
@@ -139,12 +139,12 @@ def test_a_value_in_pieces_keeps_its_content(
     backend.engine.write(
         "INSERT INTO content (data_id, checksum, size) VALUES (?, ?, ?)", plain, TWO.checksum, 4
     )
-    assert backend.forget_freed(0, 10) is None
+    assert backend.blobs.forget_freed(0, 10) is None
     assert len(_ids(mariadb, backend, "content")) == 1
-    assert backend.has_content(ONE.checksum)
+    assert backend.blobs.has_content(ONE.checksum)
     backend.engine.write("DELETE FROM bigdata")
-    assert backend.forget_freed(0, 10) is None
-    assert backend.has_content(ONE.checksum)
+    assert backend.blobs.forget_freed(0, 10) is None
+    assert backend.blobs.has_content(ONE.checksum)
 
 
 def test_ids_of_pieces_are_not_given_again(
@@ -159,9 +159,9 @@ def test_ids_of_pieces_are_not_given_again(
     backend = _again(mariadb, backend)
     kept = b"the pieces of this one are kept"
     mariadb.commit(backend, 20, {7: kept})
-    backend.prune_orphans(False, 0, 10)
+    backend.maintenance.prune_orphans(False, 0, 10)
     assert lost not in _ids(mariadb, backend, "data")
-    assert backend.load(p64(7), None, None).data == kept
+    assert backend.reads.load(p64(7), None, None).data == kept
 
 
 def test_pieces_that_are_gone_are_damage_of_one_record(
@@ -172,11 +172,11 @@ def test_pieces_that_are_gone_are_damage_of_one_record(
     backend = mariadb.ready()
     mariadb.commit(backend, 10, {4: b"in several pieces, all gone", 5: b"whole"})
     backend.engine.write("DELETE FROM bigdata")
-    backend.drain()
+    backend.engine.drain()
     for _ in range(2):
         with pytest.raises(RecordDamaged, match="bigdata"):
-            backend.load(p64(4), None, None)
-    assert backend.load(p64(5), None, None).data == b"whole"
+            backend.reads.load(p64(4), None, None)
+    assert backend.reads.load(p64(5), None, None).data == b"whole"
 
 
 def test_a_size_that_no_file_has_is_refused(node: Harness) -> None:
@@ -185,4 +185,4 @@ def test_a_size_that_no_file_has_is_refused(node: Harness) -> None:
     with pytest.raises(BackendRefused, match="no file has more"):
         node.store_data(backend, 4, with_content(b"a", Content(1 << 63, ONE.checksum)))
     node.commit(backend, 20, {4: with_content(b"a", Content((1 << 63) - 1, ONE.checksum))})
-    assert backend.objects_with(ONE.checksum, 1) == [(p64(4), p64(20))]
+    assert backend.blobs.objects_with(ONE.checksum, 1) == [(p64(4), p64(20))]

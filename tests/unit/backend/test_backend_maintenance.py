@@ -15,22 +15,22 @@ def test_truncation_deletes_what_is_later(node: Harness, backend: Any) -> None:
     for tid in 11, 12, 13:
         node.commit(backend, tid, {4: b"%d" % tid, 5: b"five"})
     node.commit(backend, 14, {4: 11})
-    backend.change_cells(2, 0, [(0, 1, CellState.OUT_OF_DATE)], 1, False)
-    backend.change_cells(2, 0, [(2, 1, CellState.OUT_OF_DATE)], 1, False)
-    assert backend.cells()[2].tid == 14
-    backend.truncate(p64(11), [0, 1, 2])
-    backend.drain()
+    backend.tables.change_cells(2, 0, [(0, 1, CellState.OUT_OF_DATE)], 1, False)
+    backend.tables.change_cells(2, 0, [(2, 1, CellState.OUT_OF_DATE)], 1, False)
+    assert backend.tables.cells()[2].tid == 14
+    backend.maintenance.truncate(p64(11), [0, 1, 2])
+    backend.engine.drain()
     assert serials(backend, 4) == serials(backend, 5) == [11]
-    assert backend.tids_descending(0, 10, [0, 1, 2]) == [p64(11)]
+    assert backend.reads.tids_descending(0, 10, [0, 1, 2]) == [p64(11)]
     assert node.data_rows(backend) == 2
-    assert backend.last_ids([0, 1, 2]) == (p64(5), p64(11))
-    assert [cell.tid for cell in backend.cells()] == [11, -1, 11]
+    assert backend.reads.last_ids([0, 1, 2]) == (p64(5), p64(11))
+    assert [cell.tid for cell in backend.tables.cells()] == [11, -1, 11]
 
 
 def test_truncation_leaves_other_partitions_alone(node: Harness, backend: Any) -> None:
     node.commit(backend, 11, {4: b"x", 5: b"y"})
-    backend.truncate(p64(5), [1])
-    backend.drain()
+    backend.maintenance.truncate(p64(5), [1])
+    backend.engine.drain()
     assert serials(backend, 4) == []
     assert serials(backend, 5) == [11]
 
@@ -43,13 +43,13 @@ def test_pack_keeps_the_last_revision_up_to_the_tid_and_all_later_ones(
         node.commit(backend, tid, {4: b"%d" % tid})
     node.commit(backend, 15, {4: 11})
     node.commit(backend, 16, {4: 11})
-    backend.pack(p64(13), 1, p64(0), 10)
-    backend.drain()
+    backend.maintenance.pack(p64(13), 1, p64(0), 10)
+    backend.engine.drain()
     assert serials(backend, 4) == [16, 15, 14, 13]
-    assert backend.load(p64(4), p64(15), None) == record(15, b"11", 16)
-    assert backend.load(p64(4), p64(16), None) == record(16, b"11", data_serial=15)
+    assert backend.reads.load(p64(4), p64(15), None) == record(15, b"11", 16)
+    assert backend.reads.load(p64(4), p64(16), None) == record(16, b"11", data_serial=15)
     assert node.data_rows(backend) == 3
-    assert backend.get_config("_pack_tid") == "13"
+    assert backend.tables.get_config("_pack_tid") == "13"
 
 
 @pytest.mark.parametrize("length", [1, 10])
@@ -63,13 +63,13 @@ def test_pack_keeps_the_deletion_of_the_last_object(
     node.commit(backend, 13, {10: b"z"})
     oid: bytes | None = p64(0)
     while oid is not None:
-        oid = backend.pack(p64(12), 1, oid, length)
-    backend.drain()
+        oid = backend.maintenance.pack(p64(12), 1, oid, length)
+    backend.engine.drain()
     assert [serials(backend, oid) for oid in (4, 7, 10)] == [[], [12], [13]]
-    backend.pack(p64(13), 1, p64(0), 10)
-    backend.drain()
+    backend.maintenance.pack(p64(13), 1, p64(0), 10)
+    backend.engine.drain()
     assert [serials(backend, oid) for oid in (4, 7, 10)] == [[], [], [13]]
-    assert backend.last_ids([1])[0] == p64(10)
+    assert backend.reads.last_ids([1])[0] == p64(10)
 
 
 def test_pack_removes_an_object_that_does_not_exist(node: Harness, backend: Any) -> None:
@@ -78,11 +78,11 @@ def test_pack_removes_an_object_that_does_not_exist(node: Harness, backend: Any)
     node.commit(backend, 12, {4: None})
     node.commit(backend, 13, {1: None})
     node.commit(backend, 14, {1: 11})
-    backend.pack(p64(13), 1, p64(0), 10)
-    backend.drain()
+    backend.maintenance.pack(p64(13), 1, p64(0), 10)
+    backend.engine.drain()
     assert serials(backend, 4) == []
-    assert not backend.object_exists(p64(4))
-    assert backend.load(p64(1), None, None) == record(14, b"y")
+    assert not backend.reads.object_exists(p64(4))
+    assert backend.reads.load(p64(1), None, None) == record(14, b"y")
     assert node.data_rows(backend) == 2
 
 
@@ -95,8 +95,8 @@ def test_pack_goes_on_where_it_stopped(node: Harness, backend: Any) -> None:
     following = p64(0)
     while following is not None:
         steps.append(int.from_bytes(following, "big"))
-        following = backend.pack(p64(12), 0, following, 4)
-    backend.drain()
+        following = backend.maintenance.pack(p64(12), 0, following, 4)
+    backend.engine.drain()
     assert steps == [0, 12, 24]
     assert all(serials(backend, oid) == [12] for oid in oids)
     assert node.data_rows(backend) == 10
@@ -106,16 +106,16 @@ def test_orphans_are_counted_then_deleted(node: Harness, backend: Any) -> None:
     node.commit(backend, 11, {4: b"kept"})
     for size in 1, 2, 3:
         node.store_data(backend, 3, bytes(size))
-    backend.stored(lambda: None)
+    backend.engine.stored(lambda: None)
     backend.close()
     backend = node.open()
     node.vote(backend, 12, {7: b"pending"})
-    assert backend.prune_orphans(True, 0, 100) == (3, 6, None)
+    assert backend.maintenance.prune_orphans(True, 0, 100) == (3, 6, None)
     assert node.data_rows(backend) == 5
-    rows, size, following = backend.prune_orphans(False, 0, 2)
+    rows, size, following = backend.maintenance.prune_orphans(False, 0, 2)
     assert (rows, size, following) == (2, 3, 2)
-    assert backend.prune_orphans(False, following, 100) == (1, 3, None)
-    assert backend.prune_orphans(False, 0, 100) == (0, 0, None)
+    assert backend.maintenance.prune_orphans(False, following, 100) == (1, 3, None)
+    assert backend.maintenance.prune_orphans(False, 0, 100) == (0, 0, None)
     assert node.data_rows(backend) == 2
 
 
@@ -123,11 +123,11 @@ def test_a_dropped_partition_is_deleted_in_steps(node: Harness, backend: Any) ->
     for tid in 11, 12, 13:
         node.commit(backend, tid, {4: b"%d" % tid, 7: b"x", 5: b"kept"})
     steps = 0
-    while backend.drop_partition(1, 2):
+    while backend.maintenance.drop_partition(1, 2):
         steps += 1
     assert steps == 3
-    backend.drain()
+    backend.engine.drain()
     assert serials(backend, 4) == serials(backend, 7) == []
     assert serials(backend, 5) == [13, 12, 11]
-    assert backend.tids_descending(0, 10, [0, 1, 2]) == [p64(12), p64(11)]
+    assert backend.reads.tids_descending(0, 10, [0, 1, 2]) == [p64(12), p64(11)]
     assert node.data_rows(backend) == 3

@@ -77,8 +77,8 @@ def test_a_lenient_sql_mode_of_the_server_does_not_matter(
     with setting(mariadb_server, "sql_mode", "'NO_BACKSLASH_ESCAPES'"):
         backend = mariadb.ready()
         mariadb.commit(backend, 10, {4: b"a\\b'c\0d"})
-        assert backend.load(p64(4), None, None).data == b"a\\b'c\0d"
-        backend.set_config("name", "x" * 300)
+        assert backend.reads.load(p64(4), None, None).data == b"a\\b'c\0d"
+        backend.tables.set_config("name", "x" * 300)
         assert "too long" in str(mariadb.failure(backend))
 
 
@@ -114,8 +114,8 @@ def test_an_erasure_that_was_interrupted_goes_on_at_the_next_start(
             mariadb.open(reset=True)
     mariadb.close()
     backend = mariadb.open()
-    assert backend.cells() == [] and mariadb.data_rows(backend) == 0
-    assert backend.get_config("version") == "3" and backend.get_config("_erasing") is None
+    assert backend.tables.cells() == [] and mariadb.data_rows(backend) == 0
+    assert backend.tables.get_config("version") == "3" and backend.tables.get_config("_erasing") is None
 
 
 def test_a_database_of_another_program_is_refused(mariadb: Harness, mariadb_server: Server) -> None:
@@ -134,7 +134,7 @@ def test_a_creation_that_was_interrupted_is_finished(
     mariadb.open().close()
     tables = ", ".join(f"{name}.{t}" for t in ("pt", "trans", "obj", "data", "ttrans", "tobj"))
     mariadb_server.query(f"DROP TABLE {tables}, {name}.bigdata", f"DELETE FROM {name}.config")
-    assert mariadb.ready().get_config("version") == "3"
+    assert mariadb.ready().tables.get_config("version") == "3"
 
 
 def test_wrong_credentials_and_names_say_what_to_do(mariadb: Harness) -> None:
@@ -161,31 +161,31 @@ def test_a_server_killed_in_the_middle_loses_nothing_that_was_acknowledged(
     stored: list[int] = []
     for tid in range(1, 50):
         mariadb.commit(backend, tid, {4: b"%d" % tid, 5: b"%d" % tid})
-        backend.stored(lambda tid=tid: stored.append(tid))
+        backend.engine.stored(lambda tid=tid: stored.append(tid))
     mariadb.run_until(lambda: len(stored) > 20)
     mariadb_server.kill()
     try:
-        backend.set_config("x", "y")
-        backend.stored(lambda: stored.append(-1))
+        backend.tables.set_config("x", "y")
+        backend.engine.stored(lambda: stored.append(-1))
         with pytest.raises(BackendFailure, match="server is away. Start it"):
-            backend.load(p64(4), None, None)
+            backend.reads.load(p64(4), None, None)
         # The callbacks that were on their way, and not the last one.
         while not mariadb.callbacks.empty():
             callback, args = mariadb.callbacks.get()
             callback(*args)
         assert -1 not in stored
         with pytest.raises(BackendFailure, match="server is away"):
-            backend.drain()
+            backend.engine.drain()
         backend.close()
         with pytest.raises(BackendFailure, match="server is away"):
             backend.open()
     finally:
         mariadb_server.start()
     backend.open()
-    tids = backend.tids_descending(0, 100, [0, 1, 2])
+    tids = backend.reads.tids_descending(0, 100, [0, 1, 2])
     assert len(tids) >= stored[-1]
     for oid in 4, 5:
-        history = [serial for serial, _ in backend.history(p64(oid), 0, 100)]
+        history = [serial for serial, _ in backend.reads.history(p64(oid), 0, 100)]
         assert history == tids
 
 
@@ -195,30 +195,30 @@ def test_a_lost_connection_is_reported_to_the_loop(
     """Specification 14.24."""
     backend = mariadb.ready()
     kill_writer(backend, mariadb_server)
-    backend.set_config("x", "y")
+    backend.tables.set_config("x", "y")
     assert "server is away" in str(mariadb.failure(backend))
     with pytest.raises(BackendFailure, match="server is away"):
-        backend.set_config("x", "z")
+        backend.tables.set_config("x", "z")
     backend.close()
     backend.open()
-    assert backend.get_config("x") is None
+    assert backend.tables.get_config("x") is None
 
 
 def test_a_server_that_hangs_is_given_up(
     mariadb: Harness, mariadb_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = mariadb.ready()
-    mariadb.wait(backend.stored)
+    mariadb.wait(backend.engine.stored)
     backend.close()
     # Not while tables are created, which takes seconds on a busy machine.
     monkeypatch.setattr(mariadb_link, "SILENT_SECONDS", 2)
     backend.open()
     mariadb_server.pause()
     try:
-        backend.set_config("x", "y")
+        backend.tables.set_config("x", "y")
         assert isinstance(mariadb.failure(backend), DatabaseAway)
         with pytest.raises(BackendFailure, match="server is away"):
-            backend.load(p64(4), None, None)
+            backend.reads.load(p64(4), None, None)
     finally:
         mariadb_server.resume()
     backend.close()
@@ -234,9 +234,9 @@ def test_a_server_that_becomes_read_only_is_reported(
     )
     mariadb.database = f"neo:s/e@c:ret@{address.database}{address.socket}"
     backend = mariadb.ready()
-    mariadb.wait(backend.stored)
+    mariadb.wait(backend.engine.stored)
     with setting(mariadb_server, "read_only", 1):
-        backend.set_config("x", "y")
+        backend.tables.set_config("x", "y")
         failure = str(mariadb.failure(backend))
     assert "server is read-only. SET GLOBAL read_only=0" in failure
 
@@ -250,18 +250,18 @@ def test_a_full_disk_is_reported_and_nothing_is_half_stored() -> None:
         noise = Random(1)
         for tid in range(1, 100):
             node.vote(backend, tid, {4: noise.randbytes(1 << 20)})
-            backend.unlock(p64(tid), p64(tid))
-            backend.stored(lambda tid=tid: stored.append(tid))
+            backend.commits.unlock(p64(tid), p64(tid))
+            backend.engine.stored(lambda tid=tid: stored.append(tid))
             node.run_until(lambda tid=tid: node.failures or tid in stored)
             if node.failures:
                 break
         assert "no space left. Free space" in str(node.failures[0])
         backend.close()
         backend.open()
-        assert [int.from_bytes(s, "big") for s, _ in backend.history(p64(4), 0, 100)] == [
+        assert [int.from_bytes(s, "big") for s, _ in backend.reads.history(p64(4), 0, 100)] == [
             *reversed(stored)
         ]
-        assert backend.locked_transactions() == {}
+        assert backend.commits.locked_transactions() == {}
         node.close()
 
 
@@ -275,7 +275,7 @@ def test_metadata_longer_than_its_column_is_refused(mariadb: Harness) -> None:
         ("extension", TransactionMeta(b"", b"", long, [])),
     ):
         with pytest.raises(BackendRefused, match=f"{what} .* 65536 bytes.*at most 65535"):
-            backend.vote(p64(10), meta, [])
+            backend.commits.vote(p64(10), meta, [])
     with pytest.raises(BackendRefused, match="2097152 objects"):
-        backend.vote(p64(10), TransactionMeta(b"", b"", b"", [p64(1)] * (1 << 21)), [])
-    assert backend.locked_transactions() == {}
+        backend.commits.vote(p64(10), TransactionMeta(b"", b"", b"", [p64(1)] * (1 << 21)), [])
+    assert backend.commits.locked_transactions() == {}

@@ -13,7 +13,7 @@ import pytest
 
 from neo.storage.backend.acknowledged import from_line
 from neo.storage.backend.api import BackendFailure, DatabaseAway, WentBack
-from neo.storage.backend.mariadb import mark as mariadb_mark
+from neo.storage.backend.mariadb import position as mariadb_position
 from tests.support.mariadb import Server, running_server
 from tests.support.mariadb import schema as schema_of
 from tests.unit.backend.harness import Harness, serials
@@ -23,7 +23,7 @@ def commit(node: Harness, tid: int) -> None:
     """A transaction that is acknowledged."""
     backend = node.opened[-1]
     node.commit(backend, tid, {1: b"%d" % tid})
-    node.wait(backend.stored)
+    node.wait(backend.engine.stored)
 
 
 def refused(node: Harness) -> str:
@@ -75,7 +75,7 @@ def test_a_server_that_lost_what_it_acknowledged_is_refused_by_the_process_that_
         node.mark = str(mark)
         backend = node.ready()
         node.commit(backend, 1, {1: b"1"})
-        node.wait(backend.stored)
+        node.wait(backend.engine.stored)
         server.kill()
         shutil.copytree(server.data, tmp_path / "old")
         server.start()
@@ -83,7 +83,7 @@ def test_a_server_that_lost_what_it_acknowledged_is_refused_by_the_process_that_
             backend.close()
         backend.open()
         node.commit(backend, 2, {1: b"2"})
-        node.wait(backend.stored)
+        node.wait(backend.engine.stored)
         server.kill()
         server.data.rename(tmp_path / "true")
         shutil.copytree(tmp_path / "old", server.data)
@@ -100,7 +100,7 @@ def test_a_server_that_lost_what_it_acknowledged_is_refused_by_the_process_that_
         # The operator means it.
         mark.unlink()
         other = node.open()
-        assert other.load(bytes(7) + b"\1", None, None).data == b"1"
+        assert other.reads.load(bytes(7) + b"\1", None, None).data == b"1"
         other.close()
         backend.open(reset=True)
         node.close()
@@ -109,7 +109,7 @@ def test_a_server_that_lost_what_it_acknowledged_is_refused_by_the_process_that_
 def test_an_empty_database_is_not_taken_for_the_one_in_use(mariadb: Harness) -> None:
     backend = mariadb.ready()
     mariadb.commit(backend, 1, {1: b"1"})
-    mariadb.wait(backend.stored)
+    mariadb.wait(backend.engine.stored)
     backend.close()
     other = mariadb.open(reset=True)
     other.close()
@@ -156,7 +156,7 @@ def test_an_empty_database_takes_the_place(behind: Harness) -> None:
 def test_a_complete_database_is_served(marked: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was noted before: a mark that did not reach the disk proves less."""
     assert marked.mark is not None
-    monkeypatch.setattr(mariadb_mark, "GENERATION_SECONDS", 0)
+    monkeypatch.setattr(mariadb_position, "GENERATION_SECONDS", 0)
     marked.opened[-1].close()
     marked.open()
     commit(marked, 10)
@@ -258,7 +258,7 @@ def test_a_generation_costs_its_first_commit_alone(
     (specification 14.37)."""
     assert marked.mark is not None
     now = [time.monotonic() + 1000]
-    monkeypatch.setattr(mariadb_mark, "monotonic", lambda: now[0])
+    monkeypatch.setattr(mariadb_position, "monotonic", lambda: now[0])
     generations = []
 
     def note(tid: int) -> None:
@@ -271,7 +271,7 @@ def test_a_generation_costs_its_first_commit_alone(
 
     for tid in range(2, 5):
         note(tid)
-    now[0] += mariadb_mark.GENERATION_SECONDS
+    now[0] += mariadb_position.GENERATION_SECONDS
     note(5)
     marked.close()
     marked.open()
@@ -289,14 +289,14 @@ def test_the_mark_is_synced_now_and_then(marked: Harness, monkeypatch: pytest.Mo
         fsync(fd)
 
     now = [time.monotonic() + 1000]
-    monkeypatch.setattr(mariadb_mark, "monotonic", lambda: now[0])
-    monkeypatch.setattr(mariadb_mark, "GENERATION_SECONDS", 0)
+    monkeypatch.setattr(mariadb_position, "monotonic", lambda: now[0])
+    monkeypatch.setattr(mariadb_position, "GENERATION_SECONDS", 0)
     commit(marked, 2)
     commit(marked, 3)
     monkeypatch.setattr(os, "fsync", count)
     commit(marked, 4)
     assert not synced
-    now[0] += mariadb_mark.SYNC_SECONDS
+    now[0] += mariadb_position.SYNC_SECONDS
     commit(marked, 5)
     commit(marked, 6)
     assert len(synced) == 1

@@ -33,7 +33,7 @@ def held_commit(backend: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
         real(link)
 
     monkeypatch.setattr(Link, "flush", flush)
-    backend.stored(lambda: None)
+    backend.engine.stored(lambda: None)
     assert started.wait(60)
     try:
         yield commits
@@ -46,12 +46,12 @@ def test_calls_that_come_during_a_commit_share_the_next_one(
 ) -> None:
     """Specification 14.33."""
     backend = mariadb.ready()
-    mariadb.wait(backend.stored)
+    mariadb.wait(backend.engine.stored)
     stored: list[int] = []
     with held_commit(backend, monkeypatch) as commits:
         for i in range(100):
-            backend.set_config("x", str(i))
-            backend.stored(lambda i=i: stored.append(i))
+            backend.tables.set_config("x", str(i))
+            backend.engine.stored(lambda i=i: stored.append(i))
     mariadb.run_until(lambda: len(stored) == 100)
     assert len(commits) == 2, "the one that was under way, and one for all the others"
     assert stored == list(range(100))
@@ -62,7 +62,7 @@ def test_one_commit_of_an_object_takes_three_round_trips_of_the_writer_and_two_c
 ) -> None:
     backend = mariadb.ready()
     mariadb.commit(backend, 10, {4: b"x"})
-    mariadb.wait(backend.stored)
+    mariadb.wait(backend.engine.stored)
     trips: list[list[bytes]] = []
     real = Link.flush
 
@@ -73,9 +73,9 @@ def test_one_commit_of_an_object_takes_three_round_trips_of_the_writer_and_two_c
 
     monkeypatch.setattr(Link, "flush", flush)
     mariadb.vote(backend, 20, {4: b"y"})
-    mariadb.wait(backend.stored)
-    backend.lock(p64(20), p64(20))
-    mariadb.wait(backend.stored)
+    mariadb.wait(backend.engine.stored)
+    backend.commits.lock(p64(20), p64(20))
+    mariadb.wait(backend.engine.stored)
     mariadb.unlock(backend, 20, 20)
     assert [trip[-1] == b"COMMIT" for trip in trips] == [True, True, False], trips
 
@@ -85,10 +85,10 @@ def test_reads_see_what_is_executed_while_a_commit_runs(
 ) -> None:
     """Specification 14.33."""
     backend = mariadb.ready()
-    mariadb.wait(backend.stored)
+    mariadb.wait(backend.engine.stored)
     mariadb.commit(backend, 10, {4: b"x"})
     with held_commit(backend, monkeypatch):
-        assert backend.load(p64(4), None, None).data == b"x"
+        assert backend.reads.load(p64(4), None, None).data == b"x"
 
 
 def test_a_full_queue_waits_for_the_server(
@@ -100,7 +100,7 @@ def test_a_full_queue_waits_for_the_server(
     longest = 0
     for oid in range(100):
         mariadb.store_data(backend, oid, bytes(4000))
-        backend.set_config("x", str(oid))
+        backend.tables.set_config("x", str(oid))
         longest = max(longest, len(backend.engine._writer._jobs))
     assert longest <= 4
     assert mariadb.data_rows(backend) == 100
@@ -113,7 +113,7 @@ def test_a_full_queue_does_not_wait_for_a_server_that_is_gone(
     backend = mariadb.ready()
     kill_writer(backend, mariadb_server)
     for i in range(100):
-        backend.set_config("x", str(i))
+        backend.tables.set_config("x", str(i))
     mariadb.run_until(lambda: mariadb.failures)
     with pytest.raises(BackendFailure):
         mariadb.store_data(backend, 1, b"x")
@@ -130,13 +130,13 @@ def test_a_writer_that_fails_in_an_unexpected_way_is_reported_and_acknowledges_n
     monkeypatch.setattr(Link, "flush", fail)
     assert "no memory" in str(mariadb.failure(backend))
     with pytest.raises(BackendFailure, match="no memory"):
-        backend.drain()
+        backend.engine.drain()
 
 
 def test_a_transaction_of_many_objects_is_voted_in_few_statements(mariadb: Harness) -> None:
     backend = mariadb.ready()
     mariadb.commit(backend, 10, dict.fromkeys(range(20_000), b"x"))
-    assert len(backend.oids(0, p64(0), 100_000)) == 6667
+    assert len(backend.reads.oids(0, p64(0), 100_000)) == 6667
 
 
 def test_objects_from_a_replica_are_written_in_few_statements(
@@ -152,7 +152,7 @@ def test_objects_from_a_replica_are_written_in_few_statements(
     for number in range(1000):
         data = b"%1000d" % number
         oid = p64(number * NP)
-        backend.add_object(oid, Record(p64(10), None, 0, sha1(data).digest(), data, None))
-    mariadb.wait(backend.stored)
+        backend.replication.add_object(oid, Record(p64(10), None, 0, sha1(data).digest(), data, None))
+    mariadb.wait(backend.engine.stored)
     assert statements() - before < 20
-    assert backend.load(p64(NP), p64(10), None).data == b"%1000d" % 1
+    assert backend.reads.load(p64(NP), p64(10), None).data == b"%1000d" % 1

@@ -28,7 +28,7 @@ def page(
     """([(oid, tid, data)], where the next page begins) of partition 0."""
     start = None if after is None else (p64(after[0]), p64(after[1]))
     max_tid = p64(last) if isinstance(last, int) else last
-    rows, end = backend.revisions(PageRequest(0, order, p64(first), max_tid, start, size, data))
+    rows, end = backend.pages.revisions(PageRequest(0, order, p64(first), max_tid, start, size, data))
     number = int.from_bytes
     key = None if end is None else (number(end[0], "big"), number(end[1], "big"))
     return [(number(oid, "big"), number(tid, "big"), d) for oid, tid, _, _, _, d, _ in rows], key
@@ -118,7 +118,7 @@ def test_rows_without_data_have_size_and_checksum(node: Harness) -> None:
     """Specification 6.25."""
     backend = filled(node)
     ask = PageRequest(0, SNAPSHOT, p64(0), MAX, (p64(3), p64(20)), 1 << 20, False)
-    assert backend.revisions(ask) == (
+    assert backend.pages.revisions(ask) == (
         [
             (p64(6), p64(30), 0, sha1(b"six again").digest(), 9, None, None),
             (p64(9), p64(20), 0, sha1(b"nine").digest(), 4, None, None),
@@ -130,7 +130,7 @@ def test_rows_without_data_have_size_and_checksum(node: Harness) -> None:
 def test_an_object_whose_creation_was_undone_has_no_data(node: Harness) -> None:
     backend = filled(node)
     node.commit(backend, 40, {3: None})
-    rows, _ = backend.revisions(PageRequest(0, SNAPSHOT, p64(0), MAX, None, 1 << 20, True))
+    rows, _ = backend.pages.revisions(PageRequest(0, SNAPSHOT, p64(0), MAX, None, 1 << 20, True))
     assert rows[0] == (p64(3), p64(40), None, bytes(20), 0, None, None)
 
 
@@ -210,6 +210,6 @@ def test_large_values_are_read_one_by_one(
 def test_a_missing_value_is_reported_by_pages(node: Harness) -> None:
     backend = filled(node)
     backend.engine.write("DELETE FROM data WHERE id=(SELECT data_id FROM obj WHERE oid=9)")
-    backend.drain()
+    backend.engine.drain()
     with pytest.raises(RecordDamaged, match=r"object 0+9 .* Rebuild"):
         page(backend, SNAPSHOT)

@@ -18,8 +18,8 @@ def fill(node: Harness, backend: Any, length: int = 2) -> None:
     """Copy all rows."""
     place: Place | None = FIRST_PLACE
     for _ in range(200):
-        place = backend.regroup(place, length)
-        node.wait(backend.executed)
+        place = backend.regrouping.regroup(place, length)
+        node.wait(backend.engine.executed)
         if place is None:
             return
     raise AssertionError("it does not end")
@@ -30,13 +30,13 @@ def begun(node: Harness, partitions: int = NP) -> Any:
     backend = node.ready(partitions)
     for tid in range(100, 110):
         node.commit(backend, tid, {tid % 7: b"a%d" % tid, 20 + tid: b"b%d" % tid})
-    assert backend.begin_regrouping(AFTER) == ""
+    assert backend.regrouping.begin_regrouping(AFTER) == ""
     return backend
 
 
 def check_both(node: Harness, backend: Any, active: int, kept: int) -> None:
     """Compare the rows in use with the others."""
-    backend.drain()
+    backend.engine.drain()
     for table, columns, key in (
         ("obj", "oid, tid, data_id, value_tid", "oid"),
         ("trans", "tid, packed, oids, user, description, ext, ttid", "tid"),
@@ -52,15 +52,15 @@ def check_both(node: Harness, backend: Any, active: int, kept: int) -> None:
 
 
 def contents(backend: Any) -> dict[int, Any]:
-    return {oid: backend.load(p64(oid), None, None) for oid in range(140)}
+    return {oid: backend.reads.load(p64(oid), None, None) for oid in range(140)}
 
 
 @pytest.mark.parametrize("length", [1, 2, 1000])
 def test_all_rows_are_copied_in_steps_of_any_length(node: Harness, length: int) -> None:
     backend = begun(node)
-    assert backend.regrouped() is None
+    assert backend.regrouping.regrouped() is None
     fill(node, backend, length)
-    assert backend.regrouped() == AFTER
+    assert backend.regrouping.regrouped() == AFTER
     check_both(node, backend, NP, AFTER)
 
 
@@ -69,13 +69,13 @@ def test_changes_while_rows_are_copied_and_after_it_are_made_twice(node: Harness
     place: Place | None = FIRST_PLACE
     tid = 200
     while place is not None:
-        place = backend.regroup(place, 3)
+        place = backend.regrouping.regroup(place, 3)
         node.commit(backend, tid, {tid % 5: b"c%d" % tid, 1000 + tid: b"d"})
         tid += 1
     node.commit(backend, tid, {3: 203})
-    backend.pack(p64(104), 1, p64(0), 100)
-    backend.delete_objects([(p64(tid), p64(3))])
-    backend.truncate(p64(204), [0, 1])
+    backend.maintenance.pack(p64(104), 1, p64(0), 100)
+    backend.replication.delete_objects([(p64(tid), p64(3))])
+    backend.maintenance.truncate(p64(204), [0, 1])
     check_both(node, backend, NP, AFTER)
 
 
@@ -84,18 +84,18 @@ def test_the_switch_shows_the_same_objects_by_other_partitions(node: Harness, be
     backend = begun(node, before)
     fill(node, backend)
     seen = contents(backend)
-    backend.switch_partitions(AFTER)
-    node.wait(backend.executed)
-    assert backend.regrouped() == before
-    assert backend.partition_count() == AFTER
-    assert backend.cells() == [Cell(partition, 1, -1) for partition in range(AFTER)]
+    backend.regrouping.switch_partitions(AFTER)
+    node.wait(backend.engine.executed)
+    assert backend.regrouping.regrouped() == before
+    assert backend.tables.partition_count() == AFTER
+    assert backend.tables.cells() == [Cell(partition, 1, -1) for partition in range(AFTER)]
     assert contents(backend) == seen
     node.commit(backend, 300, {6: b"after", 1300: b"new"})
     check_both(node, backend, AFTER, before)
-    backend.switch_partitions(before)
-    node.wait(backend.executed)
-    assert backend.partition_count() == before
-    assert backend.load(p64(6), None, None).serial == p64(300)
+    backend.regrouping.switch_partitions(before)
+    node.wait(backend.engine.executed)
+    assert backend.tables.partition_count() == before
+    assert backend.reads.load(p64(6), None, None).serial == p64(300)
     check_both(node, backend, before, AFTER)
 
 
@@ -103,11 +103,11 @@ def test_the_switch_survives_a_restart(node: Harness) -> None:
     backend = begun(node)
     fill(node, backend)
     seen = contents(backend)
-    backend.switch_partitions(AFTER)
+    backend.regrouping.switch_partitions(AFTER)
     for _ in range(2):
         backend = node.restart(backend)
-        assert backend.partition_count() == AFTER
-        assert backend.regrouped() == NP
+        assert backend.tables.partition_count() == AFTER
+        assert backend.regrouping.regrouped() == NP
         assert contents(backend) == seen
     node.commit(backend, 300, {6: b"after", 1300: b"new"})
     check_both(node, backend, AFTER, NP)
@@ -115,13 +115,13 @@ def test_the_switch_survives_a_restart(node: Harness) -> None:
 
 def test_a_copy_that_was_interrupted_begins_again(node: Harness) -> None:
     backend = begun(node)
-    backend.regroup(FIRST_PLACE, 5)
+    backend.regrouping.regroup(FIRST_PLACE, 5)
     backend = node.restart(backend)
     node.commit(backend, 300, {6: b"after"})
-    assert backend.regrouped() is None
-    while not backend.drop_regrouped(10):
+    assert backend.regrouping.regrouped() is None
+    while not backend.regrouping.drop_regrouped(10):
         pass
-    assert backend.begin_regrouping(AFTER) == ""
+    assert backend.regrouping.begin_regrouping(AFTER) == ""
     fill(node, backend)
     check_both(node, backend, NP, AFTER)
 
@@ -132,20 +132,20 @@ def test_other_rows_are_deleted_in_steps(node: Harness, switched: bool) -> None:
     fill(node, backend)
     seen = contents(backend)
     if switched:
-        backend.switch_partitions(AFTER)
+        backend.regrouping.switch_partitions(AFTER)
     steps = 1
-    while not backend.drop_regrouped(5):
+    while not backend.regrouping.drop_regrouped(5):
         steps += 1
-        assert backend.regrouped() is None
+        assert backend.regrouping.regrouped() is None
     assert steps < 50
-    assert backend.drop_regrouped(5)
+    assert backend.regrouping.drop_regrouped(5)
     backend = node.restart(backend)
-    assert backend.regrouped() is None
+    assert backend.regrouping.regrouped() is None
     assert contents(backend) == seen
-    assert backend.get_config("_regrouping") is None
+    assert backend.tables.get_config("_regrouping") is None
     node.commit(backend, 300, {6: b"after"})
-    assert backend.load(p64(6), None, None).serial == p64(300)
-    assert backend.begin_regrouping(5) == ""
+    assert backend.reads.load(p64(6), None, None).serial == p64(300)
+    assert backend.regrouping.begin_regrouping(5) == ""
     fill(node, backend)
     check_both(node, backend, AFTER if switched else NP, 5)
 
@@ -154,11 +154,11 @@ def test_cells_that_are_grouped_are_as_good_as_the_worst(node: Harness) -> None:
     backend = node.ready(4)
     out, bad = CellState.OUT_OF_DATE, CellState.CORRUPTED
     changes = [(0, 2, out), (1, 2, UP), (2, 2, UP), (3, 2, bad), (0, 3, UP), (2, 3, UP), (1, 3, UP)]
-    backend.change_cells(2, 1, changes, 1, False)
-    assert backend.begin_regrouping(2) == ""
+    backend.tables.change_cells(2, 1, changes, 1, False)
+    assert backend.regrouping.begin_regrouping(2) == ""
     fill(node, backend)
-    backend.switch_partitions(2)
-    assert backend.cells() == [
+    backend.regrouping.switch_partitions(2)
+    assert backend.tables.cells() == [
         Cell(0, 1, -1),
         Cell(0, 2, 0),
         Cell(0, 3, -1),
@@ -170,13 +170,13 @@ def test_cells_that_are_grouped_are_as_good_as_the_worst(node: Harness) -> None:
 def test_a_reset_deletes_the_other_rows(node: Harness) -> None:
     backend = begun(node)
     fill(node, backend)
-    node.wait(backend.stored)
+    node.wait(backend.engine.stored)
     node.close()
     backend = node.open(reset=True)
-    assert backend.regrouped() is None
-    backend.change_cells(1, 0, [(p, 1, UP) for p in range(NP)], 1, True)
+    assert backend.regrouping.regrouped() is None
+    backend.tables.change_cells(1, 0, [(p, 1, UP) for p in range(NP)], 1, True)
     node.commit(backend, 300, {6: b"after"})
-    assert backend.load(p64(6), None, None).serial == p64(300)
+    assert backend.reads.load(p64(6), None, None).serial == p64(300)
 
 
 @pytest.mark.parametrize("done", [1, 6, 7, 9, 13])
@@ -189,12 +189,12 @@ def test_a_switch_that_was_interrupted_is_undone(node: Harness, done: int) -> No
     for statement in statements[:done]:
         backend.engine.write(statement)
     backend = node.restart(backend)
-    assert backend.partition_count() == NP
-    assert backend.regrouped() == AFTER
+    assert backend.tables.partition_count() == NP
+    assert backend.regrouping.regrouped() == AFTER
     assert contents(backend) == seen
     node.commit(backend, 300, {6: b"after", 1300: b"new"})
     check_both(node, backend, NP, AFTER)
-    backend.switch_partitions(AFTER)
+    backend.regrouping.switch_partitions(AFTER)
     check_both(node, backend, AFTER, NP)
 
 
@@ -204,12 +204,12 @@ def test_a_tid_is_found_by_the_number_with_which_it_was_given(node: Harness) -> 
     ttid, tid = NP, 2 * NP  # congruent by the former number only
     assert ttid % NP == tid % NP and ttid % AFTER != tid % AFTER
     node.vote(backend, ttid, {1: b"one"})
-    node.wait(backend.executed)
-    backend.lock(p64(ttid), p64(tid))
-    backend.unlock(p64(ttid), p64(tid))
-    assert backend.begin_regrouping(AFTER) == ""
+    node.wait(backend.engine.executed)
+    backend.commits.lock(p64(ttid), p64(tid))
+    backend.commits.unlock(p64(ttid), p64(tid))
+    assert backend.regrouping.begin_regrouping(AFTER) == ""
     fill(node, backend)
     for partitions in (AFTER, NP):
-        backend.switch_partitions(partitions)
-        assert backend.final_tid(p64(ttid)) == p64(tid)
-        assert backend.final_tid(p64(ttid + AFTER * NP)) is None
+        backend.regrouping.switch_partitions(partitions)
+        assert backend.commits.final_tid(p64(ttid)) == p64(tid)
+        assert backend.commits.final_tid(p64(ttid + AFTER * NP)) is None

@@ -38,9 +38,9 @@ def test_a_transaction_in_progress_has_its_rows_and_then_its_final_ones(node: Ha
     objects = "`partition`, oid, tid, data_id, value_tid"
     assert rows(node, backend, objects, "tobj") == [(1, 4, 10, value, None), (2, 5, 10, None, None)]
     assert rows(node, backend, columns, "ttrans") == [(1, None, 0, oids, *META, 10)]
-    backend.lock(p64(10), p64(13))
+    backend.commits.lock(p64(10), p64(13))
     assert rows(node, backend, columns, "ttrans") == [(1, 13, 0, oids, *META, 10)]
-    backend.unlock(p64(10), p64(13))
+    backend.commits.unlock(p64(10), p64(13))
     assert rows(node, backend, columns, "trans") == [(1, 13, 0, oids, *META, 10)]
     assert rows(node, backend, objects, "obj") == [(1, 4, 13, value, None), (2, 5, 13, None, None)]
     assert not rows(node, backend, "oid", "tobj") and not rows(node, backend, "ttid", "ttrans")
@@ -53,8 +53,8 @@ def test_an_undo_shares_the_row_of_data_and_a_blind_one_has_none(
     node.commit(backend, 10, {3: b"old"})
     node.commit(backend, 20, {3: b"new", 6: b"x"})
     node.commit(backend, 30, {3: 10})
-    backend.vote(p64(40), None, [Stored(p64(6), None, p64(10))])
-    backend.unlock(p64(40), p64(40))
+    backend.commits.vote(p64(40), None, [Stored(p64(6), None, p64(10))])
+    backend.commits.unlock(p64(40), p64(40))
     assert rows(node, backend, "oid, tid, data_id, value_tid", "obj") == [
         *((3, 10, 0, None), (3, 20, 1, None), (3, 30, 0, 10)),
         *((6, 20, 2, None), (6, 40, None, 10)),
@@ -69,9 +69,9 @@ def test_a_value_stays_while_a_transaction_in_progress_refers_to_it(
     node.commit(backend, 20, {3: b"new"})
     node.vote(backend, 30, {3: 10}, meta=False)
     backend = node.restart(backend)
-    backend.delete_objects([(p64(10), p64(3))])
+    backend.replication.delete_objects([(p64(10), p64(3))])
     assert node.data_rows(backend) == 2
-    backend.abort(p64(30))
+    backend.commits.abort(p64(30))
     assert node.data_rows(backend) == 1
 
 
@@ -89,18 +89,18 @@ def test_two_values_with_one_hash_are_refused_with_dedup(
 
     monkeypatch.setattr("neo.storage.backend.values.sha1", Same)
     backend = node.ready(dedup=True)
-    first = backend.store_data(p64(4), 0, bytes(20), b"one")
-    assert backend.store_data(p64(4), 0, bytes(20), b"one") == first
+    first = backend.values.store_data(p64(4), 0, bytes(20), b"one")
+    assert backend.values.store_data(p64(4), 0, bytes(20), b"one") == first
     with pytest.raises(BackendRefused, match="two different values"):
-        backend.store_data(p64(4), 0, bytes(20), b"two")
+        backend.values.store_data(p64(4), 0, bytes(20), b"two")
 
 
 def test_the_number_of_partitions_is_that_of_the_rows(node: Harness) -> None:
     """Specification 14.8, 14.12."""
     backend = node.open()
     changes = [(6, 1, UP), (0, 2, CellState.OUT_OF_DATE), (1, 2, CellState.FEEDING)]
-    backend.change_cells(1, 0, [*changes, (2, 2, CellState.CORRUPTED)], 1, True)
-    assert backend.partition_count() == 7
+    backend.tables.change_cells(1, 0, [*changes, (2, 2, CellState.CORRUPTED)], 1, True)
+    assert backend.tables.partition_count() == 7
     expected = [(0, 2, 0), (1, 2, -2), (2, 2, -3), (6, 1, -1)]
     assert rows(node, backend, "`partition`, nid, tid", "pt") == expected
     limit = {"SQLite": 32_768}.get(node.adapter, 65_536)
@@ -109,7 +109,7 @@ def test_the_number_of_partitions_is_that_of_the_rows(node: Harness) -> None:
 
 def test_settings_of_the_format_are_text(node: Harness, backend: Any) -> None:
     """The tid of the last pack is decimal (specification 14.9)."""
-    backend.packed_elsewhere(p64(18))
+    backend.replication.packed_elsewhere(p64(18))
     found = dict(rows(node, backend, "name, value", "config"))
     text = {
         name.decode() if isinstance(name, bytes) else name: value.decode()
@@ -192,8 +192,8 @@ def test_a_big_value_of_mariadb_is_cut_in_pieces(
 def test_a_value_of_64_megabytes(node: Harness, backend: Any) -> None:
     data = bytes(range(256)) * (1 << 18)
     node.commit(backend, 10, {4: data})
-    node.wait(backend.stored)
-    assert backend.load(p64(4), None, None).data == data
+    node.wait(backend.engine.stored)
+    assert backend.reads.load(p64(4), None, None).data == data
 
 
 def test_the_bounds_of_big_values() -> None:
@@ -213,23 +213,23 @@ def test_the_generation_grows_with_each_start_and_each_clean_end(sqlite: Harness
     """Specification 14.32."""
 
     def generation(backend: Any) -> int:
-        return int(backend.get_config("_acknowledged").split(":")[1])
+        return int(backend.tables.get_config("_acknowledged").split(":")[1])
 
     backend = sqlite.ready()
-    sqlite.wait(backend.stored)
+    sqlite.wait(backend.engine.stored)
     found = [generation(backend)]
     for _ in range(3):
         backend.close()
         backend = sqlite.open()
         sqlite.commit(backend, 3 * NP + found[-1], {3: b"x"})
-        sqlite.wait(backend.stored)
+        sqlite.wait(backend.engine.stored)
         found.append(generation(backend))
     assert all(later >= earlier + 2 for earlier, later in zip(found, found[1:], strict=False))
 
 
 def test_a_replicated_row_has_the_same_form(node: Harness, backend: Any) -> None:
     """Specification 14.16, 14.18."""
-    backend.add_object(p64(4), Record(p64(10), None, 1, sha1(b"z").digest(), b"z", None))
+    backend.replication.add_object(p64(4), Record(p64(10), None, 1, sha1(b"z").digest(), b"z", None))
     assert rows(node, backend, "oid, tid, data_id, value_tid", "obj") == [(4, 10, 1 << 48, None)]
     assert rows(node, backend, "id, hash, compression, value", "data") == [
         (1 << 48, sha1(b"z").digest(), 1, b"z")

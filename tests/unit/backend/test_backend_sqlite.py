@@ -91,7 +91,7 @@ def test_a_refused_database_can_be_opened_once_it_is_right(sqlite: Harness) -> N
         backend.open()
     Path(sqlite.database).unlink()
     backend.open()
-    assert backend.get_config("version") == "3"
+    assert backend.tables.get_config("version") == "3"
 
 
 def test_a_full_disk_is_a_failure_after_which_the_database_can_be_opened_anew(
@@ -99,21 +99,21 @@ def test_a_full_disk_is_a_failure_after_which_the_database_can_be_opened_anew(
 ) -> None:
     backend = sqlite.ready()
     sqlite.commit(backend, 10, {4: b"kept"})
-    sqlite.wait(backend.stored)
+    sqlite.wait(backend.engine.stored)
     backend.engine._execute("PRAGMA max_page_count=30")
     with pytest.raises(BackendFailure, match="no space is left. Free space"):
         for tid in range(20, 1000):
             sqlite.commit(backend, tid, {4: bytes(5000)})
     with pytest.raises(BackendFailure, match="no space"):
-        backend.load(p64(4), None, None)
+        backend.reads.load(p64(4), None, None)
     with pytest.raises(BackendFailure, match="no space"):
-        backend.stored(lambda: None)
+        backend.engine.stored(lambda: None)
     backend.close()
     backend.open()
-    assert backend.load(p64(4), None, None).data == b"kept"
-    assert backend.locked_transactions() == {}
+    assert backend.reads.load(p64(4), None, None).data == b"kept"
+    assert backend.commits.locked_transactions() == {}
     sqlite.commit(backend, 2000, {4: b"again"})
-    sqlite.wait(backend.stored)
+    sqlite.wait(backend.engine.stored)
 
 
 @pytest.mark.parametrize(
@@ -124,29 +124,29 @@ def test_a_failing_sync_is_reported_and_acknowledges_nothing(
 ) -> None:
     """Specification 14.28."""
     backend = sqlite.ready()
-    sqlite.wait(backend.stored)
+    sqlite.wait(backend.engine.stored)
 
     def fail(fd: int) -> None:
         raise error
 
     monkeypatch.setattr(os, "fdatasync", fail)
-    backend.set_config("name", "x")
+    backend.tables.set_config("name", "x")
     said = str(error.args[-1])
     assert said in str(sqlite.failure(backend))
     with pytest.raises(BackendFailure, match=said):
-        backend.stored(lambda: None)
+        backend.engine.stored(lambda: None)
     monkeypatch.undo()
     backend.close()
     backend.open()
     sqlite.failures.clear()
-    sqlite.wait(backend.stored)
+    sqlite.wait(backend.engine.stored)
 
 
 def test_other_programs_may_look_but_not_write(sqlite: Harness) -> None:
     """Specification 14.29."""
     backend = sqlite.ready()
     sqlite.commit(backend, 10, {4: b"x"})
-    sqlite.wait(backend.stored)
+    sqlite.wait(backend.engine.stored)
     other = sqlite3.connect(sqlite.database, timeout=0)
     assert other.execute("SELECT COUNT(*) FROM show_obj").fetchone() == (1,)
     with pytest.raises(sqlite3.OperationalError, match="locked"):
@@ -158,13 +158,13 @@ def test_no_sync_is_made_when_nothing_was_written(
     sqlite: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = sqlite.ready()
-    sqlite.wait(backend.stored)
+    sqlite.wait(backend.engine.stored)
     syncs: list[int] = []
     monkeypatch.setattr(os, "fdatasync", syncs.append)
-    sqlite.wait(backend.stored)
+    sqlite.wait(backend.engine.stored)
     assert not syncs
-    backend.set_config("name", "x")
-    sqlite.wait(backend.stored)
+    backend.tables.set_config("name", "x")
+    sqlite.wait(backend.engine.stored)
     assert len(syncs) == 1
 
 
@@ -172,15 +172,15 @@ def test_the_first_write_after_opening_anew_is_synced(
     sqlite: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = sqlite.ready()
-    sqlite.wait(backend.stored)
+    sqlite.wait(backend.engine.stored)
     for i in range(20):
         backend.close()
         backend.open()
         syncs: list[int] = []
         monkeypatch.setattr(os, "fdatasync", syncs.append)
         for j in range(i):
-            backend.set_config("name", f"{i} {j}")
-        sqlite.wait(backend.stored)
+            backend.tables.set_config("name", f"{i} {j}")
+        sqlite.wait(backend.engine.stored)
         assert len(syncs) == (i > 0), f"{i} writes"
 
 
@@ -195,9 +195,9 @@ def test_the_log_is_copied_back_and_starts_over(
     backend = sqlite.ready()
     for tid in range(1, 400):
         sqlite.commit(backend, tid, {tid % 50: b"%d" % tid})
-        sqlite.wait(backend.stored)
+        sqlite.wait(backend.engine.stored)
     assert log_size(sqlite) < 100 * 4096 * 4, "without checkpoints it is more than 3 MB"
-    assert backend.load(p64(49), None, None).data == b"399"
+    assert backend.reads.load(p64(49), None, None).data == b"399"
 
 
 def test_the_log_stays_short_when_writing_never_pauses(
@@ -212,10 +212,10 @@ def test_the_log_stays_short_when_writing_never_pauses(
         # Always some writes on top of those that are being synced.
         while written < len(durable) + 5:
             written += 1
-            backend.set_config("counter", str(written))
+            backend.tables.set_config("counter", str(written))
             for oid in range(3):
                 sqlite.store_data(backend, oid, noise.randbytes(1000))
-            backend.stored(lambda: durable.append(1))
+            backend.engine.stored(lambda: durable.append(1))
         known = len(durable)
         sqlite.run_until(lambda known=known: len(durable) > known)
     assert log_size(sqlite) < 1_200_000, "without the limit it is the whole 400 x 3 pages and more"
@@ -229,7 +229,7 @@ def test_nothing_is_promised_when_a_file_of_the_database_is_gone(
 ) -> None:
     backend = sqlite.ready()
     sqlite.commit(backend, 10, {4: b"old"})
-    sqlite.wait(backend.stored)
+    sqlite.wait(backend.engine.stored)
     name = Path(sqlite.database + suffix)
     if how == "deleted":
         name.unlink()
@@ -255,7 +255,7 @@ def test_a_checkpoint_does_not_make_an_empty_database_where_one_was_deleted(
     monkeypatch.setattr(module, "CHECKPOINT_ROWS", 0)
     backend = sqlite.open(reset=True)
     Path(sqlite.database).unlink()
-    backend.set_config("name", "value")
+    backend.tables.set_config("name", "value")
     sqlite.failure(backend)
     assert not Path(sqlite.database).exists()
 
@@ -298,4 +298,4 @@ def test_big_values_where_python_cannot_open_them_in_place(
         backend = sqlite.ready()
         data = Random(1).randbytes(5 << 20)
         sqlite.commit(backend, 10, {4: data})
-        assert backend.load(p64(4), None, None).data == data
+        assert backend.reads.load(p64(4), None, None).data == data

@@ -80,18 +80,18 @@ def test_what_is_stored_survives_a_power_cut_at_any_moment(
     chance = random.Random(seed)
     disk = Disk(sqlite, monkeypatch)
     backend = sqlite.ready()
-    sqlite.wait(backend.stored)
+    sqlite.wait(backend.engine.stored)
     acknowledged: list[int] = []
     for tid in range(1, 60):
         objects = chance.sample(OIDS, chance.randint(1, len(OIDS)))
         sqlite.vote(backend, tid, {oid: b"%d of %d" % (oid, tid) for oid in objects})
         if chance.random() < 0.5:
-            sqlite.wait(backend.stored)
-        backend.unlock(p64(tid), p64(tid))
+            sqlite.wait(backend.engine.stored)
+        backend.commits.unlock(p64(tid), p64(tid))
         if chance.random() < 0.5:
-            backend.stored(lambda tid=tid: acknowledged.append(tid))
+            backend.engine.stored(lambda tid=tid: acknowledged.append(tid))
         if chance.random() < 0.5:
-            sqlite.wait(backend.stored)
+            sqlite.wait(backend.engine.stored)
         if chance.random() < 0.3:
             durable = max(acknowledged, default=0)
             check_after_crash(disk.crash(tmp_path / f"crash{tid}", chance), durable)
@@ -100,15 +100,15 @@ def test_what_is_stored_survives_a_power_cut_at_any_moment(
 
 def check_after_crash(node: Harness, durable: int) -> None:
     backend = node.open()
-    tids = [int.from_bytes(t, "big") for t in backend.tids_descending(0, 1000, [0, 1, 2])]
+    tids = [int.from_bytes(t, "big") for t in backend.reads.tids_descending(0, 1000, [0, 1, 2])]
     last = max(tids, default=0)
     assert last >= durable, "an acknowledged transaction is lost"
     assert tids == list(range(last, 0, -1)), "a transaction in the middle is lost"
-    listed = {tid: set(backend.transaction(p64(tid)).oids) for tid in tids}
+    listed = {tid: set(backend.reads.transaction(p64(tid)).oids) for tid in tids}
     found: dict[int, set[bytes]] = {tid: set() for tid in tids}
     for oid in OIDS:
         for serial in serials(backend, oid):
-            assert backend.load(p64(oid), p64(serial), None).data == b"%d of %d" % (oid, serial)
+            assert backend.reads.load(p64(oid), p64(serial), None).data == b"%d of %d" % (oid, serial)
             found[serial].add(p64(oid))
     assert found == listed, "a transaction is half visible"
     assert backend.engine.read("PRAGMA integrity_check")[0][0] == "ok"
@@ -120,10 +120,10 @@ def test_this_test_notices_a_sync_that_is_missing(
 ) -> None:
     disk = Disk(sqlite, monkeypatch)
     backend = sqlite.ready()
-    sqlite.wait(backend.stored)
+    sqlite.wait(backend.engine.stored)
     monkeypatch.setattr(os, "fdatasync", lambda fd: None)
     sqlite.commit(backend, 1, {1: b"1 of 1"})
-    sqlite.wait(backend.stored)
+    sqlite.wait(backend.engine.stored)
     seeds = random.Random(1)
     with pytest.raises(WentBack, match="lacks transactions that this node acknowledged"):
         for i in range(20):
@@ -136,7 +136,7 @@ def test_this_test_notices_a_mark_that_is_written_before_the_sync(
     real = os.fdatasync
 
     def fdatasync(fd: int) -> None:
-        backend.engine._mark.synced()
+        backend.engine._position.synced()
         check(disk.crash(tmp_path / f"crash{disk.syncs}", random.Random(1)))
         real(fd)
 
@@ -149,12 +149,12 @@ def test_this_test_notices_a_mark_that_is_written_before_the_sync(
 
     refused: list[Harness] = []
     backend = sqlite.ready()
-    sqlite.wait(backend.stored)
+    sqlite.wait(backend.engine.stored)
     monkeypatch.setattr(os, "fdatasync", fdatasync)
     disk = Disk(sqlite, monkeypatch)
     monkeypatch.setattr(os, "fdatasync", fdatasync)
     sqlite.commit(backend, 1, {1: b"1 of 1"})
-    sqlite.wait(backend.stored)
+    sqlite.wait(backend.engine.stored)
     assert refused
 
 
@@ -163,12 +163,12 @@ def test_calls_that_come_during_a_sync_share_the_next_one(
 ) -> None:
     """Specification 14.27."""
     backend = sqlite.ready()
-    sqlite.wait(backend.stored)
+    sqlite.wait(backend.engine.stored)
     disk = Disk(sqlite, monkeypatch)
     stored: list[int] = []
     for i in range(100):
-        backend.set_config("x", str(i))
-        backend.stored(lambda i=i: stored.append(i))
+        backend.tables.set_config("x", str(i))
+        backend.engine.stored(lambda i=i: stored.append(i))
     sqlite.run_until(lambda: len(stored) == 100)
     assert disk.syncs == 2
     assert stored == list(range(100))
@@ -181,7 +181,7 @@ def test_reads_and_writes_go_on_while_a_sync_runs(
 
     backend = sqlite.ready()
     sqlite.commit(backend, 10, {4: b"x"})
-    sqlite.wait(backend.stored)
+    sqlite.wait(backend.engine.stored)
     started, disk_is_ready = Event(), Event()
 
     def slow(fd: int) -> None:
@@ -191,12 +191,12 @@ def test_reads_and_writes_go_on_while_a_sync_runs(
     monkeypatch.setattr(os, "fdatasync", slow)
     stored: list[int] = []
     sqlite.vote(backend, 11, {4: b"y"})
-    backend.stored(lambda: stored.append(1))
+    backend.engine.stored(lambda: stored.append(1))
     assert started.wait(60)
-    assert backend.load(p64(4), None, None).data == b"x"
-    backend.unlock(p64(11), p64(11))
-    assert backend.load(p64(4), None, None).data == b"y"
-    backend.stored(lambda: stored.append(2))
+    assert backend.reads.load(p64(4), None, None).data == b"x"
+    backend.commits.unlock(p64(11), p64(11))
+    assert backend.reads.load(p64(4), None, None).data == b"y"
+    backend.engine.stored(lambda: stored.append(2))
     assert not stored
     disk_is_ready.set()
     sqlite.run_until(lambda: len(stored) == 2)
@@ -207,10 +207,10 @@ def test_close_keeps_what_nobody_asked_to_store(sqlite: Harness) -> None:
     backend = sqlite.ready()
     sqlite.commit(backend, 10, {4: b"x"})
     stored: list[int] = []
-    backend.set_config("a", "b")
-    backend.stored(lambda: stored.append(1))
-    backend.set_config("c", "d")
-    backend.stored(lambda: stored.append(2))
+    backend.tables.set_config("a", "b")
+    backend.engine.stored(lambda: stored.append(1))
+    backend.tables.set_config("c", "d")
+    backend.engine.stored(lambda: stored.append(2))
     backend.close()
     sqlite.run_until(lambda: len(stored) == 2)
-    assert sqlite.open().get_config("c") == "d"
+    assert sqlite.open().tables.get_config("c") == "d"

@@ -29,7 +29,7 @@ def commit(node: Harness, tid: int) -> None:
     """A transaction that is acknowledged."""
     backend = node.opened[-1]
     node.commit(backend, tid, {1: b"%d of 1" % tid, 2: b"%d of 2" % tid})
-    node.wait(backend.stored)
+    node.wait(backend.engine.stored)
 
 
 def checkpoint(node: Harness, monkeypatch: pytest.MonkeyPatch, tid: int) -> None:
@@ -60,7 +60,7 @@ def kept(node: Harness) -> int:
 @pytest.fixture
 def ready(sqlite: Harness) -> Harness:
     backend = sqlite.ready()
-    sqlite.wait(backend.stored)
+    sqlite.wait(backend.engine.stored)
     for tid in range(1, 6):
         commit(sqlite, tid)
     return sqlite
@@ -195,9 +195,9 @@ def test_killed_at_any_moment_it_is_served(
     for tid in range(1, 40):
         sqlite.commit(backend, tid, {1: b"%d of 1" % tid})
         if chance.random() < 0.2:
-            backend.truncate(p64(tid), range(3))
+            backend.maintenance.truncate(p64(tid), range(3))
         asked: list[bool] = []
-        backend.stored(lambda asked=asked: asked.append(True))
+        backend.engine.stored(lambda asked=asked: asked.append(True))
         if chance.random() < 0.3:
             kept(killed(sqlite, tmp_path / f"in a sync {tid}"))
         sqlite.run_until(lambda asked=asked: asked)
@@ -217,12 +217,12 @@ def test_killed_at_any_moment_it_is_served(
 
 def test_what_is_deleted_is_not_missed(ready: Harness, tmp_path: Path) -> None:
     backend = ready.opened[-1]
-    backend.truncate(p64(2), range(3))
-    ready.wait(backend.stored)
+    backend.maintenance.truncate(p64(2), range(3))
+    ready.wait(backend.engine.stored)
     assert kept(killed(ready, tmp_path / "truncated")) == 2
-    while backend.drop_partition(1, 1000):
+    while backend.maintenance.drop_partition(1, 1000):
         pass
-    ready.wait(backend.stored)
+    ready.wait(backend.engine.stored)
     node = killed(ready, tmp_path / "dropped")
     assert kept(node) == 0
     ready.close()
@@ -234,7 +234,7 @@ def test_an_erased_database_begins_anew(ready: Harness, tmp_path: Path) -> None:
     Path(node.database + "-wal").unlink()
     refused(node)
     node.open(reset=True)
-    node.opened[-1].change_cells(1, 0, [(p, 1, UP) for p in range(3)], 1, True)
+    node.opened[-1].tables.change_cells(1, 0, [(p, 1, UP) for p in range(3)], 1, True)
     commit(node, 9)
     assert kept(killed(node, tmp_path / "after")) == 9
     node.close()
@@ -365,7 +365,7 @@ def test_a_process_remembers_what_it_acknowledged(
         return backend.open
 
     make(sqlite)()
-    sqlite.opened[-1].change_cells(1, 0, [(p, 1, UP) for p in range(3)], 1, True)
+    sqlite.opened[-1].tables.change_cells(1, 0, [(p, 1, UP) for p in range(3)], 1, True)
     commit(sqlite, 1)
     old = killed(sqlite, tmp_path / "old")
     commit(sqlite, 2)

@@ -143,7 +143,7 @@ def test_an_armed_watch_tells_once_also_of_what_came_before(wire: LocalWire) -> 
     wire.link.write(b"1")
     assert told == []
     watch.arm()
-    assert told == [watch] and watch.served() is served
+    assert told == [watch] and watch.watched() is served
     wire.link.write(b"2")
     assert told == [watch]
     received(wire)
@@ -152,4 +152,4 @@ def test_an_armed_watch_tells_once_also_of_what_came_before(wire: LocalWire) -> 
     wire.link.write(b"3")
     assert told == [watch]
     watch.forget()
-    assert watch.served() is None
+    assert watch.watched() is None

@@ -238,7 +238,7 @@ def test_jobs_of_a_peer_are_few_at_a_time(remotes: Remotes) -> None:
     remote._flush()
     remotes.turn()
     jobs = remotes.handler.jobs
-    assert len(jobs) == backlog.JOBS_MAX
+    assert len(jobs) == backlog.JOBS_BYTES // backlog.JOB_BYTES
     while jobs:
         peer, _ = jobs.pop()
         peer.end_job()

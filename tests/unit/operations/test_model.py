@@ -12,9 +12,9 @@ from neo.operations.model import (
     PEERS_MAX,
     STEPS_MAX,
     TEXT_MAX,
-    Mark,
     Operation,
     Step,
+    StepMark,
     brief,
     of_brief,
     shortened,
@@ -103,13 +103,13 @@ def test_what_is_malformed_is_refused(data: bytes) -> None:
     [
         entries.Lock(7, 3, ("history",)),
         entries.Begin(operation()),
-        entries.Marks(7, (entries.PeerMark(1, 0, Mark.DONE, "text", b"context"),)),
+        entries.StepMarks(7, (entries.PeerMark(1, 0, StepMark.DONE, "text", b"context"),)),
         entries.Fail(7, "why"),
         entries.End(7),
         entries.Forget(7, 2),
         entries.Clean(7),
         entries.Adopt(operation()),
-        entries.Heard(7, 1, Mark.SUCCEEDED),
+        entries.Heard(7, 1, StepMark.SUCCEEDED),
     ],
     ids=lambda entry: type(entry).__name__,
 )
@@ -126,9 +126,9 @@ def test_an_entry_of_a_later_release_is_not_understood(data: bytes) -> None:
 
 def test_a_context_is_bounded() -> None:
     """Specification 27.4: of one mark; that of an operation in test_requirements."""
-    mark = entries.PeerMark(1, 0, Mark.DONE, "", bytes(CONTEXT_MAX + 1))
+    mark = entries.PeerMark(1, 0, StepMark.DONE, "", bytes(CONTEXT_MAX + 1))
     with pytest.raises(ValueError, match="length"):
-        entries.decode(entries.encode(entries.Marks(7, (mark,))))
+        entries.decode(entries.encode(entries.StepMarks(7, (mark,))))
 
 
 def test_texts_for_people_are_shortened() -> None:

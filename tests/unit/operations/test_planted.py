@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from neo.operations.engine import DONE, OUTCOME, Engine
-from neo.operations.model import Mark, State
+from neo.operations.model import State, StepMark
 from neo.operations.namespace import Namespace, Pending
 from tests.unit.operations.crashes import (
     PRIMARY,
@@ -61,7 +61,7 @@ def a_mark_is_sent_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
     def write(self: Any, part: Any, journaled: Any) -> None:
         original(self, part, journaled)
         if journaled.step == OUTCOME:
-            self._send(part, 0, Mark.SUCCEEDED, 1.0)
+            self._send(part, 0, StepMark.SUCCEEDED, 1.0)
 
     patch.setattr(Engine, "_write", write)
 
@@ -133,8 +133,8 @@ def an_operation_is_cleaned_up_before_all_are_rolled_back(patch: pytest.MonkeyPa
 def what_a_peer_noted_of_the_success_is_ignored(patch: pytest.MonkeyPatch) -> None:
     original = Namespace._hear
 
-    def hear(self: Any, pending: Any, peer: int, mark: Mark) -> bool:
-        return original(self, pending, peer, Mark.BEGUN if mark is Mark.SUCCEEDED else mark)
+    def hear(self: Any, pending: Any, peer: int, mark: StepMark) -> bool:
+        return original(self, pending, peer, StepMark.BEGUN if mark is StepMark.SUCCEEDED else mark)
 
     patch.setattr(Namespace, "_hear", hear)
 

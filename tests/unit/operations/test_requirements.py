@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from neo.operations.engine import Journaled
-from neo.operations.entries import Begin, Clean, End, Fail, Forget, Lock, Marks, PeerMark
+from neo.operations.entries import Begin, Clean, End, Fail, Forget, Lock, PeerMark, StepMarks
 from neo.operations.initiator import Refused
-from neo.operations.model import CONTEXT_MAX, Mark, Operation, State, encode
+from neo.operations.model import CONTEXT_MAX, Operation, State, StepMark, encode
 from neo.operations.namespace import ENDED_MAX, Namespace
 from tests.unit.operations.world import World, step
 
@@ -134,7 +134,7 @@ def test_an_undo_that_fails_is_made_again_with_pauses_1_2_4() -> None:
     world.settle(4)
     assert outcome(world, id) is State.ROLLING_BACK
     progress = world.initiator.progress[id][A, 0]
-    assert progress.mark is Mark.FAILED and progress.text == "it cannot be undone yet: not now"
+    assert progress.mark is StepMark.FAILED and progress.text == "it cannot be undone yet: not now"
     world.settle(30)
     assert world.peers[A].history.count("undo 0") == 4
     world.check()
@@ -174,7 +174,7 @@ def test_the_first_outcome_wins_1_2_1() -> None:
     """Specification 27.10."""
     for first, second in ((End(1), Fail(1, "why")), (Fail(1, "why"), End(1))):
         namespace = running()
-        assert namespace.apply(Marks(1, (PeerMark(A, 0, Mark.DONE, "", b""),)))
+        assert namespace.apply(StepMarks(1, (PeerMark(A, 0, StepMark.DONE, "", b""),)))
         assert namespace.apply(first) and not namespace.apply(second)
         found = namespace.find(1)
         assert found is not None
@@ -184,8 +184,8 @@ def test_the_first_outcome_wins_1_2_1() -> None:
 def test_an_operation_ends_only_when_all_is_done() -> None:
     namespace = running()
     assert not namespace.apply(End(1))
-    namespace.apply(Marks(1, (PeerMark(A, 0, Mark.FAILED, "no", b""),)))
-    namespace.apply(Marks(1, (PeerMark(A, 0, Mark.DONE, "", b""),)))
+    namespace.apply(StepMarks(1, (PeerMark(A, 0, StepMark.FAILED, "no", b""),)))
+    namespace.apply(StepMarks(1, (PeerMark(A, 0, StepMark.DONE, "", b""),)))
     assert not namespace.apply(End(1))
 
 
@@ -193,16 +193,16 @@ def test_marks_that_come_twice_or_out_of_order_are_no_news() -> None:
     """Specification 27.9."""
     namespace = running(steps=3)
     for number, changed in ((1, False), (0, True), (0, False), (2, False), (1, True), (9, False)):
-        mark = PeerMark(A, number, Mark.DONE, "", b"")
-        assert namespace.apply(Marks(1, (mark,))) == changed
-    assert not namespace.apply(Marks(1, (PeerMark(9, 2, Mark.DONE, "", b""),)))
+        mark = PeerMark(A, number, StepMark.DONE, "", b"")
+        assert namespace.apply(StepMarks(1, (mark,))) == changed
+    assert not namespace.apply(StepMarks(1, (PeerMark(9, 2, StepMark.DONE, "", b""),)))
 
 
 def test_a_context_that_is_too_long_makes_the_operation_fail_1_2_9() -> None:
     namespace = running(steps=3)
     half = bytes(CONTEXT_MAX // 2 + 1)
     for number in range(2):
-        namespace.apply(Marks(1, (PeerMark(A, number, Mark.DONE, "", half),)))
+        namespace.apply(StepMarks(1, (PeerMark(A, number, StepMark.DONE, "", half),)))
     found = namespace.find(1)
     assert found is not None and found.state is State.ROLLING_BACK and "65536 bytes" in found.why
 
@@ -231,7 +231,7 @@ def test_clean_up_waits_for_all_21() -> None:
     namespace = running()
     namespace.apply(Fail(1, "why"))
     assert not namespace.apply(Clean(1)) and namespace.holders == {"lock": 1}
-    namespace.apply(Marks(1, (PeerMark(A, 0, Mark.ROLLED_BACK, "", b""),)))
+    namespace.apply(StepMarks(1, (PeerMark(A, 0, StepMark.ROLLED_BACK, "", b""),)))
     assert namespace.apply(Clean(1)) and namespace.holders == {}
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from neo.operations.engine import OUTCOME, Engine, Journaled
 from neo.operations.entries import Entry, decode, encode
 from neo.operations.initiator import Initiator
-from neo.operations.model import INITIATOR, Mark, Operation, State, Step, of_brief
+from neo.operations.model import INITIATOR, Operation, State, Step, StepMark, of_brief
 from neo.operations.namespace import Namespace, Pending
 
 SECONDS = 1000.0
@@ -62,7 +62,7 @@ class FakeJournal:
 
 
 class FakePeer:
-    """A peer: implements Steps and Marks for its engine."""
+    """A peer: implements Steps and StepMarks for its engine."""
 
     def __init__(self, world: World, number: int) -> None:
         self.world = world
@@ -114,9 +114,9 @@ class FakePeer:
         found = self.runs if (operation.id, step) in self.runs else self.undos
         found.remove((operation.id, step))
 
-    # -- Marks -------------------------------------------------------------------------------------
+    # -- StepMarks -------------------------------------------------------------------------------------
 
-    def send(self, id: int, step: int, mark: Mark, done: float, text: str, context: bytes) -> None:
+    def send(self, id: int, step: int, mark: StepMark, done: float, text: str, context: bytes) -> None:
         self.history.append(f"{mark.name} {step}")
         if self.joined:
             self.world.inbox.append((self.number, id, step, mark, done, text, context))
@@ -222,7 +222,7 @@ class World:
         self.persistent = persistent
         self.log: list[bytes] = []
         self.posted: deque[bytes] = deque()
-        self.inbox: deque[tuple[int, int, int, Mark, float, str, bytes]] = deque()
+        self.inbox: deque[tuple[int, int, int, StepMark, float, str, bytes]] = deque()
         self.namespace = Namespace(persistent)
         self.term = 0
         #: Operations that were reported to have succeeded.

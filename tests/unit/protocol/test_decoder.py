@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 
-from neo.protocol.codec import LIMIT_GUEST, LIMIT_PEER, LIMIT_STRANGER, Decoder, encode
+from neo.protocol.codec import (
+    LIMIT_GUEST,
+    LIMIT_PEER,
+    LIMIT_STRANGER,
+    Decoder,
+    check_lengths,
+    encode,
+)
 from neo.protocol.enums import ClusterState
 from neo.protocol.errors import PeerError
-from neo.protocol.lengths import check_lengths
 from neo.protocol.packets import (
     AskFinishTransaction,
     AskObject,

@@ -102,15 +102,15 @@ class Storm:
         self.tid = 100
         self.crashes = self.failures = self.lost = self.failed_opens = 0
         self._open()
-        self.backend.change_cells(1, 0, [(p, 1, UP) for p in range(NP)], 1, True)
-        self.backend.set_config("nid", "1")
+        self.backend.tables.change_cells(1, 0, [(p, 1, UP) for p in range(NP)], 1, True)
+        self.backend.tables.set_config("nid", "1")
         self._moment()
 
     def _open(self) -> None:
         self.process = Process(self.world)
         self.failed: list[BackendFailure] = []
         self.backend: Any = self.disk.open_backend(self.process, self.failed.append)
-        self.voted = [int.from_bytes(t, "big") for t in self.backend.locked_transactions()]
+        self.voted = [int.from_bytes(t, "big") for t in self.backend.commits.locked_transactions()]
         self.moments = [self._now()]
         self.acknowledged = 0
 
@@ -140,9 +140,9 @@ class Storm:
         elif choice < 0.55 and self.voted:
             self._finish(self.voted.pop(self.random.randrange(len(self.voted))))
         elif choice < 0.6 and self.voted:
-            self.backend.abort(p64(self.voted.pop()))
+            self.backend.commits.abort(p64(self.voted.pop()))
         elif choice < 0.63:
-            self.backend.pack(p64(self.tid - 30), self.random.randrange(NP), p64(0), 100)
+            self.backend.maintenance.pack(p64(self.tid - 30), self.random.randrange(NP), p64(0), 100)
         elif choice < 0.67:
             self.disk.full = self.random.random() < 0.3
             self.disk.failing = self.random.random() < 0.3
@@ -161,18 +161,18 @@ class Storm:
         stored = []
         for oid in oids:
             data = b"%d in %d " % (oid, self.tid) * self.random.choice([1, 10, 300])
-            data_id = self.backend.store_data(p64(oid), 0, sha1(data).digest(), data)
+            data_id = self.backend.values.store_data(p64(oid), 0, sha1(data).digest(), data)
             stored.append(Stored(p64(oid), data_id, None))
         meta = TransactionMeta(b"user", b"", b"", [p64(oid) for oid in oids])
-        self.backend.vote(p64(self.tid), meta, stored)
+        self.backend.commits.vote(p64(self.tid), meta, stored)
         self.voted.append(self.tid)
 
     def _finish(self, ttid: int) -> None:
         self.tid += NP
-        self.backend.lock(p64(ttid), p64(self.tid))
+        self.backend.commits.lock(p64(ttid), p64(self.tid))
         self._moment()
         if self.random.random() < 0.8:
-            self.backend.unlock(p64(ttid), p64(self.tid))
+            self.backend.commits.unlock(p64(ttid), p64(self.tid))
         else:
             self.voted.append(ttid)
 
@@ -183,7 +183,7 @@ class Storm:
             assert number >= self.acknowledged, "answered out of order"
             self.acknowledged = number
 
-        self.backend.stored(done)
+        self.backend.engine.stored(done)
 
     # -- ends --------------------------------------------------------------------------------------
 
@@ -231,8 +231,8 @@ class Storm:
         self.disk.heal()
         if self.failed:
             self._recover()
-        self.backend.prune_orphans(False, 0, 10**6)
-        self.backend.drop_unfinished()
+        self.backend.maintenance.prune_orphans(False, 0, 10**6)
+        self.backend.commits.drop_unfinished()
         self.backend.close()
         self.disk.check()
         return self.disk.tables()

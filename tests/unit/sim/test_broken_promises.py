@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from neo.storage.backend.api import WentBack
-from neo.storage.backend.sqlite import mark as sqlite_mark
+from neo.storage.backend.sqlite import position as sqlite_position
 from tests.simulator.broken_promises import Promises
 from tests.simulator.sqlite_disk import SQLiteDisk
 from tests.simulator.world import Violation, World
@@ -23,11 +23,11 @@ def crashed(seed: int) -> SQLiteDisk:
     disk = SQLiteDisk(World(seed), "disk")
     node = SimHarness(disk)
     backend = disk.open_backend(node.process, node.failures.append)
-    backend.change_cells(1, 0, [(p, 1, UP) for p in range(NP)], 1, True)
+    backend.tables.change_cells(1, 0, [(p, 1, UP) for p in range(NP)], 1, True)
     disk.break_promise(Random(seed))
     for tid in range(1, 12):
         node.commit(backend, tid, {tid % 5: b"%d" % tid})
-        node.wait(backend.stored)
+        node.wait(backend.engine.stored)
     node.process.dead = True
     disk.crash()
     return disk
@@ -57,7 +57,7 @@ def test_oracles_read_the_right_files_while_the_disk_has_damaged_ones() -> None:
 
 
 def test_the_oracle_notices_a_node_that_serves_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_mark, "compare", lambda *args: None)
+    monkeypatch.setattr(sqlite_position, "compare", lambda *args: None)
     noticed = 0
     for seed in range(SEEDS):
         disk = crashed(seed)

@@ -34,7 +34,7 @@ def opened(kind: str, seed: int = 1) -> Opened:
     disk = make(kind, seed)
     node = SimHarness(disk)
     backend = node.ready()
-    node.wait(backend.stored)
+    node.wait(backend.engine.stored)
     return Opened(disk, node, backend)
 
 
@@ -128,7 +128,7 @@ def test_a_crash_during_a_sync_keeps_the_commit_or_loses_it(kind: str) -> None:
     for seed in range(20):
         disk, node, backend = opened(kind, seed)
         node.commit(backend, 10, {4: b"x", 5: b"y"})
-        backend.stored(lambda: pytest.fail("acknowledged after the crash"))
+        backend.engine.stored(lambda: pytest.fail("acknowledged after the crash"))
         disk.crash()
         tables = disk.tables()
         found.add((len(tables["obj"]), len(tables["trans"]), len(tables["data"])))
@@ -144,27 +144,27 @@ def test_a_full_disk_fails_the_backend_until_there_is_space(one: Opened) -> None
     disk, node, backend = one
     disk.full = True
     with pytest.raises(BackendFailure, match="disk: no space"):
-        backend.set_config("x", "y")
-        backend.stored(lambda: None)
+        backend.tables.set_config("x", "y")
+        backend.engine.stored(lambda: None)
     backend.close()
     with pytest.raises(BackendFailure, match="disk"):
         node.open()
     disk.heal()
-    assert node.open().get_config("x") is None
+    assert node.open().tables.get_config("x") is None
 
 
 def test_a_failed_sync_is_reported_on_the_loop_and_answers_nobody(one: Opened) -> None:
     disk, node, backend = one
     disk.failing = True
-    backend.set_config("x", "y")
-    backend.stored(lambda: pytest.fail("acknowledged"))
+    backend.tables.set_config("x", "y")
+    backend.engine.stored(lambda: pytest.fail("acknowledged"))
     node.run_until(lambda: node.failures)
     assert str(node.failures[0]).startswith("disk: ")
     with pytest.raises(BackendFailure):
-        backend.set_config("x", "z")
+        backend.tables.set_config("x", "z")
     backend.close()
     disk.heal()
-    assert node.open().get_config("x") in (None, "y")
+    assert node.open().tables.get_config("x") in (None, "y")
 
 
 def test_a_read_that_fails_fails_the_backend_and_says_so(one: Opened) -> None:
@@ -172,20 +172,20 @@ def test_a_read_that_fails_fails_the_backend_and_says_so(one: Opened) -> None:
     disk.unreadable = True
     with pytest.raises(BackendFailure, match="disk: .*(a read failed|the disk fails or is gone)"):
         for _ in range(1000):
-            backend.load(p64(0), None, None)
+            backend.reads.load(p64(0), None, None)
     disk.unreadable = False
     with pytest.raises(BackendFailure):
-        backend.load(p64(0), None, None)
+        backend.reads.load(p64(0), None, None)
     backend.close()
-    assert node.open().load(p64(0), None, None) is None
+    assert node.open().reads.load(p64(0), None, None) is None
 
 
 def test_a_sync_on_a_slow_disk_ends_soon_when_the_disk_is_healed(one: Opened) -> None:
     disk, _, backend = one
     disk.slow = 1000.0
     synced: list[float] = []
-    backend.set_config("x", "y")
-    backend.stored(lambda: synced.append(disk.world.now))
+    backend.tables.set_config("x", "y")
+    backend.engine.stored(lambda: synced.append(disk.world.now))
     disk.world.run(10.0)
     assert not synced
     disk.heal()
@@ -197,8 +197,8 @@ def test_without_anybody_to_tell_a_failure_ends_the_world() -> None:
     disk = make("memory", 1)
     backend = disk.open_backend(Process(disk.world))
     disk.failing = True
-    backend.set_config("x", "y")
-    backend.stored(lambda: None)
+    backend.tables.set_config("x", "y")
+    backend.engine.stored(lambda: None)
     with pytest.raises(BackendFailure, match="a sync failed"):
         disk.world.run(1.0)
 
@@ -227,7 +227,7 @@ def quiet_tables() -> Rows:
     disk = make("memory", 1)
     node = SimHarness(disk)
     backend = node.ready()
-    backend.set_config("nid", "1")
+    backend.tables.set_config("nid", "1")
     node.commit(backend, 10, {4: b"x", 5: b"y"})
     node.commit(backend, 13, {4: b"z"})
     node.commit(backend, 16, {4: 10})
@@ -285,9 +285,9 @@ def test_orphans_of_a_crash_are_not_held_against_the_node(kind: str) -> None:
     disk = make(kind, 1)
     node = SimHarness(disk)
     backend = disk.open_backend(Process(disk.world), node.failures.append)
-    backend.change_cells(1, 0, [(p, 1, UP) for p in range(NP)], 1, True)
+    backend.tables.change_cells(1, 0, [(p, 1, UP) for p in range(NP)], 1, True)
     node.store_data(backend, 4, b"x")
-    node.wait(backend.stored)
+    node.wait(backend.engine.stored)
     with pytest.raises(Violation, match="nothing refers"):
         disk.check()
     disk.crash()
@@ -311,6 +311,6 @@ def test_tables_are_the_same_open_and_closed(kind: str) -> None:
     assert seen["obj"] == [(1, 4, 10, 1 << 48, None)]
     backend.close()
     assert comparable(disk) == seen
-    assert node.open().load(p64(4), None, None).data == b"x"
+    assert node.open().reads.load(p64(4), None, None).data == b"x"
     assert comparable(disk) == seen
     disk.close()

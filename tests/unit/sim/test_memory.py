@@ -57,19 +57,19 @@ def test_with_lag_a_write_is_not_visible_before_it_is_executed() -> None:
     node = SimHarness(MemoryDisk(World(1), "disk", 0.01, dedup=False))
     backend = node.ready()
     node.vote(backend, 10, {4: b"x"})
-    backend.unlock(p64(10), p64(13))
-    assert backend.load(p64(4), None, None) is None
-    node.wait(backend.executed)
-    assert backend.load(p64(4), None, None).data == b"x"
+    backend.commits.unlock(p64(10), p64(13))
+    assert backend.reads.load(p64(4), None, None) is None
+    node.wait(backend.engine.executed)
+    assert backend.reads.load(p64(4), None, None).data == b"x"
 
 
 def test_commits_that_come_during_a_sync_share_the_next_one(memory: SimHarness) -> None:
     world, backend = memory.disk.world, memory.ready()
-    memory.wait(backend.stored)
+    memory.wait(backend.engine.stored)
     done: list[float] = []
     for i in range(100):
-        backend.set_config("x", str(i))
-        backend.stored(lambda: done.append(world.now))
+        backend.tables.set_config("x", str(i))
+        backend.engine.stored(lambda: done.append(world.now))
     memory.run_until(lambda: len(done) == 100)
     assert done[0] > 0
     assert len(set(done)) == 2
@@ -78,7 +78,7 @@ def test_commits_that_come_during_a_sync_share_the_next_one(memory: SimHarness) 
 def test_a_slow_disk_takes_its_time(memory: SimHarness) -> None:
     backend = memory.ready()
     memory.disk.slow = 5.0
-    memory.wait(backend.stored)
+    memory.wait(backend.engine.stored)
     assert memory.disk.world.now > 5
 
 
@@ -127,7 +127,7 @@ def test_a_reference_that_is_never_given_back_is_a_violation(memory: SimHarness)
     backend = memory.ready()
     memory.commit(backend, 10, {4: b"x"})
     memory.disk.check()
-    backend.value_at(p64(4), p64(10))
+    backend.reads.value_at(p64(4), p64(10))
     with pytest.raises(Violation, match="held for no transaction"):
         memory.disk.check()
 
@@ -135,14 +135,14 @@ def test_a_reference_that_is_never_given_back_is_a_violation(memory: SimHarness)
 def test_too_long_a_description_is_refused(memory: SimHarness) -> None:
     backend = memory.ready()
     with pytest.raises(BackendRefused, match="description"):
-        backend.vote(p64(9), TransactionMeta(b"", bytes(1 << 17), b"", []), [])
+        backend.commits.vote(p64(9), TransactionMeta(b"", bytes(1 << 17), b"", []), [])
 
 
 def test_a_process_that_was_killed_cannot_use_its_database(memory: SimHarness) -> None:
     backend = memory.ready()
     memory.disk.crash()
     with pytest.raises(BackendFailure, match="not open"):
-        backend.stored(lambda: None)
+        backend.engine.stored(lambda: None)
     memory.open()
 
 
@@ -158,9 +158,9 @@ def test_a_transaction_costs_little(memory: SimHarness) -> None:
         start = time.perf_counter()
         for tid in range(1000 * attempt, 1000 * attempt + 1000):
             oids = [p64(tid % 50), p64(tid % 50 + 1)]
-            stored = [Stored(o, backend.store_data(o, 0, checksum, b"x"), None) for o in oids]
-            backend.vote(p64(tid), TransactionMeta(b"", b"", b"", oids), stored)
-            backend.lock(p64(tid), p64(tid))
-            backend.unlock(p64(tid), p64(tid))
+            stored = [Stored(o, backend.values.store_data(o, 0, checksum, b"x"), None) for o in oids]
+            backend.commits.vote(p64(tid), TransactionMeta(b"", b"", b"", oids), stored)
+            backend.commits.lock(p64(tid), p64(tid))
+            backend.commits.unlock(p64(tid), p64(tid))
         best = min(best, (time.perf_counter() - start) / 1000)
     assert best < 0.0003 * unit()

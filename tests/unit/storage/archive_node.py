@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from neo.archive.room import Disk
 from neo.node.task import Cancelled, Task
 from neo.operations.model import Operation, Step
 from neo.protocol.ids import p64
@@ -25,6 +26,10 @@ class FlakyWorker(InlineWorker):
     def __init__(self) -> None:
         self.left = 1_000_000
         self.calls = 0
+        self.free = 0
+
+    async def disk(self, path: Path) -> Disk | None:
+        return Disk(self.free, "a disk")
 
     def call(self, function: Callable[[], Any]) -> Any:
         self.calls += 1

@@ -11,12 +11,12 @@ from tests.unit.storage.world import End, World
 
 def revisions(world: World, oid: int) -> list[int]:
     world.settle()
-    history = world.backend.history(p64(oid), 0, 100)
+    history = world.backend.reads.history(p64(oid), 0, 100)
     return sorted(int.from_bytes(serial, "big") for serial, _ in history)
 
 
 def rows(world: World, partition: int) -> list[tuple[int, int]]:
-    found = world.backend.objects_ascending(partition, ZERO_TID, ZERO_OID, p64(2**62), 100)
+    found = world.backend.replication.objects_ascending(partition, ZERO_TID, ZERO_OID, p64(2**62), 100)
     return [(int.from_bytes(t, "big"), int.from_bytes(o, "big")) for t, o in found]
 
 

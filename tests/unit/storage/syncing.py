@@ -117,4 +117,4 @@ def store_later(source: End, ttid: int, *partitions: int) -> list[Any]:
 
 def kept(world: World, ttid: int) -> list[bytes]:
     """The objects that the node has of a transaction that is not committed."""
-    return [change.oid for change in world.backend.prepared_rows(p64(ttid)).stored]
+    return [change.oid for change in world.backend.commits.prepared_rows(p64(ttid)).stored]

@@ -82,7 +82,7 @@ def test_masters_heard_of_are_kept_in_the_file(tmp_path: Path) -> None:
     core = start(*arguments(tmp_path, "-D", str(path)))
     row = (NodeType.MASTER, ("127.0.0.1", 3), None, NodeState.RUNNING, None)
     peer = core.dial(("127.0.0.1", 1), core._serve_master)
-    core._serve_master.nodes_changed(peer, 0, NotifyNodeInformation(1.0, [row]))
+    core._serve_master.table[NotifyNodeInformation](peer, 0, NotifyNodeInformation(1.0, [row]))
     core.stop(0)
     core = start(*arguments(tmp_path, "-D", str(path)))
     assert core.masters.addresses == [("127.0.0.1", 1), ("127.0.0.1", 3)]
@@ -128,7 +128,7 @@ def test_reset_erases_once_not_after_every_failure(tmp_path: Path) -> None:
     settings = load_settings(arguments(tmp_path, "--reset"))
     host.settings, host.bind = settings, settings.bind  # type: ignore[attr-defined]
     core = make_core(host)  # type: ignore[arg-type]
-    core.database.backend.set_config("nid", "5")
+    core.database.backend.tables.set_config("nid", "5")
     core.stop(0)
     core = make_core(host)  # type: ignore[arg-type]
     assert core.cluster.nid == 5

@@ -117,12 +117,12 @@ def test_a_table_of_another_database_changes_nothing(
     """Each table of a database has a greater id than those before. Else the cells would be erased
     (specification 9.7)."""
     master.send(NotifyPartitionChanges(2, 0, [(0, 2, OUT)]))
-    before = world.backend.cells()
+    before = world.backend.tables.cells()
     world.send_table(master, [[(2, UP)]] * 2, ptid)
     assert world.host.exit_code == 1
     assert "which serves another database" in caplog.text
     world = make_world()
-    assert world.backend.cells() == before and world.core.cells.partitions.ptid == 2
+    assert world.backend.tables.cells() == before and world.core.cells.partitions.ptid == 2
     world.send_table(world.join(), [[(2, UP)]] * 2, 3)
     assert world.core.cells.partitions.ptid == 3
     world.close()
@@ -282,7 +282,7 @@ def test_erases_its_database_when_dropped_for_ever(make_world: MakeWorld) -> Non
     world = make_world()
     world.join()
     assert world.request.nid is None
-    assert not world.backend.object_exists(p64(1))
+    assert not world.backend.reads.object_exists(p64(1))
 
 
 def test_a_failing_database_ends_the_core_and_asks_for_another(world: World) -> None:
@@ -328,4 +328,4 @@ def test_unvoted_data_is_deleted_at_a_clean_stop(make_world: MakeWorld) -> None:
     world.core.terminate()
     assert world.host.exit_code == 0
     world = make_world()
-    assert world.backend.prune_orphans(True, 0, 100)[0] == 0
+    assert world.backend.maintenance.prune_orphans(True, 0, 100)[0] == 0

@@ -18,7 +18,7 @@ from neo.protocol.packets import (
     StartOperation,
 )
 from neo.storage.replication import replicator
-from neo.storage.serving import master as serving
+from neo.storage.serving.master import recovery
 from tests.unit.storage.replicas import Destination, full
 from tests.unit.storage.requests import commit, store, vote
 from tests.unit.storage.world import OUT, UP, End, MakeWorld, World
@@ -31,7 +31,7 @@ COPYING: CellRows = [[(1, OUT), (2, UP)], [(1, UP)]]
 
 
 def complete_up_to(world: World) -> int:
-    return next(cell.tid for cell in world.backend.cells() if (cell.partition, cell.nid) == (0, 1))
+    return next(cell.tid for cell in world.backend.tables.cells() if (cell.partition, cell.nid) == (0, 1))
 
 
 def again(world: World, rows: CellRows, ptid: int) -> End:
@@ -72,7 +72,7 @@ def test_the_tail_is_what_is_committed(world: World, master: End) -> None:
     assert master.ask(AskTails([0, 1], None, 100)) == AnswerTails(ZERO_TID, rows)
     rows = [(0, True, [p64(12)], [second])]
     assert master.ask(AskTails([0], p64(13), 1)) == AnswerTails(ZERO_TID, rows)
-    world.backend.packed_elsewhere(p64(12))
+    world.backend.replication.packed_elsewhere(p64(12))
     assert master.ask(AskTails([7], None, 0)) == AnswerTails(p64(12), [(7, True, [], [])])
 
 
@@ -157,7 +157,7 @@ def test_no_more_rows_of_a_cell_are_told_than_a_node_gives_at_most(
     world: World, master: End, client: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Specification 5.14."""
-    monkeypatch.setattr(serving, "TAIL_MAX", 2)
+    monkeypatch.setattr(recovery, "TAIL_MAX", 2)
     for ttid in (10, 12, 14):
         commit(master, client, ttid, ttid, ttid)
     ((_, _, tids, revisions),) = master.ask(AskTails([0], None, 1000)).tail_list

@@ -97,10 +97,10 @@ def test_a_step_of_the_background_is_undone_and_its_job_given_up(worlds: Any) ->
     steps = []
 
     async def job() -> None:
-        world.backend.set_config("first", "1")
+        world.backend.tables.set_config("first", "1")
         await world.core.sleep(1)
         steps.append("second")
-        world.backend.set_config("second", "1")
+        world.backend.tables.set_config("second", "1")
         _occupy(world, 20, 1)
         steps.append("not reached")
 
@@ -122,7 +122,7 @@ def test_an_order_of_the_master_that_is_refused_again_ends_the_process(
     client = world.client(master)
     store(client, 20, 1)
     assert _vote(client, 20, 1) == AnswerStoreTransaction()
-    monkeypatch.setattr(world.backend, "lock", lambda *ids: _occupy(world, 20, 1))
+    monkeypatch.setattr(world.backend.commits, "lock", lambda *ids: _occupy(world, 20, 1))
     master.ask_later(AskLockInformation(p64(20), p64(21)))
     assert world.host.restarts == 0 and world.host.exit_code == 1
 

@@ -54,9 +54,9 @@ def test_a_truncation_without_this_node_is_made_up_for_before_it_is_replicated(
     world.send_table(master, [[(1, OUT), (2, UP)], [(1, UP)]], 2)
     master.send(StartOperation(False))
     master.take(NotifyReady)
-    assert world.backend.get_config("truncate_tid") is None
-    assert [cell.tid for cell in world.backend.cells() if cell[:2] == (0, 1)] == [13]
-    assert world.backend.last_ids([0]) == (p64(0), p64(12))
+    assert world.backend.tables.get_config("truncate_tid") is None
+    assert [cell.tid for cell in world.backend.tables.cells() if cell[:2] == (0, 1)] == [13]
+    assert world.backend.reads.last_ids([0]) == (p64(0), p64(12))
 
 
 def test_truncation_reaches_data_that_is_still_to_be_erased(world: World) -> None:
@@ -69,7 +69,7 @@ def test_truncation_reaches_data_that_is_still_to_be_erased(world: World) -> Non
     master.send(Truncate(p64(13)))
     master.send(StopOperation())
     master.ask(AskLastIDs())
-    assert world.backend.last_ids([0]) == (p64(0), p64(12))
+    assert world.backend.reads.last_ids([0]) == (p64(0), p64(12))
 
 
 def test_last_ids_of_an_empty_database(world: World) -> None:
@@ -104,7 +104,7 @@ def test_the_ttid_of_a_vote_that_was_dropped_is_never_forgotten(
         assert master.ask(AskFinalTID(p64(14))).tid is None
         master.send(StartOperation(False))
         world.settle()
-        assert world.backend.locked_transactions() == {}
+        assert world.backend.commits.locked_transactions() == {}
         world.close()
 
 
@@ -126,7 +126,7 @@ def test_interrupted_transactions_are_reported_and_validated(
     assert master.ask(AskLastIDs()) == AnswerLastIDs(p64(2), p64(16))
     master.send(StartOperation(False))
     assert master.take(NotifyReady) == NotifyReady()
-    assert world.backend.locked_transactions() == {}  # dropped by the start
+    assert world.backend.commits.locked_transactions() == {}  # dropped by the start
     client = world.client(master)
     assert load(client, 2).serial == p64(16)
     assert isinstance(load(client, 1), Error)

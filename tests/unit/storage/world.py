@@ -255,7 +255,7 @@ class World:
     def settle(self) -> None:
         """Everything written until now is durable and was answered."""
         done: list[bool] = []
-        self.backend.stored(lambda: done.append(True))
+        self.backend.engine.stored(lambda: done.append(True))
         self.wait(lambda: bool(done), "the disk does not sync")
         while self.host.run_calls():
             self.core.flush()

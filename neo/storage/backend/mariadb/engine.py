@@ -24,7 +24,7 @@ from neo.storage.backend.api import (
     StatementRefused,
 )
 from neo.storage.backend.mariadb.link import Error, Link, parse
-from neo.storage.backend.mariadb.mark import MariaDBMark
+from neo.storage.backend.mariadb.position import MariaDBPosition
 from neo.storage.backend.mariadb.settings import ENGINE, check, check_engines, explain
 from neo.storage.backend.mariadb.writer import Writer
 from neo.storage.backend.regrouped import others, settle
@@ -105,7 +105,7 @@ class MariaDB:
         self._schedule = schedule
         self._address = parse(database)
         self.name = f"MariaDB database {self._address.database}{self._address.socket or ''}"
-        self._mark = MariaDBMark(self.name, acknowledged or Acknowledged(), mark)
+        self._position = MariaDBPosition(self.name, acknowledged or Acknowledged(), mark)
         if engine is not None and engine.lower() != ENGINE.lower():
             raise BackendFailure(f"{self.name}: engine {engine!r} is not supported, use {ENGINE}")
         self._on_failure = on_failure
@@ -118,7 +118,7 @@ class MariaDB:
         self._rows: dict[str, list[Row]] = {}
         self._rows_size = 0
         self._attempts = 0
-        #: What attempts ask of the writer when they are over.
+        #: Calls of the writer that wait until all attempts are over.
         self._after: list[Callable[[Writer], None]] = []
 
     # -- life -----------------------------------------------------------------------------------
@@ -138,8 +138,8 @@ class MariaDB:
             self._reader.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
             self._reader.execute("SET autocommit=1")
             self._next_piece = self._first_piece()
-            self._mark.opened()
-            self._writer = Writer(link, self._mark, self._schedule, self._write_failed)
+            self._position.opened()
+            self._writer = Writer(link, self._position, self._schedule, self._write_failed)
         except (Error, OSError) as error:
             self._disconnect()
             raise explain(error, self.name) from error
@@ -148,8 +148,9 @@ class MariaDB:
             raise
 
     def _first_piece(self) -> int:
-        """Return an id for ``bigdata`` that no row has, or had: a row of ``data`` whose pieces are gone
-        would refer to those of another value. The server remembers the greatest one."""
+        """Return an id for ``bigdata`` that no row has or ever had. Otherwise a row of ``data`` whose
+        pieces are lost would refer to the pieces of another value. The server remembers the greatest
+        id."""
         last = self.read("SELECT MAX(id) FROM bigdata")[0][0] or 0
         following = self.read(
             "SELECT AUTO_INCREMENT FROM information_schema.TABLES"
@@ -172,8 +173,9 @@ class MariaDB:
         return bool(link.execute("SELECT 1 FROM config WHERE name = ?", (ERASING,)))
 
     def _erase(self, link: Link) -> None:
-        """Drop all tables. MariaDB commits each statement: what is left when the process dies in between
-        must be known as such, hence the row, in the table that is dropped last."""
+        """Drop all tables. MariaDB commits each statement. If the process dies in between, the next one
+        must recognise the remaining tables as leftovers: hence the row in the table that is dropped
+        last."""
         if link.execute("SHOW TABLES LIKE 'config'"):
             link.execute("REPLACE INTO config (name, value) VALUES (?, '')", (ERASING,))
         for view in schema.VIEWS:
@@ -201,7 +203,7 @@ class MariaDB:
                 f"{self.name}: this database belongs to another program: it has the tables"
                 f" {', '.join(sorted(existing)[:5])}. Give another database"
             )
-        acknowledged = self._mark.examine(config.get(ROW), not rows, reset)
+        acknowledged = self._position.examine(config.get(ROW), not rows, reset)
         if rows or len(existing) > 1:
             database = Database(
                 "mariadb",
@@ -254,7 +256,7 @@ class MariaDB:
             if link is not None:
                 link.close()
         self._write_link = self._reader = None
-        self._mark.close()
+        self._position.close()
 
     # -- primitives -----------------------------------------------------------------------------
 
@@ -399,7 +401,7 @@ class MariaDB:
                 f"DELETE b FROM data d JOIN bigdata b ON b.id >= {start}"
                 f" AND b.id < {start} + {pieces} WHERE d.compression >= {BIG} AND {rows}",
             )
-        # One call of the writer, because no commit may come between them.
+        # One call of the writer for all statements, because no commit may come between them.
         self._put("write_all", statements)
 
     @contextmanager

@@ -53,7 +53,7 @@ _ADVICE = {
 
 
 def explain(error: Exception, name: str) -> BackendFailure:
-    """Return the failure for an error of the database ``name``, the file of the mark, or the writer."""
+    """Return the failure for an error of the database ``name``, the position file, or the writer."""
     if isinstance(error, OSError):
         return BackendFailure(
             f"{name}: cannot use {error.filename}, the file of the setting 'mark': {error.strerror}. It"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from neo.storage.backend.acknowledged import ROW
 from neo.storage.backend.api import Done, Schedule
 from neo.storage.backend.mariadb.link import Link
-from neo.storage.backend.mariadb.mark import MariaDBMark
+from neo.storage.backend.mariadb.position import MariaDBPosition
 
 #: Bound of the queue in bytes: enough to keep the server busy, little beside a node's memory. ``put``
 #: blocks above it; one bigger value is queued alone.
@@ -24,12 +24,12 @@ BYTES_MAX = 64 << 20
 #: Bound of the queue in statements, each of some hundred bytes.
 STATEMENTS_MAX = 100_000
 
-#: With so much in the queue the thread starts before a caller waits. To wake it up for each statement
-#: would cost more than the statement.
+#: Length of the queue at which the thread begins although no caller waits. To wake the thread up for each
+#: statement would cost more than the statement.
 WAKE_BYTES = 256 << 10
 WAKE_STATEMENTS = 100
 
-#: Advances the mark; part of some group commits.
+#: Advances the position; part of some group commits.
 _MARK = "UPDATE config SET value=? WHERE name=?"
 
 
@@ -50,12 +50,12 @@ class Writer:
     def __init__(
         self,
         link: Link,
-        mark: MariaDBMark,
+        position: MariaDBPosition,
         schedule: Schedule,
         failed: Callable[[Writer, Exception], None],
     ) -> None:
         self._link = link
-        self._mark = mark
+        self._position = position
         self._schedule = schedule
         self._failed = failed
         self._jobs: deque[_Job] = deque()
@@ -124,7 +124,7 @@ class Writer:
                 self._execute(batch)
             self._link.write("COMMIT")
             self._link.flush()
-            self._mark.closed()
+            self._position.closed()
         except Exception as error:  # noqa: BLE001 - without this thread, all callers would wait for ever
             with self._change:
                 self.error = error
@@ -161,13 +161,13 @@ class Writer:
                 with self._change:
                     self._size -= size
                     self._change.notify_all()
-        row = self._mark.next_row() if stored else None
+        row = self._position.next_row() if stored else None
         if row is not None:
             self._link.write(_MARK, (row, ROW))
         if stored:
             self._link.write("COMMIT")
         self._link.flush()
         if row is not None:
-            self._mark.synced()
+            self._position.synced()
         for done in stored:
             self._schedule(done)

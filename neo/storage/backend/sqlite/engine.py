@@ -44,7 +44,7 @@ from neo.storage.backend.regrouped import others, settle
 from neo.storage.backend.schema import Database, upgrade
 from neo.storage.backend.sql import Dialect, Row, free_bytes
 from neo.storage.backend.sqlite.files import Files
-from neo.storage.backend.sqlite.mark import SQLiteMark
+from neo.storage.backend.sqlite.position import SQLitePosition
 from neo.storage.backend.sqlite.wal_sync import Report, Syncer
 
 #: Changed rows, and bytes of values, after which the log is copied into the database. A changed row
@@ -87,7 +87,7 @@ OnFailure = Callable[[BackendFailure], None]
 SyncerFactory = Callable[..., Syncer]
 
 #: Takes path, name and acknowledged position of the database.
-MarkFactory = Callable[[str, str, Acknowledged], SQLiteMark]
+PositionFactory = Callable[[str, str, Acknowledged], SQLitePosition]
 
 
 def _opens_any_row() -> bool:
@@ -117,7 +117,7 @@ class SQLite:
     ``path``: the file, created if it does not exist; its directory must exist. ``on_failure``: called
     on the loop's thread when the syncer's thread fails. ``dedup``: keep equal values once, at the cost
     of a search in each store. ``acknowledged``: the position that this process acknowledged with
-    earlier backends of this database. ``syncer``, ``mark``: those of a simulated world.
+    earlier backends of this database. ``syncer``, ``position``: those of a simulated world.
     """
 
     dialect = Dialect(
@@ -136,14 +136,14 @@ class SQLite:
         dedup: bool = False,
         acknowledged: Acknowledged | None = None,
         syncer: SyncerFactory = Syncer,
-        mark: MarkFactory = SQLiteMark,
+        position: PositionFactory = SQLitePosition,
     ) -> None:
         self.dedup = dedup
         self.value_max = 0
         self.name = self._path = os.path.abspath(os.path.expanduser(path))
         self._schedule = schedule
         self._on_failure = on_failure
-        self._mark = mark(self._path, self.name, acknowledged or Acknowledged())
+        self._position = position(self._path, self.name, acknowledged or Acknowledged())
         self._make_syncer = syncer
         self._db: sqlite3.Connection | None = None
         self._lock: LockFile | None = None
@@ -173,16 +173,20 @@ class SQLite:
             self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._begin()
             self._files = Files(self._path)
-            with self._marking():
-                self._mark.opened()
+            with self._position_errors():
+                self._position.opened()
             # The database and its log exist by now.
             sync_folder(self._path)
             # The checkpoint has synced all writes into the database.
             self._changes = self._checkpointed_changes = self._connection().total_changes
             self._value_bytes = self._log_bytes = 0
             self._syncer = self._make_syncer(
-                *(self._path, self._files, self._mark),
-                *(self._schedule, self._synced, self._sync_failed),
+                self._path,
+                self._files,
+                self._position,
+                self._schedule,
+                self._synced,
+                self._sync_failed,
             )
         except BaseException:
             self._disconnect()
@@ -209,15 +213,15 @@ class SQLite:
 
     def _examine(self, reset: bool) -> None:
         """Raise WentBack, and change nothing, if the database lacks acknowledged transactions."""
-        with self._marking():
+        with self._position_errors():
             try:
-                self._mark.examine(reset)
+                self._position.examine(reset)
             except sqlite3.Error as error:
                 self._fail(error)
 
     @contextmanager
-    def _marking(self) -> Iterator[None]:
-        """Translate errors of the mark's file."""
+    def _position_errors(self) -> Iterator[None]:
+        """Translate errors of the position file."""
         try:
             yield
         except OSError as error:
@@ -276,7 +280,7 @@ class SQLite:
         # Always write, because SQLite reports a read-only file only at the first write.
         version = str(schema.VERSION)
         self._execute("REPLACE INTO config (name, value) VALUES (?, ?)", "version", version)
-        self._write_acknowledged(self._mark.first_row())
+        self._write_acknowledged(self._position.first_row())
         self._execute("COMMIT")
         if reset:
             self._execute("VACUUM")
@@ -308,8 +312,8 @@ class SQLite:
                 self._end_transaction(last=True)
                 # Copy the log into the database and sync it.
                 self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                with self._marking():
-                    self._mark.closed()
+                with self._position_errors():
+                    self._position.closed()
                 for done in self._waiting:
                     self._schedule(done)
         finally:
@@ -324,7 +328,7 @@ class SQLite:
         if self._db is not None:
             self._db.close()
             self._db = None
-        self._mark.close()
+        self._position.close()
         self._files = None
         if self._lock is not None:
             self._lock.close()
@@ -486,7 +490,7 @@ class SQLite:
         self._execute("REPLACE INTO config (name, value) VALUES (?, ?)", ROW, row)
 
     def _end_transaction(self, last: bool = False) -> None:
-        if (row := self._mark.next_row(last)) is not None:
+        if (row := self._position.next_row(last)) is not None:
             self._write_acknowledged(row)
         self._execute("COMMIT")
 
@@ -504,7 +508,7 @@ class SQLite:
         changes = self._changes = db.total_changes
         if self._log_bytes > LOG_BYTES_MAX:
             self._execute("PRAGMA wal_checkpoint(PASSIVE)")
-            self._mark.copied()
+            self._position.copied()
             self._log_bytes = 0
         self._begin()
         checkpoint = (
@@ -531,7 +535,7 @@ class SQLite:
     def _go_on(self, report: Report | None) -> None:
         """Start the log over if possible, and commit for waiting callbacks, after a sync."""
         if report is not None:
-            self._mark.copied()
+            self._position.copied()
             self._log_bytes = report.log_pages * self._page_size
             if report.complete and self._connection().total_changes == self._changes:
                 # A new transaction reads nothing from the log, so its first write starts the log over.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from neo.storage.backend.api import Done, Schedule
 from neo.storage.backend.sqlite.files import Files
-from neo.storage.backend.sqlite.mark import SQLiteMark
+from neo.storage.backend.sqlite.position import SQLitePosition
 
 
 class Report(NamedTuple):
@@ -32,14 +32,14 @@ class Syncer:
         self,
         path: str,
         files: Files,
-        mark: SQLiteMark,
+        position: SQLitePosition,
         schedule: Schedule,
         synced: Callable[[Syncer, list[Done], Report | None], None],
         failed: Callable[[Syncer, Exception], None],
     ) -> None:
         self._path = path
         self._files = files
-        self._mark = mark
+        self._position = position
         self._schedule = schedule
         self._synced = synced
         self._failed = failed
@@ -77,7 +77,7 @@ class Syncer:
                 os.fdatasync(log)
                 # Check before the acknowledgement, and before a connection would create a new file.
                 self._files.check()
-                self._mark.synced()
+                self._position.synced()
                 report = None
                 if checkpoint:
                     if db is None:
@@ -96,7 +96,7 @@ class Syncer:
     def _checkpoint(self, db: sqlite3.Connection) -> Report:
         """Sync the log, copy its pages into the database, and sync the database."""
         _, log_pages, copied = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        self._mark.synced(durable=True)
+        self._position.synced(durable=True)
         return Report(log_pages, log_pages == copied)
 
     def _finished(self, covered: list[Done], report: Report | None) -> None:

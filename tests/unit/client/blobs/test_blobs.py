@@ -204,6 +204,22 @@ def test_a_content_is_sent_before_its_record(tmp_path: Path) -> None:
         assert not any(node.asked(AskBlob) for node in cluster.storages.values())
 
 
+def test_contents_of_a_transaction_are_sent_behind_one_another(tmp_path: Path) -> None:
+    """Specification 26.10, 26.27: a client that waited for each would keep a node from sharing syncs."""
+    with cluster_with_blob(tmp_path, 1) as (cluster, storage):
+        node = cluster.storages[1]
+        for question in (AskStoreBlob, AskStoreObject):
+            node.answers.pop(question, None)
+        transaction = TransactionMetaData()
+        storage.tpc_begin(transaction)
+        for number in range(1, 20):
+            file = tmp_path / "new"
+            file.write_bytes(DATA)
+            storage.storeBlob(p64(number), p64(0), b"pickle", str(file), "", transaction)
+        node.wait_for(AskStoreObject, count=19)
+        storage.tpc_abort(transaction)
+
+
 def test_an_abort_leaves_no_file(tmp_path: Path) -> None:
     """Specification 26.13."""
     with cluster_with_blob(tmp_path, 1) as (cluster, storage):

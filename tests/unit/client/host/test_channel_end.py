@@ -8,7 +8,7 @@ from types import TracebackType
 
 from neo.client.host.system import System
 from neo.net.channel import Channel
-from neo.net.host import Lock, Served, Watch, Wire
+from neo.net.host import Lock, Watch, Watched, Wire
 from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.client.peers import Recorder
 
@@ -75,11 +75,11 @@ class QuietWatch:
 class SlowWatch(QuietWatch):
     """A watch whose first forget() lets a second thread end the channel, as far as that can go."""
 
-    def __init__(self, host: TwoThreads, wire: Wire, served: Served) -> None:
+    def __init__(self, host: TwoThreads, wire: Wire, watched: Watched) -> None:
         super().__init__()
         assert isinstance(wire, OpenWire)
-        assert isinstance(served, Channel)
-        self._host, self._wire, self._channel = host, wire, served
+        assert isinstance(watched, Channel)
+        self._host, self._wire, self._channel = host, wire, watched
         self._called = False
 
     def forget(self) -> None:
@@ -126,8 +126,8 @@ class TwoThreads(SecondThread):
 
     closed_too_early: bool | None = None
 
-    def watch(self, wire: Wire, served: Served) -> Watch:
-        return SlowWatch(self, wire, served)
+    def watch(self, wire: Wire, watched: Watched) -> Watch:
+        return SlowWatch(self, wire, watched)
 
 
 def test_a_descriptor_is_open_while_the_watcher_forgets_it() -> None:
@@ -148,8 +148,8 @@ class EagerWatcher(SecondThread):
         super().__init__()
         self.made = QuietWatch()
 
-    def watch(self, wire: Wire, served: Served) -> Watch:
-        self.begin(served.sweep)
+    def watch(self, wire: Wire, watched: Watched) -> Watch:
+        self.begin(watched.sweep)
         return self.made
 
 

@@ -10,6 +10,8 @@ import pytest
 from neo.client import NEOStorage
 from neo.client.errors import NEOStorageError
 from neo.client.maintenance import pack
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_OID, p64, time_from_tid
 from neo.protocol.packets import (
     AbortTransaction,
@@ -137,6 +139,29 @@ def test_an_object_in_use_that_cannot_be_read_stops_the_pack_before_anything_is_
             unreadable(storage, ZERO_OID)
         assert not database.deleted()
         assert not cluster.master.asked(AskPack)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_garbage_is_deleted_only_when_the_pack_is_done(refused: bool) -> None:
+    """Specification 12.23: else an undo could bring back a reference to it."""
+    with scripted([1], cache_size=0) as (cluster, storage):
+        database = Database(cluster, {END: []})
+
+        def pack(m: AskPack) -> Message:
+            if refused:
+                raise ErrorAnswer(ErrorCode.DENIED, "a backup holds 'history'")
+            return AnswerPack(True)
+
+        cluster.master.answers[AskPack] = pack
+        if refused:
+            with pytest.raises(NEOStorageError, match="a backup holds 'history'"):
+                database.pack(storage)
+        else:
+            database.pack(storage)
+        asked = [m for m in cluster.master.log if isinstance(m, (AskPack, AskFinishTransaction))]
+        # The second pack is of the deletion: nothing else was committed.
+        assert [type(m) for m in asked] == [AskPack, AskFinishTransaction, AskPack][: 1 if refused else 3]
+        assert refused or asked[-1] == AskPack(cluster.last_tid)
 
 
 def test_connections_of_the_client_that_packs_hear_of_the_objects_that_it_deletes() -> None:

@@ -33,7 +33,7 @@ M1, M2 = -0x0FFFFFFF, -0x0FFFFFFE
 STATE = NotifyLogState(5, False, b"", [(ME, 5)])
 
 
-class Member:
+class LocalMember:
     cluster, bind, nid = "test", ME, M1
 
     def nid_of(self, name: str) -> int | None:
@@ -55,7 +55,7 @@ class Links:
     def __init__(self) -> None:
         self.host = FakeHost()
         self.core = self.host.core = Core(self.host)
-        self.links = MasterLinks(self.core, Member(), Mock())
+        self.links = MasterLinks(self.core, LocalMember(), Mock())
 
     def tick(self, seconds: float = 0.0) -> None:
         self.host.advance(seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neo.master.operations.part import TICK_SECONDS
-from neo.operations.model import Mark
+from neo.operations.model import StepMark
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import (
@@ -34,14 +34,14 @@ class Restoring(World):
         assert isinstance(answer, AnswerBeginOperation) and answer.id is not None
         self.id = answer.id
 
-    def mark(self, nid: int, mark: Mark, step: int = 0) -> None:
+    def mark(self, nid: int, mark: StepMark, step: int = 0) -> None:
         self.storages[nid - 1].send(NotifyOperationMark(self.id, step, mark.value, 1.0, "", b""))
         self.host.advance(2 * TICK_SECONDS)
 
     def done(self, *nids: int) -> None:
         for step in range(2):
             for nid in nids:
-                self.mark(nid, Mark.DONE, step)
+                self.mark(nid, StepMark.DONE, step)
 
     def lose(self, nid: int) -> None:
         self.storages[nid - 1].lose()
@@ -79,11 +79,11 @@ def test_no_cell_is_replicated_while_a_restore_may_be_undone_27_67() -> None:
     world = Restoring(replicas=1)
     world.lose(2)
     assert not replicates(world.return_(2)), "rows of a node that goes on"
-    world.mark(1, Mark.FAILED)
+    world.mark(1, StepMark.FAILED)
     assert not replicates(world.storages[1])
-    world.mark(2, Mark.ROLLED_BACK)
+    world.mark(2, StepMark.ROLLED_BACK)
     assert not replicates(world.storages[1]), "rows of a node that has not undone its part"
-    world.mark(1, Mark.ROLLED_BACK)
+    world.mark(1, StepMark.ROLLED_BACK)
     world.recover()
     assert replicates(world.storages[1])
 
@@ -92,10 +92,10 @@ def test_cells_are_replicated_when_a_restore_has_succeeded_27_67() -> None:
     """Also those of a node that was away when it ended."""
     world = Restoring(replicas=1)
     world.done(1, 2)
-    world.mark(1, Mark.SUCCEEDED)
+    world.mark(1, StepMark.SUCCEEDED)
     world.lose(2)
     assert not replicates(world.return_(2)), "this master could forget the success"
-    world.mark(2, Mark.SUCCEEDED)
+    world.mark(2, StepMark.SUCCEEDED)
     world.recover(tid(50))
     assert replicates(world.storages[1])
 
@@ -107,8 +107,8 @@ def test_an_archive_can_be_restored_after_a_restore_that_was_undone_27_66() -> N
     world.storages[1] = world.join_storage(2)
     world.recover(tid(50))
     assert world.master.cluster.last_tid == tid(50)
-    world.mark(1, Mark.FAILED)
-    world.mark(1, Mark.ROLLED_BACK)
-    world.mark(2, Mark.ROLLED_BACK)
+    world.mark(1, StepMark.FAILED)
+    world.mark(1, StepMark.ROLLED_BACK)
+    world.mark(2, StepMark.ROLLED_BACK)
     world.recover()
     world.begin()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from neo.protocol.blobs import Content
 from neo.protocol.packets import AskConditions, Condition
 from neo.storage import conditions
 from neo.storage.replication.replicator import RETRY_SECONDS, STUCK_ROUNDS
@@ -78,11 +79,11 @@ def test_a_disk_that_is_gone_has_no_room_that_could_be_told(
 def test_an_upload_without_room(
     world: World, master: End, client: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(part: str, offset: int, data: bytes, done: Any) -> None:
+    def full(data: bytes, content: Content, lost: bool, done: Any) -> None:
         done(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.folder, "append", full)
+        patch.setattr(world.folder, "store", full)
         refused(client.ask(piece(DATA)))
     ((kind, severity, text, _),) = _told(world, master)
     assert (kind, severity) == ("upload", "problem") and "want of room" in text

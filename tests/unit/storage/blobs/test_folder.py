@@ -13,7 +13,7 @@ import pytest
 
 from neo.protocol.blobs import Content
 from neo.storage.backend.api import BackendFailure
-from neo.storage.blobs import folder
+from neo.storage.blobs import files, folder
 from neo.storage.blobs.disk import ContentMismatch
 from neo.storage.blobs.folder import ContentFolder
 from tests.unit.storage.blobs.contents import content_of
@@ -244,7 +244,7 @@ def test_a_full_disk_fails_the_part_and_frees_its_room(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr(folder, "_write_all", full)
+        patched.setattr(folder, "write_all", full)
         error = disk.append("p", 5, b"678")
     assert isinstance(error, OSError)
     assert error.errno == errno.ENOSPC
@@ -266,7 +266,7 @@ def test_a_write_that_failed_later_fails_the_part(
 
     monkeypatch.setattr(folder, "WRITE_BACK_BYTES", 10)
     assert disk.append("part", 0, b"0123456789") is None
-    monkeypatch.setattr(folder, "_sync_file_range", failed)
+    monkeypatch.setattr(files, "_sync_file_range", failed)
     assert disk.append("part", 10, b"012345678") is None
     error = disk.append("part", 19, b"9")
     assert isinstance(error, OSError) and error.errno == errno.EIO
@@ -281,7 +281,7 @@ def test_a_file_system_that_syncs_whole_files_only_is_accepted(
         return -1
 
     monkeypatch.setattr(folder, "WRITE_BACK_BYTES", 1)
-    monkeypatch.setattr(folder, "_sync_file_range", unknown)
+    monkeypatch.setattr(files, "_sync_file_range", unknown)
     assert disk.read(disk.add(b"data")) == b"data"
 
 

@@ -20,8 +20,9 @@ def _part_of_another_thread(checksum: bytes) -> str:
     return next(name for name in names if (hash(name) - checksum[0]) % THREADS)
 
 
-def test_a_removal_does_not_overtake_a_later_keep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_removal_does_not_overtake_a_later_arrival(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
     """The thread of the checksum is busy, that of the part is not."""
     told: list[object] = []
@@ -32,6 +33,9 @@ def test_a_removal_does_not_overtake_a_later_keep(
     part = _part_of_another_thread(content.checksum)
 
     def store() -> None:
+        if whole:
+            assert loop.ask(lambda done: folder.store(data, content, False, done)) is None
+            return
         assert loop.ask(lambda done: folder.append(part, 0, data, done)) is None
         assert loop.ask(lambda done: folder.keep(part, content, done)) is None
 

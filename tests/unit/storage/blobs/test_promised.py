@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neo.node.backlog import JOBS_MAX
+from neo.node.backlog import JOB_BYTES, JOBS_BYTES
 from neo.protocol.blobs import with_content
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.ids import ZERO_OID, ZERO_TID, p64
@@ -136,7 +136,7 @@ def test_a_transfer_that_fails_is_made_anew_for_another_row(
 
 def test_votes_that_wait_for_contents_do_not_hold_back_others(world: World, source: End) -> None:
     """Specification 26.19: however many wait, what was read for them is taken."""
-    contents = [bytes([n]) for n in range(JOBS_MAX + 1)]
+    contents = [bytes([n]) for n in range(JOBS_BYTES // JOB_BYTES + 1)]
     waiting = []
     for n, data in enumerate(contents):
         send(source, 10 + n, 0, row(10 + n, 2, record_of(data)))
@@ -149,7 +149,7 @@ def test_votes_that_wait_for_contents_do_not_hold_back_others(world: World, sour
         message_id, m = take_question(source, AskBlob)
         answer(source, message_id, AnswerBlob(by_checksum.pop(m.checksum)))
     world.wait(lambda: all(waiting), "a vote is not stored")
-    assert waiting == [[AnswerStoreVoted(p64(10 + n))] for n in range(JOBS_MAX + 1)]
+    assert waiting == [[AnswerStoreVoted(p64(10 + n))] for n in range(len(contents))]
 
 
 def test_a_vote_whose_content_cannot_be_had_is_refused(world: World, source: End) -> None:
@@ -232,7 +232,7 @@ def prepared_row(world: World) -> Prepared:
     node.end_rows()
     world.wait(lambda: bool(node.end.inbox), "the content is not asked for")
     world.settle()
-    assert not world.backend.prepared_rows(p64(10)).stored and not node.master.inbox
+    assert not world.backend.commits.prepared_rows(p64(10)).stored and not node.master.inbox
     return node
 
 
@@ -244,7 +244,7 @@ def test_a_cell_joins_a_prepared_transaction_when_its_contents_are_durable(
     give(node.end, DATA)
     node.join(10)
     assert files(folder) == names(DATA)
-    assert [each.oid for each in world.backend.prepared_rows(p64(10)).stored] == [p64(2)]
+    assert [each.oid for each in world.backend.commits.prepared_rows(p64(10)).stored] == [p64(2)]
     node.done(12)
     finish(node.master, 10, 20)
     assert has_row(world)
@@ -258,7 +258,7 @@ def test_a_prepared_transaction_without_its_content_is_not_joined(
     refuse(node.end)
     world.wait(lambda: "is on no node" in caplog.text, "the fetch does not fail")
     world.settle()
-    assert not node.master.inbox and not world.backend.prepared_rows(p64(10)).stored
+    assert not node.master.inbox and not world.backend.commits.prepared_rows(p64(10)).stored
     assert lost(world) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from neo.node.backlog import JOB_BYTES_MIN, JOBS_BYTES
 from neo.protocol.blobs import PIECE_BYTES, with_content
 from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import p64
@@ -75,7 +77,43 @@ def test_a_record_waits_for_the_content_that_was_sent_before(
     data = b"x" * PIECE_BYTES
     client.ask_later(piece(data))
     assert client.ask(store_of(data)) == AnswerStoreObject(None)
-    assert world.backend.has_content(content_of(data).checksum)
+    assert world.backend.blobs.has_content(content_of(data).checksum)
+
+
+def test_a_record_whose_content_is_here_is_stored_though_it_cannot_be_written_again(
+    world: World, master: End, client: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Specification 26.12."""
+    calls: list[Any] = []
+    commit_blob(master, client, b"data", 12)
+    monkeypatch.setattr(world.folder, "store", lambda *call: calls.append(call[-1]))
+    sent = client.ask_later(piece(b"data", ttid=20))
+    stored = client.ask_later(store_of(b"data", 20, 12))
+    world.settle()
+    assert not stored
+    calls[0](OSError(errno.ENOSPC, "full"))
+    world.wait(lambda: bool(sent and stored), "the upload or the record has no answer")
+    refused(sent[0])
+    assert stored == [AnswerStoreObject(None)]
+
+
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [(PIECE_BYTES, JOBS_BYTES // PIECE_BYTES), (1, JOBS_BYTES // JOB_BYTES_MIN)],
+)
+def test_contents_on_their_way_to_the_disk_are_bounded_by_their_bytes(
+    world: World, client: End, monkeypatch: pytest.MonkeyPatch, size: int, count: int
+) -> None:
+    """Specification 2.43: many small ones share their syncs."""
+    calls: list[Any] = []
+    monkeypatch.setattr(world.folder, "store", lambda *call: calls.append(call[-1]))
+    sent = [client.ask_later(piece(b"x" * size, ttid=10 + number)) for number in range(count + 2)]
+    world.settle()
+    assert len(calls) == count
+    calls[0](None)
+    world.wait(lambda: bool(sent[0]), "the first content has no answer")
+    world.settle()
+    assert len(calls) == count + 1
 
 
 def test_a_compressed_record_has_no_content(client: End) -> None:
@@ -142,7 +180,7 @@ def test_what_comes_out_of_order_is_refused(
         client.ask(store_request(TTID, OID))
         client.ask(before)
     check_refused(client.ask(request_), code, text)
-    assert not world.backend.has_content(content_of(b"not sent").checksum)
+    assert not world.backend.blobs.has_content(content_of(b"not sent").checksum)
 
 
 def test_a_content_that_does_not_match_is_refused_and_deleted(client: End, folder: Path) -> None:

@@ -75,10 +75,11 @@ def test_contents_of_earlier_groups_are_compared_with_some_partition_27_98(
 ) -> None:
     """As of when there were more partitions, or another node had the cell."""
     commit_blob(master, client, b"earlier", 12)
-    references, verifier = world.backend.references, world.core.blobs.verifier
+    references, verifier = world.backend.blobs.references, world.core.blobs.verifier
     shifted = 40 + OID % PARTITIONS
-    monkeypatch.setattr(world.backend, "content_groups", lambda: [shifted])
-    monkeypatch.setattr(world.backend, "references", lambda group, *rest: references(group - 40, *rest))
+    blobs = world.backend.blobs
+    monkeypatch.setattr(blobs, "content_groups", lambda: [shifted])
+    monkeypatch.setattr(blobs, "references", lambda group, *rest: references(group - 40, *rest))
     path(folder, b"earlier").unlink()
     monkeypatch.setattr(world.core.cells, "assigned", lambda: [0])
     master.send(VerifyContents(1))

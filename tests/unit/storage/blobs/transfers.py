@@ -76,7 +76,7 @@ def refuse(end: End, code: ErrorCode = ErrorCode.OID_NOT_FOUND) -> None:
 
 
 def has_row(world: World, oid: int = 2) -> bool:
-    return world.backend.load(p64(oid), None, None) is not None
+    return world.backend.reads.load(p64(oid), None, None) is not None
 
 
 def lost(world: World) -> list[bytes]:

@@ -215,7 +215,7 @@ def test_truncation_ends_the_backup(world: World) -> None:
     master.ask(AskLastIDs())
     answered = master.ask(AskRecovery())
     assert answered.truncate_tid is None is answered.backup_tid
-    assert world.backend.get_config("_left_backup_tid") is None
+    assert world.backend.tables.get_config("_left_backup_tid") is None
 
 
 def test_the_end_of_the_backup_survives_a_crash_before_the_data_is_cut(
@@ -235,7 +235,7 @@ def test_the_end_of_the_backup_survives_a_crash_before_the_data_is_cut(
     recovery = master.ask(AskRecovery())
     assert (recovery.backup_tid, recovery.truncate_tid) == (None, p64(12))
     world.send_table(master, [[(1, OUT), (2, UP)], [(1, OUT), (2, UP)]], 2)
-    assert {c.tid for c in world.backend.cells() if c.nid == 1} == {10}, "less than 12"
+    assert {c.tid for c in world.backend.tables.cells() if c.nid == 1} == {10}, "less than 12"
     master.send(StartOperation(False))
     master.take(NotifyReady)
     recovery = master.ask(AskRecovery())
@@ -257,7 +257,7 @@ def test_what_was_fetched_in_part_is_fetched_again_after_the_backup_ended(world:
     world.send_table(master, [[(1, OUT), (2, UP)], [(1, UP)]], 2)
     master.ask(AskLastIDs())
     world.settle()
-    assert {(c.partition, c.tid) for c in world.backend.cells() if c.nid == 1 and c.tid >= 0} == {
+    assert {(c.partition, c.tid) for c in world.backend.tables.cells() if c.nid == 1 and c.tid >= 0} == {
         (0, 10)
     }
 
@@ -285,8 +285,8 @@ def test_orders_for_unknown_cells_are_ignored(world: World, partition: int) -> N
 def has(world: World, oid: int) -> list[tuple[int, bool]]:
     """Serials of the revisions, and whether they have data."""
     world.settle()
-    found = world.backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 100)
-    records = [(tid, world.backend.load(o, tid, None)) for tid, o in found if o == p64(oid)]
+    found = world.backend.replication.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 100)
+    records = [(tid, world.backend.reads.load(o, tid, None)) for tid, o in found if o == p64(oid)]
     return [
         (int.from_bytes(tid, "big"), record is not None and record.compression is not None)
         for tid, record in records

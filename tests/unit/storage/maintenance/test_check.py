@@ -294,7 +294,7 @@ def test_a_corrupted_cell_is_erased_and_copied_anew(
     full(world, master)
     master.send(NotifyPartitionChanges(2, 0, [(0, 2, UP), (0, 1, CellState.CORRUPTED)]))
     world.settle()
-    assert world.backend.load(p64(0), p64(12), None) is not None
+    assert world.backend.reads.load(p64(0), p64(12), None) is not None
     world.host.advance(5)
     master.disconnect()
     node = Destination(world, ptid=3)
@@ -302,9 +302,9 @@ def test_a_corrupted_cell_is_erased_and_copied_anew(
     source = node.source()
     node.serve(source, 0, 20, {(12, 0): b"a", (16, 2): b"b", (20, 0): b"c"})
     world.wait(lambda: bool(node.master.inbox), "the cell is not complete")
-    record = world.backend.load(p64(0), p64(12), None)
+    record = world.backend.reads.load(p64(0), p64(12), None)
     assert record is not None and record.data == b"a"
-    assert world.backend.get_config("_erase") is None
+    assert world.backend.tables.get_config("_erase") is None
 
 
 def test_a_repair_that_was_cut_short_begins_again(make_world: MakeWorld) -> None:
@@ -317,12 +317,12 @@ def test_a_repair_that_was_cut_short_begins_again(make_world: MakeWorld) -> None
     master.send(NotifyPartitionChanges(3, 0, [(0, 1, CellState.OUT_OF_DATE)]))
     world.settle()
     world = make_world()
-    assert world.backend.get_config("_erase") == "0"
+    assert world.backend.tables.get_config("_erase") == "0"
     node = Destination(world, ptid=4)
     node.unfinished(20)
     node.serve(node.source(), 0, 20, {(12, 0): b"a", (16, 2): b"b", (20, 0): b"c"})
     world.wait(lambda: bool(node.master.inbox), "the cell is not complete")
-    record = world.backend.load(p64(2), None, None)
+    record = world.backend.reads.load(p64(2), None, None)
     assert record is not None and record.data == b"b"
 
 

@@ -131,14 +131,14 @@ def test_a_check_and_a_fetch_share_a_connection_that_is_dialed(world: World) -> 
 
 def revisions(world: World) -> list[tuple[bytes, bytes]]:
     world.settle()
-    return world.backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 100)
+    return world.backend.replication.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 100)
 
 
 def test_a_cell_gets_what_it_lacks_and_loses_what_was_never_upstream(world: World) -> None:
     """Specification 11.19."""
     followed = Followed(world)
-    world.backend.delete_objects([(p64(12), p64(2))])
-    world.backend.add_transaction(Transaction(p64(8), b"", b"", b"", False, [], p64(8)))
+    world.backend.replication.delete_objects([(p64(12), p64(2))])
+    world.backend.replication.add_transaction(Transaction(p64(8), b"", b"", b"", False, [], p64(8)))
     followed.master.send(MendCell(0, ("up", SOURCE), p64(12)))
     followed.packed(0)
     followed.packed(0)
@@ -154,7 +154,7 @@ def test_a_cell_gets_what_it_lacks_and_loses_what_was_never_upstream(world: Worl
     followed.packed(0)
     assert followed.result() == [FINE]
     assert revisions(world) == [(p64(12), p64(0)), (p64(12), p64(2))]
-    assert world.backend.tids_ascending(ZERO_TID, MAX, 9, 0) == [p64(12)]
+    assert world.backend.reads.tids_ascending(ZERO_TID, MAX, 9, 0) == [p64(12)]
 
 
 def test_a_cell_is_not_mended_from_one_that_is_packed_at_another_tid(world: World) -> None:

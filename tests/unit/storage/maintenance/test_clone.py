@@ -46,8 +46,8 @@ def copy(request: pytest.FixtureRequest, tmp_path: Path) -> Copy:
     master = world.operate([[(1, UP)], [(1, CORRUPTED), (2, UP)], [(1, UP)], [(2, UP)]])
     commit(master, world.client(master), 16, 20, 0)
     master.send(Truncate(p64(7)))
-    world.backend.set_config("backup_tid", p64(20).hex())
-    world.backend.vote(p64(24), TransactionMeta(b"", b"", b"", []), [])
+    world.backend.tables.set_config("backup_tid", p64(20).hex())
+    world.backend.commits.vote(p64(24), TransactionMeta(b"", b"", b"", []), [])
     world.settle()
     world.close()
     return made
@@ -95,13 +95,13 @@ def test_remembers_its_id_and_its_cells_and_ends(clone: World, copy: Copy) -> No
     assert clone.host.exit_code == 0
     again = copy.world()
     assert again.core.cluster.nid == 3
-    own = [cell for cell in again.backend.cells() if cell.nid == 3]
+    own = [cell for cell in again.backend.tables.cells() if cell.nid == 3]
     assert own == [Cell(0, 3, 0), Cell(2, 3, 0)]
     # It has the data, but nothing of what was in progress.
-    assert again.backend.last_ids([0]) == (p64(0), p64(20))
-    assert again.backend.locked_transactions() == {}
-    assert again.backend.get_config("truncate_tid") is None
-    assert again.backend.get_config("backup_tid") is None
+    assert again.backend.reads.last_ids([0]) == (p64(0), p64(20))
+    assert again.backend.commits.locked_transactions() == {}
+    assert again.backend.tables.get_config("truncate_tid") is None
+    assert again.backend.tables.get_config("backup_tid") is None
     again.join(nid=3)
     assert again.request.nid == 3 and again.request.address == STORAGE
     again.close()
@@ -110,8 +110,8 @@ def test_remembers_its_id_and_its_cells_and_ends(clone: World, copy: Copy) -> No
 def remembered(world: World) -> Any:
     """What a clone writes."""
     backend = world.backend
-    settings = [backend.get_config(name) for name in ("nid", "ptid", "truncate_tid", "backup_tid")]
-    return settings, backend.cells(), list(backend.locked_transactions())
+    settings = [backend.tables.get_config(name) for name in ("nid", "ptid", "truncate_tid", "backup_tid")]
+    return settings, backend.tables.cells(), list(backend.commits.locked_transactions())
 
 
 def test_a_master_of_another_cluster_changes_nothing(

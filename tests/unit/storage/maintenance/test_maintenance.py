@@ -32,8 +32,8 @@ def full(world: World, master: End) -> None:
 
 def rows(world: World, partition: int) -> int:
     backend = world.backend
-    objects = backend.objects_ascending(partition, ZERO_TID, ZERO_OID, p64(2**62), 100)
-    return len(objects) + len(backend.tids_ascending(ZERO_TID, p64(2**62), 100, partition))
+    objects = backend.replication.objects_ascending(partition, ZERO_TID, ZERO_OID, p64(2**62), 100)
+    return len(objects) + len(backend.reads.tids_ascending(ZERO_TID, p64(2**62), 100, partition))
 
 
 def discard(master: End, ptid: int = 2) -> None:
@@ -53,7 +53,7 @@ def test_a_dropped_partition_is_erased_in_steps(world: World, master: End) -> No
     assert rows(world, 0) == before - 1
     erased(world)
     assert rows(world, 0) == 0 and rows(world, 1) == 1
-    assert world.backend.prune_orphans(True, 0, 100)[0] == 0
+    assert world.backend.maintenance.prune_orphans(True, 0, 100)[0] == 0
 
 
 def test_the_erasure_works_in_small_pieces_with_pauses_while_clients_are_at_work(
@@ -125,13 +125,13 @@ def test_orphans_are_deleted_in_small_pieces_with_pauses_while_clients_are_at_wo
     client = world.client(master)
     backend = world.backend
     for value in (b"1", b"2", b"3", b"4", b"5"):
-        del backend.values.pending[backend.store_data(p64(2), 0, sha1(value).digest(), value)]
+        del backend.values.pending[backend.values.store_data(p64(2), 0, sha1(value).digest(), value)]
     commit(master, client, 10, 12, 1)
     load(client, 1)
     monkeypatch.setattr(world.host, "monotonic", slow_clock(world, 0.001))
     master.send(NotifyRepair(False))
     counts = in_pauses(
-        world, lambda: load(client, 1), lambda: backend.prune_orphans(True, 0, 100)[0]
+        world, lambda: load(client, 1), lambda: backend.maintenance.prune_orphans(True, 0, 100)[0]
     )
     assert counts == [4, 3, 2]
     # A reader of the log must not take it for the end.

@@ -64,7 +64,7 @@ def test_a_clean_end_needs_no_sweep(make_world: MakeWorld) -> None:
     world.settle()
     world.close()
     world = make_world()
-    assert world.backend.get_config(CLOSED) is None  # for the next crash
+    assert world.backend.tables.get_config(CLOSED) is None  # for the next crash
     assert not world.core.orphans._wanted
     assert _ids(world) == []
 
@@ -130,7 +130,7 @@ def test_a_content_goes_with_its_data(
     world.wait(lambda: len(done) == 2, "the content is not kept")
     assert done == [None, None]
     record = with_content(b"record", content)
-    world.backend.store_data(p64(1), 0, sha1(record).digest(), record)
+    world.backend.values.store_data(p64(1), 0, sha1(record).digest(), record)
     file = world.folder.file(content.checksum)
     assert file.exists()
     _kill(world)

@@ -85,14 +85,14 @@ def test_a_pack_goes_on_after_a_restart_where_it_was(make_world: MakeWorld) -> N
     master.ask_later(AskPack(p64(36)))
     stop(world, master, 4)
     world.settle()
-    assert world.backend.get_config("_packing") == f"0:36:{p64(4).hex()}"
+    assert world.backend.tables.get_config("_packing") == f"0:36:{p64(4).hex()}"
     world = make_world()
     master = world.operate()
     world.wait(lambda: not world.core.background.jobs, "the pack does not go on")
     world.settle()
     assert rows(world, 0) == [(16, 0), (26, 2), (36, 4)]
     assert world.core.packer.packed(0) == world.core.packer.packed(1) == 36
-    assert world.backend.get_config("_packing") is None
+    assert world.backend.tables.get_config("_packing") is None
 
 
 def test_a_later_pack_begins_again_with_the_cell(world: World, master: End) -> None:
@@ -186,7 +186,7 @@ def test_an_undo_is_sent_as_it_is_when_the_pack_is_done(world: World, master: En
     full(world, master, 0)
     client = world.client(master)
     for ttid in 28, 32, 36:
-        serial = world.backend.last_serial(p64(0))
+        serial = world.backend.reads.last_serial(p64(0))
         assert serial is not None
         request = AskStoreObject(p64(0), serial, 0, ZERO_HASH, b"", p64(12), p64(ttid))
         assert client.ask(request).locked is None
@@ -206,7 +206,7 @@ def test_rows_are_sent_unpacked_while_the_pack_waits_for_a_locked_undo(world: Wo
     master = world.operate()
     full(world, master, 0)
     client = world.client(master)
-    serial = world.backend.last_serial(p64(0))
+    serial = world.backend.reads.last_serial(p64(0))
     assert serial is not None
     request = AskStoreObject(p64(0), serial, 0, ZERO_HASH, b"", p64(12), p64(28))
     assert client.ask(request).locked is None
@@ -285,12 +285,12 @@ def test_after_a_pack_that_it_missed_everything_is_compared_again(world: World) 
 
 def test_a_replicated_cell_forgets_where_its_pack_was_cut_short(world: World) -> None:
     node, source = returned(world)
-    world.backend.set_config("_packing", f"0:20:{p64(4).hex()}")
+    world.backend.tables.set_config("_packing", f"0:20:{p64(4).hex()}")
     state(source, 20)
     fetched(source, 0, {p64(12): [p64(0)]})
     state(source, 20)
     node.master.take(NotifyReplicationDone)
-    assert world.backend.get_config("_packing") is None
+    assert world.backend.tables.get_config("_packing") is None
 
 
 def test_without_a_pack_only_what_was_missed_is_compared(world: World) -> None:

@@ -60,13 +60,13 @@ def test_the_reads_are_bounded_whatever_the_oids_are() -> None:
 
 def test_a_client_is_told_size_cells_and_objects(world: World, master: End, client: End) -> None:
     """Specification 21.11."""
-    assert client.ask(AskSize()) == AnswerSize(world.backend.size(), 2, 0, 2)
+    assert client.ask(AskSize()) == AnswerSize(world.backend.engine.size(), 2, 0, 2)
     for number in range(1, 8):
         commit(master, client, 10 * number, 10 * number + 1, number)
     commit(master, client, 100, 101, 1, serial=11)
     assert client.ask(AskSize()).objects == 0  # of the same minute
     world.host.advance(GOOD_SECONDS)
-    assert client.ask(AskSize()) == AnswerSize(world.backend.size(), 2, 7, 2)
+    assert client.ask(AskSize()) == AnswerSize(world.backend.engine.size(), 2, 7, 2)
 
 
 def test_objects_are_counted_where_they_can_be_read(world: World) -> None:
@@ -76,7 +76,7 @@ def test_objects_are_counted_where_they_can_be_read(world: World) -> None:
     commit(master, client, 15, 16, 4)
     master.send(NotifyPartitionChanges(2, 0, [(1, 2, UP), (1, 1, OUT)]))
     answer = client.ask(AskSize())
-    assert answer == AnswerSize(world.backend.size(), 2, 1, 1)
+    assert answer == AnswerSize(world.backend.engine.size(), 2, 1, 1)
 
 
 def test_partitions_beyond_the_budget_are_left_to_the_client(

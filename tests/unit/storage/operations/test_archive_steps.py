@@ -111,12 +111,12 @@ def empty(node: ArchiveNode, tmp_path: Path, path: Path) -> Iterator[ArchiveNode
 
 def check_loaded(node: ArchiveNode) -> None:
     backend = node.world.backend
-    found = [backend.load(p64(oid), None, None) for oid in OIDS]
+    found = [backend.reads.load(p64(oid), None, None) for oid in OIDS]
     assert [record.serial for record in found] == [p64(12 + 4 * oid) for oid in OIDS]
 
 
 def is_empty(node: ArchiveNode) -> bool:
-    return bool(node.world.backend.last_ids([0, 1]) == (None, None))
+    return bool(node.world.backend.reads.last_ids([0, 1]) == (None, None))
 
 
 def test_each_step_of_a_restore_may_happen_twice_27_3(empty: ArchiveNode) -> None:

@@ -86,12 +86,12 @@ def test_rows_are_regrouped_and_the_table_switches_27_94(
     world: World, master: End, busy: None
 ) -> None:
     Regrouping(world).run().result()
-    assert world.backend.regrouped() == 6
+    assert world.backend.regrouping.regrouped() == 6
     switch(world, master, SIX, 2)
-    assert world.backend.partition_count() == 6 and world.backend.regrouped() == 2
+    assert world.backend.tables.partition_count() == 6 and world.backend.regrouping.regrouped() == 2
     check_objects(world, master)
     switch(world, master, TWO, 3)
-    assert world.backend.partition_count() == 2 and world.backend.regrouped() == 6
+    assert world.backend.tables.partition_count() == 2 and world.backend.regrouping.regrouped() == 6
     check_objects(world, master)
 
 
@@ -113,7 +113,7 @@ def test_a_partition_is_packed_as_far_as_all_that_it_is_made_of_27_94(
     packer = world.core.packer
     for partition, tid in enumerate(packed):
         packer.set_packed(partition, tid)
-    world.backend.set_config("_packing", f"0:50:{p64(7).hex()}")
+    world.backend.tables.set_config("_packing", f"0:50:{p64(7).hex()}")
     Regrouping(world).run(operation(after)).result()
     switch(world, master, [[(1, UP)]] * after, 2)
     assert [packer.packed(partition) for partition in range(after)] == found
@@ -125,15 +125,15 @@ def test_the_step_may_happen_twice_and_after_half_of_it_27_3(
     world: World, master: End, busy: None
 ) -> None:
     regrouping = Regrouping(world)
-    assert world.backend.begin_regrouping(12) == ""  # of an operation that ended half
+    assert world.backend.regrouping.begin_regrouping(12) == ""  # of an operation that ended half
     regrouping.run().result()
-    assert world.backend.regrouped() == 6
+    assert world.backend.regrouping.regrouped() == 6
     told = len(regrouping.told)
     regrouping.run().result()
     assert len(regrouping.told) == told, "nothing is done again"
     switch(world, master, SIX, 2)
     regrouping.run().result()
-    assert world.backend.partition_count() == 6
+    assert world.backend.tables.partition_count() == 6
 
 
 def test_the_undo_keeps_both_until_the_operation_is_over_everywhere_27_96(
@@ -161,12 +161,12 @@ def test_rows_of_the_next_operation_are_not_deleted_with_those_of_the_last_27_97
     monkeypatch.setattr(type(world.core.background), "rows", lambda self, idle: length[0])
     Regrouping(world).run().result()
     world.core.eraser.maintenance_ended()
-    assert world.backend.regrouped() is None, "it deletes"
+    assert world.backend.regrouping.regrouped() is None, "it deletes"
     length[0] = 1000  # and is overtaken
     monkeypatch.setattr(type(world.core.operations), "busy", True)
     Regrouping(world).run(operation(4)).result()
     world.wait(lambda: not world.core.background.jobs, "it does not end")
-    assert world.backend.regrouped() == 4
+    assert world.backend.regrouping.regrouped() == 4
     switch(world, master, [[(1, UP)]] * 4, 2)
     check_objects(world, master)
 
@@ -177,7 +177,7 @@ def test_a_node_that_does_not_operate_keeps_both_27_97(world: World, master: End
     master.send(StopOperation())
     world.core.eraser.maintenance_ended()
     world.settle()
-    assert world.backend.regrouped() == 6
+    assert world.backend.regrouping.regrouped() == 6
 
 
 def test_other_rows_are_deleted_when_no_operation_needs_them_27_97(
@@ -189,20 +189,20 @@ def test_other_rows_are_deleted_when_no_operation_needs_them_27_97(
         world.core.eraser.maintenance_ended()  # of another operation
         switch(world, master, SIX, 2)
         world.settle()
-        assert world.backend.regrouped() == 2
+        assert world.backend.regrouping.regrouped() == 2
     world.core.eraser.maintenance_ended()
-    world.wait(lambda: world.backend.regrouped() is None, "the rows are not deleted")
+    world.wait(lambda: world.backend.regrouping.regrouped() is None, "the rows are not deleted")
     check_objects(world, master)
 
 
 def test_rows_that_an_operation_left_are_deleted_when_the_node_starts_27_97(
     make_world: MakeWorld, world: World
 ) -> None:
-    assert world.backend.begin_regrouping(6) == ""
+    assert world.backend.regrouping.begin_regrouping(6) == ""
     world.settle()
     world = make_world()
     world.operate(TWO)
-    world.wait(lambda: world.backend.get_config("_regrouping") is None, "the rows are not deleted")
+    world.wait(lambda: world.backend.tables.get_config("_regrouping") is None, "the rows are not deleted")
 
 
 def test_a_node_without_the_rows_ends_rather_than_take_the_table_27_95(
@@ -211,13 +211,13 @@ def test_a_node_without_the_rows_ends_rather_than_take_the_table_27_95(
     master.send(StopOperation())
     world.send_table(master, SIX, 2)
     world.wait(lambda: world.host.exit_code is not None, "it does not end")
-    assert world.backend.partition_count() == 2
+    assert world.backend.tables.partition_count() == 2
 
 
 def test_a_node_without_cells_regroups_what_it_has_27_95(world: World) -> None:
     master = world.operate([[(2, UP)], [(2, UP)]])
     switch(world, master, [[(2, UP)]] * 6, 2)
-    assert world.backend.partition_count() == 6
+    assert world.backend.tables.partition_count() == 6
     master.send(SendPartitionTable(3, 1, [[(1, OUT), (2, UP)]] * 6))
     world.settle()
     assert world.core.cells.assigned() == list(range(6))
@@ -237,4 +237,4 @@ def test_a_database_that_may_not_have_triggers_refuses_before_anything_is_change
     monkeypatch.setattr(world.backend.engine, "trigger_obstacle", lambda: "no triggers here")
     with pytest.raises(StepFailed, match="no triggers here"):
         Regrouping(world).run().result()
-    assert world.backend.regrouped() is None
+    assert world.backend.regrouping.regrouped() is None

@@ -130,8 +130,8 @@ def test_a_mark_that_was_answered_survives_a_power_cut(
     for file in tmp_path.glob("node.sqlite*"):
         shutil.copy(file, left)
     after = World(str(left / "node.sqlite"))
-    assert [mark.xid for mark in after.backend.prepared()] == [XID]
-    assert [change.oid for change in after.backend.prepared_rows(p64(10)).stored] == [p64(1)]
+    assert [mark.xid for mark in after.backend.marks.prepared()] == [XID]
+    assert [change.oid for change in after.backend.commits.prepared_rows(p64(10)).stored] == [p64(1)]
     after.close()
 
 
@@ -145,7 +145,7 @@ def test_what_has_not_voted_here_cannot_be_prepared(
         vote(client, 10, 1)
         master.ask(AskLockInformation(p64(10), p64(12)))
     check_refused(master.ask(request(10)), ErrorCode.PROTOCOL_ERROR, "does not have its vote")
-    assert world.backend.prepared() == []
+    assert world.backend.marks.prepared() == []
     assert not master.closed
 
 
@@ -165,7 +165,7 @@ def test_a_node_to_which_clients_store_nothing_has_nothing_to_mark(
         assert master.ask(AskLockInformation(p64(10), p64(12))) == AnswerInformationLocked(p64(10))
     else:
         assert "does not have its vote" in refused(answer)[1]
-    assert world.backend.prepared() == []
+    assert world.backend.marks.prepared() == []
 
 
 def test_a_mark_with_an_impossible_partition_is_refused(
@@ -208,7 +208,7 @@ def test_the_master_ends_a_prepared_transaction(world: World, master: End, clien
     master.send(AbortTransaction(p64(10), []))
     world.settle()
     assert marked(master) == [] and phases(master) == {}
-    assert world.backend.locked_transactions().keys() == set()
+    assert world.backend.commits.locked_transactions().keys() == set()
     assert store(client, 12, 1) is None
 
 
@@ -326,7 +326,7 @@ def test_other_votes_are_dropped_at_the_start(
     voted(client, 14, 3)
     world, master = restart(make_world, 10, 14)
     assert marked(master) == [p64(10)]
-    assert world.backend.locked_transactions() == {p64(10): None}
+    assert world.backend.commits.locked_transactions() == {p64(10): None}
     world, master = restart(make_world)
     assert marked(master) == []
     # The greatest ttid that was dropped is still told, so that no master gives it again.
@@ -401,7 +401,7 @@ def test_a_node_with_marks_refuses_a_master_that_does_not_know_them(
     assert master.closed
     assert "update the master" in caplog.text and "order-7" in caplog.text
     assert not world.core.cluster.operational
-    assert [mark.xid for mark in world.backend.prepared()] == [XID]
+    assert [mark.xid for mark in world.backend.marks.prepared()] == [XID]
 
 
 # -- cells (24.20, 24.35) ------------------------------------------------------------------------
@@ -420,7 +420,7 @@ def test_a_transaction_without_a_cell_of_this_node_is_dropped(
     assert marked(master) == [p64(12)]
     assert phases(master) == {p64(12): "prepared"}
     world.core.locks.validate()
-    world.wait(lambda: world.backend.tids_ascending(ZERO_TID, p64(99), 9, 1) == [], "not erased")
+    world.wait(lambda: world.backend.reads.tids_ascending(ZERO_TID, p64(99), 9, 1) == [], "not erased")
     finish(master, 12, 20)
     assert load(client, 0).serial == p64(20)
 
@@ -450,7 +450,7 @@ def test_who_waits_for_a_prepared_transaction_is_refused_after_some_seconds(
     other.send(AbortTransaction(p64(12), []))
     finish(master, 10, 20)
     assert phases(master) == {}
-    assert world.backend.prune_orphans(True, 0, 100)[0] == 0
+    assert world.backend.maintenance.prune_orphans(True, 0, 100)[0] == 0
 
 
 def test_a_wait_that_began_before_the_prepare_counts(
@@ -528,6 +528,6 @@ def test_an_undo_in_a_prepared_transaction_does_not_hold_up_a_pack(
     assert world.core.locks.undoing(lambda oid: True)
     master.ask(request(10))
     assert not world.core.locks.undoing(lambda oid: True)
-    world.backend.pack(p64(8), 1, p64(0), 10)
+    world.backend.maintenance.pack(p64(8), 1, p64(0), 10)
     finish(master, 10, 20)
     assert load(client, 1).data == data_of(4)

@@ -49,7 +49,7 @@ def test_a_cell_fetches_what_is_prepared_and_takes_part(world: World) -> None:
     node.end_rows()
     world.wait(lambda: bool(node.master.inbox), "the node does not join")
     # It joins when the rows are durable.
-    assert world.backend.prepared_rows(p64(10)).checks == [(p64(4), p64(3))]
+    assert world.backend.commits.prepared_rows(p64(10)).checks == [(p64(4), p64(3))]
     node.join(10)
     node.done(12)
     world.core.locks.validate()
@@ -58,8 +58,8 @@ def test_a_cell_fetches_what_is_prepared_and_takes_part(world: World) -> None:
     assert not client.ask_later(store_request(12, 2))
     assert not client.ask_later(AskCheckCurrentSerial(p64(14), p64(4), ZERO_TID))
     finish(node.master, 10, 20)
-    assert world.backend.load(p64(2), None, None).data == b"prepared"
-    assert world.backend.transaction(p64(20)).oids == META[3]
+    assert world.backend.reads.load(p64(2), None, None).data == b"prepared"
+    assert world.backend.reads.transaction(p64(20)).oids == META[3]
     outcomes = node.master.ask(AskPreparedTransactions()).decided_list
     assert [row[:3] for row in outcomes] == [DECIDED[:3], (XID, p64(10), p64(20))]
 
@@ -80,7 +80,7 @@ def test_fetched_rows_replace_what_the_node_voted(world: World) -> None:
     fetching.send_one(2)
     fetching.join(10)
     fetching.done(12)
-    assert [s.oid for s in world.backend.prepared_rows(p64(10)).stored] == [p64(2)]
+    assert [s.oid for s in world.backend.commits.prepared_rows(p64(10)).stored] == [p64(2)]
     world.core.locks.validate()
     other = world.client(node.master, C2)
     assert store(other, 14, 0, 12) is None  # free: the transaction does not store it
@@ -101,7 +101,7 @@ def test_the_outcomes_are_fetched_if_nothing_is_prepared(world: World) -> None:
 def test_an_older_outcome_of_the_source_does_not_replace_that_of_the_node(world: World) -> None:
     """24.39: the source was away when the older one was forgotten."""
     newer: DecidedRow = (DECIDED[0], p64(8), p64(10), 995.0)
-    world.backend.decide([newer])
+    world.backend.marks.decide([newer])
     node, source = fetching(world, FEATURE_PREPARED)
     node.serve(source, 0, 12, {(12, 0): b"committed"})
     message_id, _ = take_question(source, AskFetchPrepared)
@@ -159,7 +159,7 @@ def test_a_damaged_row_fails_the_fetch_and_everything_is_fetched_again(world: Wo
     node.end_rows()
     node.join(10)
     node.done(12)
-    assert [s.oid for s in world.backend.prepared_rows(p64(10)).stored] == [p64(2)]
+    assert [s.oid for s in world.backend.commits.prepared_rows(p64(10)).stored] == [p64(2)]
 
 
 def test_an_undo_is_fetched_with_the_value_that_it_goes_back_to(world: World) -> None:
@@ -170,7 +170,7 @@ def test_an_undo_is_fetched_with_the_value_that_it_goes_back_to(world: World) ->
     node.join(10)
     node.done(12)
     finish(node.master, 10, 20)
-    record = world.backend.load(p64(0), None, None)
+    record = world.backend.reads.load(p64(0), None, None)
     assert (record.data, record.data_serial) == (b"old", p64(5))
 
 
@@ -209,10 +209,10 @@ def test_what_was_decided_is_dropped_and_later_rows_are_ignored(
         node.serve(node.end, 10, 20, {(20, 0): b"prepared", (20, 2): b"prepared"})
         node.begin_without_any()
     assert node.phases() == {}
-    assert world.backend.prepared() == []
-    assert world.backend.locked_transactions() == {}
+    assert world.backend.marks.prepared() == []
+    assert world.backend.commits.locked_transactions() == {}
     node.done(20 if end == "commit" else 12)
-    assert world.backend.prune_orphans(True, 0, 100)[0] == 0
+    assert world.backend.maintenance.prune_orphans(True, 0, 100)[0] == 0
 
 
 def test_a_node_that_may_not_join_waits_for_the_end(world: World) -> None:
@@ -224,7 +224,7 @@ def test_a_node_that_may_not_join_waits_for_the_end(world: World) -> None:
     world.host.advance(5.0)
     assert not node.end.inbox and not node.master.inbox
     node.master.send(NotifyTransactionFinished(p64(10), p64(20)))
-    assert world.backend.locked_transactions() == {}
+    assert world.backend.commits.locked_transactions() == {}
     node.serve(node.end, 10, 20, {(20, 0): b"prepared"})
     node.begin_without_any()
     node.done(20)
@@ -238,7 +238,7 @@ def test_a_decision_after_the_join_is_that_of_a_participant(world: World) -> Non
     world.wait(lambda: bool(locked), "it does not lock")
     node.master.send(NotifyUnlockInformation(p64(10)))
     world.settle()
-    assert world.backend.load(p64(0), None, None).data == b"prepared"
+    assert world.backend.reads.load(p64(0), None, None).data == b"prepared"
     node.done(12)
 
 
@@ -254,7 +254,7 @@ def test_a_blind_undo_that_is_prepared_here_gets_its_value_from_the_source(world
     node.join(20, asked=20)
     node.done(12)
     finish(node.master, 20, 22)
-    assert world.backend.load(p64(0), None, None).data == b"old"
+    assert world.backend.reads.load(p64(0), None, None).data == b"old"
 
 
 def blind_undo(world: World) -> Prepared:
@@ -303,7 +303,7 @@ def test_a_blind_undo_that_is_being_committed_is_waited_for(world: World) -> Non
     serve_value(node)
     node.begin_without_any()
     node.done(12)
-    assert world.backend.load(p64(0), None, None).data == b"old"
+    assert world.backend.reads.load(p64(0), None, None).data == b"old"
 
 
 def test_a_blind_undo_that_was_committed_before_the_join_is_not_waited_for(world: World) -> None:
@@ -318,7 +318,7 @@ def test_a_blind_undo_that_was_committed_before_the_join_is_not_waited_for(world
     serve_value(node)
     node.begin_without_any()
     node.done(12)
-    assert world.backend.load(p64(0), None, None).data == b"old"
+    assert world.backend.reads.load(p64(0), None, None).data == b"old"
 
 
 # -- source --------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ def prepared_source(world: World) -> tuple[End, End]:
 
 def test_a_source_sends_the_rows_of_one_partition(world: World) -> None:
     master, _ = prepared_source(world)
-    world.backend.decide([(b"a", p64(13), None, 5.0), DECIDED])
+    world.backend.marks.decide([(b"a", p64(13), None, 5.0), DECIDED])
     peer = storage(world, master, 2)
     found = peer.ask(AskFetchPrepared(0, [p64(10), p64(14)]))
     oids = [p64(0), p64(1), p64(2)]
@@ -380,7 +380,7 @@ def test_a_mark_for_other_partitions_is_ignored(world: World) -> None:
     node.end_rows()
     node.join(10)
     node.done(12)
-    assert world.backend.prepared() == [] and node.phases() == {}
+    assert world.backend.marks.prepared() == [] and node.phases() == {}
 
 
 def test_a_source_waits_for_transactions_that_are_locked(world: World) -> None:
@@ -415,7 +415,7 @@ def test_a_transaction_that_ends_among_its_rows_is_not_listed(
 def test_rows_without_a_fetch_are_ignored(world: World, master: End) -> None:
     peer = storage(world, master, 2)
     peer.send(AddPrepared(p64(10), XID, SINCE, TEXT, [0], None, []), 1)
-    assert world.backend.prepared() == [] and not peer.closed
+    assert world.backend.marks.prepared() == [] and not peer.closed
 
 
 def test_fetched_rows_survive_a_restart_in_a_cell_that_is_out_of_date(
@@ -425,4 +425,4 @@ def test_fetched_rows_survive_a_restart_in_a_cell_that_is_out_of_date(
     node.send_one(0)
     take_question(node.master, AskJoinPrepared)
     world = make_world()
-    assert [mark.xid for mark in world.backend.prepared()] == [XID]
+    assert [mark.xid for mark in world.backend.marks.prepared()] == [XID]

@@ -66,7 +66,7 @@ def test_a_destination_writes_in_small_pieces_with_pauses_while_clients_are_at_w
     def written() -> int:
         refused(load(client, 0))
         world.settle()
-        return len(world.backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 100))
+        return len(world.backend.replication.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 100))
 
     counts = [written()]
     while counts[-1] < 5:

@@ -52,9 +52,9 @@ def test_a_destination_that_has_more_than_a_chunk_asks_for_a_shorter_range(
     monkeypatch.setattr("neo.storage.replication.fetch.LENGTH", 2)
     for tid in (12, 16, 20):
         row = Transaction(p64(tid), b"", b"", b"", False, [ZERO_OID], p64(tid))
-        world.backend.add_transaction(row)
+        world.backend.replication.add_transaction(row)
         data = data_of(tid)
-        world.backend.add_object(
+        world.backend.replication.add_object(
             ZERO_OID, Record(p64(tid), None, 0, sha1(data).digest(), data, None)
         )
     node = Destination(world)
@@ -77,14 +77,14 @@ def test_the_next_chunk_is_asked_for_when_the_one_before_is_durable(
     node, source = fetching(world)
     message_id, _ = take_question(source, AskFetchTransactions)
     held: list[Callable[[], None]] = []
-    monkeypatch.setattr(world.backend, "stored", held.append)
+    monkeypatch.setattr(world.backend.engine, "stored", held.append)
     answer(source, message_id, AnswerFetchTransactions(None, None, []))
     world.wait(lambda: bool(held), "nothing is made durable")
     world.host.advance(5)
     assert not source.inbox
     monkeypatch.undo()
     for callback in held:
-        world.backend.stored(callback)
+        world.backend.engine.stored(callback)
     take_question(source, AskFetchObjects)
 
 
@@ -96,9 +96,9 @@ def test_a_packed_transaction_of_the_source_says_how_far_packs_went(world: World
     source.connection.send(row, message_id)
     answer(source, message_id, AnswerFetchTransactions(None, None, []))
     take_question(source, AskFetchObjects)
-    found = world.backend.transaction(p64(12))
+    found = world.backend.reads.transaction(p64(12))
     assert found == Transaction(p64(12), b"user", b"note", b"ext", True, [p64(0), p64(1)], p64(10))
-    assert world.backend.get_config("_pack_tid") == "12"
+    assert world.backend.tables.get_config("_pack_tid") == "12"
     assert world.backend.engine.read("SELECT packed FROM trans") == [(0,)]
 
 

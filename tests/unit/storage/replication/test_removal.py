@@ -60,7 +60,7 @@ def undo_fetched(source: End, tid: int = 20) -> None:
 
 def assert_replicated(world: World, node: Destination) -> None:
     assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
-    record = world.backend.load(p64(0), p64(30), None)
+    record = world.backend.reads.load(p64(0), p64(30), None)
     assert record is not None
     assert (record.data, record.data_serial) == (data_of(10), p64(20))
 
@@ -119,7 +119,7 @@ def test_an_undo_that_had_its_data_from_a_corrupted_cell_gets_it_from_the_source
     finish(node.master, 28, 30)
     node.serve(node.source(), 0, 24, {(12, 0): b"right", (16, 0): b"b"})
     assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
-    record = world.backend.load(p64(0), p64(30), None)
+    record = world.backend.reads.load(p64(0), p64(30), None)
     assert record is not None
     assert record.data == b"right"
 

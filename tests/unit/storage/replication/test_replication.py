@@ -118,7 +118,7 @@ def test_an_undo_that_goes_back_to_one_that_the_source_has_packed_is_fetched_ane
     node = Destination(world)
     node.unfinished(12)
     client = world.client(node.master)
-    world.backend.add_object(p64(0), Record(p64(8), None, 0, sha1(b"a").digest(), b"a", None))
+    world.backend.replication.add_object(p64(0), Record(p64(8), None, 0, sha1(b"a").digest(), b"a", None))
     for ttid, base, data_serial in ((20, 12, 8), (24, 22, 22)):
         undo = AskStoreObject(p64(0), p64(base), 0, ZERO_HASH, b"", p64(data_serial), p64(ttid))
         assert client.ask(undo).locked == ZERO_TID
@@ -136,7 +136,7 @@ def test_an_undo_that_goes_back_to_one_that_the_source_has_packed_is_fetched_ane
     source.connection.send(row, message_id)
     answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
     assert node.master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
-    found = world.backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 10)
+    found = world.backend.replication.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 10)
     assert found == [(p64(26), ZERO_OID)]
     node.master.send(NotifyPartitionChanges(2, 0, [(0, 1, UP)]))
     assert (load(client, 0).data, load(client, 0).data_serial) == (b"a", None)
@@ -154,7 +154,7 @@ def test_what_was_voted_without_being_ready_is_dropped_at_the_end(world: World) 
     node.master.send(NotifyTransactionFinished(p64(10), p64(12)))
     node.serve(source, 9, 12, {(12, 0): data_of(10)})
     assert node.master.take(NotifyReplicationDone).max_tid == p64(12)
-    assert world.backend.locked_transactions() == {}
+    assert world.backend.commits.locked_transactions() == {}
 
 
 def restarted(world: World, make_world: MakeWorld, ptid: int, last: int) -> Destination:
@@ -172,7 +172,7 @@ def test_goes_on_where_it_was_after_a_restart(make_world: MakeWorld, world: Worl
     node.unfinished(12, 14)
     node.serve(node.source(), 0, 12, {(12, 0): b"a"})
     world.settle()
-    world.wait(lambda: world.backend.cells()[0].tid == 12, "progress is not remembered")
+    world.wait(lambda: world.backend.tables.cells()[0].tid == 12, "progress is not remembered")
     node = restarted(world, make_world, ptid=2, last=16)
     world = node.world
     source = node.source()
@@ -213,8 +213,9 @@ def test_what_the_cluster_gave_up_is_deleted_though_it_is_later_than_all(world: 
     node.serve(node.source(), 0, 12, {(12, 0): data_of(10)})
     assert node.master.take(NotifyReplicationDone).max_tid == p64(12)
     world.settle()
-    assert [p64(12)] == world.backend.tids_ascending(ZERO_TID, MAX, 10, 0)
-    assert [(p64(12), ZERO_OID)] == world.backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 10)
+    assert [p64(12)] == world.backend.reads.tids_ascending(ZERO_TID, MAX, 10, 0)
+    rows = world.backend.replication.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 10)
+    assert rows == [(p64(12), ZERO_OID)]
 
 
 def test_what_the_cluster_gave_up_is_found_when_it_went_on_without_it(world: World) -> None:
@@ -231,8 +232,9 @@ def test_what_the_cluster_gave_up_is_found_when_it_went_on_without_it(world: Wor
     o = reply(source, AskFetchObjects, AnswerFetchObjects(None, None, None, {p64(16): [ZERO_OID]}))
     assert o.object_dict == {p64(12): [ZERO_OID], p64(16): [ZERO_OID]}
     assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
-    assert [p64(12)] == world.backend.tids_ascending(ZERO_TID, MAX, 10, 0)
-    assert [(p64(12), ZERO_OID)] == world.backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 10)
+    assert [p64(12)] == world.backend.reads.tids_ascending(ZERO_TID, MAX, 10, 0)
+    rows = world.backend.replication.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 10)
+    assert rows == [(p64(12), ZERO_OID)]
 
 
 def compares_everything(source: End) -> None:
@@ -284,7 +286,7 @@ def test_a_cell_that_is_complete_beyond_its_last_transaction_begins_with_that(
     node = Destination(world)
     node.unfinished(12, 14)
     node.serve(node.source(), 0, 12, {(8, 0): b"a"})
-    world.wait(lambda: world.backend.cells()[0].tid == 12, "progress is not remembered")
+    world.wait(lambda: world.backend.tables.cells()[0].tid == 12, "progress is not remembered")
     node = restarted(world, make_world, ptid=2, last=16)
     _, m = take_question(node.source(), AskFetchTransactions)
     assert (m.min_tid, m.tid_list) == (p64(8), [p64(8)])
@@ -298,7 +300,7 @@ def test_damaged_data_is_not_kept_and_fetched_again(world: World) -> None:
     source.connection.send(AddObject(p64(0), p64(12), 0, b"?" * 20, b"a", None), message_id)
     answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
     world.settle()
-    assert not world.backend.object_exists(p64(0))
+    assert not world.backend.reads.object_exists(p64(0))
     assert not node.master.inbox
     world.host.advance(1)
     node.serve(source, 0, 12, {(12, 0): b"a"})
@@ -369,7 +371,7 @@ def test_what_comes_for_a_cell_that_was_taken_away_is_dropped(world: World) -> N
     source.connection.send(row, message_id)
     answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
     world.settle()
-    assert not world.backend.object_exists(p64(0))
+    assert not world.backend.reads.object_exists(p64(0))
 
 
 def test_a_database_that_fails_while_it_is_written_starts_the_node_again(
@@ -381,7 +383,7 @@ def test_a_database_that_fails_while_it_is_written_starts_the_node_again(
     def fail(row: Transaction) -> None:
         raise BackendFailure("the disk is gone")
 
-    monkeypatch.setattr(world.backend, "add_transaction", fail)
+    monkeypatch.setattr(world.backend.replication, "add_transaction", fail)
     row = AddTransaction(p64(12), b"u", b"d", b"", False, p64(12), [])
     source.send(row, message_id)
     assert world.host.restarts == 1

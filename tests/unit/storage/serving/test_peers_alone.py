@@ -49,8 +49,8 @@ def test_a_mistake_in_a_job_that_a_peer_asked_for_fails_the_job(
     full(world, master)
     peer = storage(world, master, 2)
     with monkeypatch.context() as patch:
-        patch.setattr(world.backend, "tids_ascending", mistake)
-        patch.setattr(world.backend, "objects_ascending", mistake)
+        patch.setattr(world.backend.reads, "tids_ascending", mistake)
+        patch.setattr(world.backend.replication, "objects_ascending", mistake)
         code, text = refused(peer.ask(request_))
     assert code == ErrorCode.CHECKING_ERROR.value
     assert "internal failure" in text
@@ -68,7 +68,7 @@ def test_a_mistake_in_a_read_that_waited_hurts_only_that_read(
     lock(world, master, client, 20)
     waiting = client.ask_later(AskObject(p64(6), None, MAX))
     assert not waiting
-    monkeypatch.setattr(world.backend, "load", mistake)
+    monkeypatch.setattr(world.backend.reads, "load", mistake)
     master.send(NotifyUnlockInformation(p64(20)))
     world.wait(lambda: bool(waiting), "no answer")
     assert "internal failure" in refused(waiting[0])[1]
@@ -96,7 +96,7 @@ def test_reads_that_waited_for_a_lock_wait_for_the_peer_to_read(
         loads.append(1)
         return p64(22), None, 0, bytes(20), bytes(400_000), None
 
-    monkeypatch.setattr(world.backend, "load", load)
+    monkeypatch.setattr(world.backend.reads, "load", load)
     client.peer.slow()
     client.unsent = 400_000
     master.send(NotifyUnlockInformation(p64(20)))
@@ -115,7 +115,7 @@ def test_a_reader_has_a_few_pages_at_a_time(world: World, master: End) -> None:
     page = AskRevisions(0, 0, ZERO_TID, MAX, None, 1000, True)
     lock(world, master, client, 30)
     answers = [client.ask_later(page) for _ in range(9)]
-    assert client.peer._jobs == backlog.JOBS_MAX
+    assert client.peer._jobs == backlog.JOBS_BYTES
     master.send(NotifyUnlockInformation(p64(30)))
     world.wait(lambda: all(answers), "pages are missing")
     assert client.peer._jobs == 0

@@ -178,7 +178,7 @@ def test_a_page_is_not_gone_on_with_for_a_client_that_left(
     monkeypatch.setattr(pages, "ROWS_MAX", 1)
     client.ask_later(AskRevisions(1, 0, ZERO_TID, p64(9), None, 1000, False))
     client.disconnect()
-    monkeypatch.setattr(world.backend, "revisions", lambda ask: pytest.fail("it is read"))
+    monkeypatch.setattr(world.backend.pages, "revisions", lambda ask: pytest.fail("it is read"))
     world.host.advance(0)
 
 

@@ -69,7 +69,7 @@ def test_a_wrong_checksum_is_answered_and_not_stored(world: World, client: End) 
     """Specification 1.10, 7.12, 15.15."""
     request = replace(store_request(10, 1), data=b"damaged")
     check_refused(client.ask(request), ErrorCode.PROTOCOL_ERROR, "does not match its checksum")
-    assert world.backend.prune_orphans(True, 0, 10)[0] == 0
+    assert world.backend.maintenance.prune_orphans(True, 0, 10)[0] == 0
     assert not client.closed
     assert store(client, 10, 1) is None
 
@@ -97,7 +97,7 @@ def test_an_absent_cell_answers_lockless_and_keeps_nothing(world: World) -> None
     assert store(client, 10, 0) == ZERO_TID
     assert client.ask(AskVoteTransaction(p64(10))) == AnswerVoteTransaction()
     finish(master, 10, 12)
-    assert not world.backend.object_exists(p64(0))
+    assert not world.backend.reads.object_exists(p64(0))
 
 
 def test_an_out_of_date_cell_accepts_blindly(world: World) -> None:
@@ -106,7 +106,7 @@ def test_an_out_of_date_cell_accepts_blindly(world: World) -> None:
     assert store(client, 11, 0, serial=5) == ZERO_TID
     assert client.ask(AskVoteTransaction(p64(11))) == AnswerVoteTransaction()
     finish(master, 11, 13)
-    assert world.backend.last_serial(p64(0)) == p64(13)
+    assert world.backend.reads.last_serial(p64(0)) == p64(13)
 
 
 def test_checks_are_answered_like_stores(master: End, client: End, other: End) -> None:
@@ -212,7 +212,7 @@ def test_a_lost_connection_drops_the_transaction_unless_it_voted(
     assert not waiting[1]
     world.notify(master, world.client_row(C1, NodeState.DOWN))
     assert waiting[1][0].locked is None
-    assert world.backend.locked_transactions() == {}
+    assert world.backend.commits.locked_transactions() == {}
 
 
 def test_a_client_that_the_master_lost_is_disconnected(
@@ -228,7 +228,7 @@ def test_a_client_that_the_master_lost_is_disconnected(
 def test_the_master_aborts_a_voted_transaction(world: World, master: End, client: End) -> None:
     voted(client, 10, 1)
     master.send(AbortTransaction(p64(10), []))
-    assert world.backend.locked_transactions() == {}
+    assert world.backend.commits.locked_transactions() == {}
     assert store(client, 10, 1) == ZERO_TID
     master.send(AbortTransaction(p64(99), []))
     assert not master.closed
@@ -285,11 +285,11 @@ def test_pack_forgets_old_revisions_and_answers_when_done(
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_orphans_are_counted_or_deleted(world: World, master: End, dry_run: bool) -> None:
     """Specification 11.20."""
-    data_id = world.backend.store_data(p64(1), 0, sha1(b"x").digest(), b"x")
+    data_id = world.backend.values.store_data(p64(1), 0, sha1(b"x").digest(), b"x")
     del world.backend.values.pending[data_id]
     master.send(NotifyRepair(dry_run))
     world.wait(lambda: not world.core.background.jobs, "the repair does not end")
-    assert world.backend.prune_orphans(True, 0, 10)[0] == dry_run
+    assert world.backend.maintenance.prune_orphans(True, 0, 10)[0] == dry_run
 
 
 # -- backups -------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def commit(master: End) -> None:
 
 
 def values(world: World, oids: Sequence[int] = (2, 3)) -> list[bytes | None]:
-    found = [world.backend.load(p64(oid), None, None) for oid in oids]
+    found = [world.backend.reads.load(p64(oid), None, None) for oid in oids]
     return [None if each is None else each.data for each in found]
 
 

@@ -104,10 +104,10 @@ def test_rows_are_stored_and_then_answered(world: World, master: End, source: En
     assert not stored, "the database has not called back"
     world.settle()
     assert stored == [AnswerStoreVoted(p64(10))]
-    rows = world.backend.prepared_rows(p64(10))
+    rows = world.backend.commits.prepared_rows(p64(10))
     assert rows.metadata == TransactionMeta(*meta(2, 4))
     assert [change.oid for change in rows.stored] == [p64(2), p64(3), p64(4)]
-    assert world.backend.locked_transactions() == {p64(10): None}
+    assert world.backend.commits.locked_transactions() == {p64(10): None}
 
 
 def test_what_the_master_locks_and_unlocks_is_committed(
@@ -116,10 +116,10 @@ def test_what_the_master_locks_and_unlocks_is_committed(
     """Specification 25.20."""
     confirmed(master, source, 10, row(10, 2, data_of(10)))
     lock(master, 10, 12)
-    assert world.backend.locked_transactions() == {p64(10): p64(12)}
+    assert world.backend.commits.locked_transactions() == {p64(10): p64(12)}
     unlock(master, 10)
-    assert world.backend.locked_transactions() == {}
-    assert world.backend.transaction(p64(12)).oids == [p64(2)]
+    assert world.backend.commits.locked_transactions() == {}
+    assert world.backend.reads.transaction(p64(12)).oids == [p64(2)]
     master.send(Replicate(p64(12), "", {0: None, 1: None}))
     assert load(world.client(master), 2).data == data_of(10)
 
@@ -134,9 +134,9 @@ def test_rows_of_the_same_vote_that_come_again_replace_the_first(
     send(source, 10, 0, row(10, 2, b"second"), row(10, 6, b"new"), metadata=True)
     has_stored(source, 10, 0)
     assert kept(world, 10) == [p64(2), p64(3), p64(6)]
-    rows = world.backend.prepared_rows(p64(10))
+    rows = world.backend.commits.prepared_rows(p64(10))
     assert rows.metadata.oids == [p64(2), p64(6)]
-    values = [world.backend.load_data(change.data_id)[2] for change in rows.stored]
+    values = [world.backend.values.load_data(change.data_id)[2] for change in rows.stored]
     assert values == [b"second", b"stays", b"new"]
 
 
@@ -168,7 +168,7 @@ def test_an_undo_keeps_the_revision_that_it_goes_back_to(
     assert asked == [AnswerVoted(p64(10))]
     lock(master, 10, 12)
     unlock(master, 10)
-    records = [world.backend.load(p64(oid), None, None) for oid in (2, 4, 8)]
+    records = [world.backend.reads.load(p64(oid), None, None) for oid in (2, 4, 8)]
     assert [(r.data, r.data_serial) for r in records] == [
         (b"old", p64(6)),
         (b"older", p64(3)),
@@ -185,7 +185,7 @@ def test_rows_of_partitions_that_are_not_here_are_ignored(world: World, partitio
     source = connected(world, master)
     send(source, 10, partition, row(10, 2, b"x"), metadata=True)
     has_stored(source, 10, partition)
-    assert world.backend.locked_transactions() == {}
+    assert world.backend.commits.locked_transactions() == {}
 
 
 def test_a_row_without_a_beginning_is_ignored(world: World, master: End, source: End) -> None:
@@ -259,7 +259,7 @@ def test_what_the_master_did_not_ask_for_is_dropped_at_its_end(
     store_later(source, 10, 0)
     source.send(NotifyAborted(p64(10)))
     source.send(NotifyAborted(p64(99)))
-    assert world.backend.locked_transactions() == {p64(14): None}
+    assert world.backend.commits.locked_transactions() == {p64(14): None}
 
 
 def test_what_the_master_did_not_ask_for_is_dropped_with_its_connection(
@@ -272,7 +272,7 @@ def test_what_the_master_did_not_ask_for_is_dropped_with_its_connection(
     send(source, 14, 0, row(14, 4, b"unfinished"))
     send(other, 18, 0, row(18, 6, b"z"))
     source.disconnect()
-    assert world.backend.locked_transactions() == {p64(18): None}
+    assert world.backend.commits.locked_transactions() == {p64(18): None}
     world.settle()
     assert len(world.backend.engine.read("SELECT id FROM data")) == 1
 
@@ -288,11 +288,11 @@ def test_what_is_only_in_cells_that_are_taken_away_is_dropped(
             store_later(source, ttid, partition)
     confirm(master, 18, 2)
     master.send(NotifyPartitionChanges(2, 0, [(0, 1, state), (0, 2, UP)]))
-    assert world.backend.locked_transactions() == {p64(14): None, p64(18): None}
+    assert world.backend.commits.locked_transactions() == {p64(14): None, p64(18): None}
     source.disconnect()
-    assert world.backend.locked_transactions() == {p64(18): None}
+    assert world.backend.commits.locked_transactions() == {p64(18): None}
     master.send(AbortTransaction(p64(18), []))
-    assert world.backend.locked_transactions() == {}
+    assert world.backend.commits.locked_transactions() == {}
 
 
 def test_what_the_master_asked_for_is_kept(world: World, master: End, source: End) -> None:
@@ -303,7 +303,7 @@ def test_what_the_master_asked_for_is_kept(world: World, master: End, source: En
     assert kept(world, 10) == [p64(2)]
     lock(master, 10, 12)
     unlock(master, 10)
-    assert world.backend.load(p64(2), None, None).data == data_of(10)
+    assert world.backend.reads.load(p64(2), None, None).data == data_of(10)
 
 
 def test_what_the_master_asked_for_is_not_replaced(world: World, master: End, source: End) -> None:
@@ -321,7 +321,7 @@ def test_the_master_aborts_what_it_asked_for(world: World, master: End, source: 
     """Specification 25.18."""
     confirmed(master, source, 10, row(10, 2, b"x"))
     master.send(AbortTransaction(p64(10), []))
-    assert world.backend.locked_transactions() == {}
+    assert world.backend.commits.locked_transactions() == {}
     world.settle()
     assert world.backend.engine.read("SELECT id FROM data") == []
 
@@ -373,7 +373,7 @@ def test_a_pack_waits_for_undos_of_the_upstream_cluster(
     unlock(master, 10)
     looked(world)
     assert packing == [AnswerPack(True)]
-    found = world.backend.load(p64(2), None, None)
+    found = world.backend.reads.load(p64(2), None, None)
     assert (found.serial, found.data, found.data_serial) == (p64(12), data_of(5), None)
 
 
@@ -412,10 +412,10 @@ def test_what_is_not_locked_is_not_unlocked(world: World, master: End, source: E
     confirmed(master, source, 10, row(10, 2, b"x"))
     unlock(master, 10)
     unlock(master, 99)
-    assert world.backend.load(p64(2), None, None) is None
+    assert world.backend.reads.load(p64(2), None, None) is None
     lock(master, 10, 12)
     unlock(master, 10)
-    assert world.backend.load(p64(2), None, None).data == b"x"
+    assert world.backend.reads.load(p64(2), None, None).data == b"x"
 
 
 def test_a_transaction_that_is_unknown_here_is_locked_and_aborted_without_rows(
@@ -425,7 +425,7 @@ def test_a_transaction_that_is_unknown_here_is_locked_and_aborted_without_rows(
     lock(master, 10, 12)
     master.send(AbortTransaction(p64(10), []))
     unlock(master, 10)
-    assert world.backend.transaction(p64(12)) is None and not master.closed
+    assert world.backend.reads.transaction(p64(12)) is None and not master.closed
 
 
 # -- restarts --------------------------------------------------------------------------------------
@@ -460,7 +460,7 @@ def test_what_is_locked_survives_a_crash_and_the_rest_is_dropped(make_world: Mak
     master.ask(AskLastIDs())
     master.send(StartOperation(True))
     master.take(NotifyReady)
-    assert world.backend.locked_transactions() == {}
+    assert world.backend.commits.locked_transactions() == {}
     assert master.ask(AskRecovery()).backup_tid == p64(12)
     assert load(world.client(master), 2).data == data_of(10)
     world.settle()
@@ -489,10 +489,10 @@ def test_rows_are_dropped_when_the_operation_starts_again(
     confirmed(master, source, 10, row(10, 2, b"x"))
     master.send(StopOperation())
     assert source.closed
-    assert world.backend.locked_transactions() == {p64(10): None}, "verification looks at it"
+    assert world.backend.commits.locked_transactions() == {p64(10): None}, "verification looks at it"
     master.send(StartOperation(True))
     master.take(NotifyReady)
-    assert world.backend.locked_transactions() == {}
+    assert world.backend.commits.locked_transactions() == {}
     source = connected(world, master)
     asked = ask_voted(master, 10, 2, sources={0: SOURCE})
     assert source.take(AskFetchVoted) == AskFetchVoted(p64(10), [0]) and not asked
@@ -509,6 +509,6 @@ def test_a_long_record_and_a_long_list_arrive(world: World, master: End, source:
     source.send(AddVoted(p64(10), 0, metadata))
     source.send(row(10, 2, data))
     has_stored(source, 10, 0)
-    rows = world.backend.prepared_rows(p64(10))
+    rows = world.backend.commits.prepared_rows(p64(10))
     assert rows.metadata.oids == oids
-    assert len(world.backend.load_data(rows.stored[0].data_id)[2]) == len(data)
+    assert len(world.backend.values.load_data(rows.stored[0].data_id)[2]) == len(data)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from neo.node.backlog import JOBS_MAX, PEER_BYTES
+from neo.node.backlog import JOB_BYTES, JOBS_BYTES, PEER_BYTES
 from neo.protocol.enums import ErrorCode, NodeState
 from neo.protocol.ids import ZERO_HASH, p64
 from neo.protocol.packets import (
@@ -218,7 +218,7 @@ def test_an_undo_is_sent_as_it_is_after_the_pack_that_waits_for_it(
     world.settle()
     world.host.advance(LOOK_SECONDS)
     world.wait(lambda: bool(packing), "the pack does not end")
-    found = world.backend.load(p64(0), None, None)
+    found = world.backend.reads.load(p64(0), None, None)
     assert (found.data, found.data_serial) == (data_of(3), None if sent is None else p64(sent))
 
 
@@ -234,7 +234,7 @@ def test_a_vote_that_the_subscriber_refuses_is_refused_with_its_reason(
     check_refused(voted[0], ErrorCode.INCOMPLETE_TRANSACTION, "the record is too big")
     client.send(AbortTransaction(p64(10), []))
     assert messages(backup) == [NotifyAborted(p64(10))]
-    assert world.backend.locked_transactions() == {}
+    assert world.backend.commits.locked_transactions() == {}
 
 
 def test_all_subscribers_are_waited_for(world: World, master: End, client: End) -> None:
@@ -576,7 +576,8 @@ def test_a_vote_does_not_wait_for_what_its_subscriber_fetches(
     vote_later(client, 10, 2, 4)
     world.host.advance(0)
     stored(backup, 10, 0)
-    fetched = [backup.ask_later(AskFetchVoted(p64(10), [0])) for _ in range(JOBS_MAX + 1)]
+    count = JOBS_BYTES // JOB_BYTES + 1
+    fetched = [backup.ask_later(AskFetchVoted(p64(10), [0])) for _ in range(count)]
     voted = voting(client, 14, 6)
     del backup.inbox[:-1]
     stored(backup, 14, 0)

@@ -50,11 +50,11 @@ def test_forgets_it_with_the_end_of_backup_mode(make_world: MakeWorld) -> None:
     assert SYNC_UNTIL not in world.request.extra, "no master may take it for a backup again"
     world.send_table(master)
     master.ask(AskLastIDs())
-    assert world.backend.get_config("_sync_until") is None
+    assert world.backend.tables.get_config("_sync_until") is None
 
 
 def test_a_node_of_a_cluster_that_is_no_backup_ignores_it(make_world: MakeWorld) -> None:
     world = make_world()
     world.operate().send(NotifyInSync(UNTIL))
     world.settle()
-    assert world.backend.get_config("_sync_until") is None
+    assert world.backend.tables.get_config("_sync_until") is None

@@ -142,7 +142,7 @@ def test_complete_partitions_that_lack_something_are_fetched(
     serve(source, 10, {0: rows})
     assert answered(asked, world) == AnswerVoted(p64(10))
     assert kept(world, 10) == [p64(2), p64(4)]
-    assert world.backend.prepared_rows(p64(10)).metadata is not None
+    assert world.backend.commits.prepared_rows(p64(10)).metadata is not None
 
 
 def test_the_metadata_is_needed_in_its_partition_only(
@@ -152,7 +152,7 @@ def test_the_metadata_is_needed_in_its_partition_only(
     asked = ask_voted(master, 10, 3, sources={1: SOURCE})
     serve(source, 10, {1: [row(10, 3, b"y")]})
     assert answered(asked, world) == AnswerVoted(p64(10))
-    assert world.backend.prepared_rows(p64(10)).metadata is None
+    assert world.backend.commits.prepared_rows(p64(10)).metadata is None
 
 
 def test_objects_of_other_partitions_are_not_needed(world: World, master: End, source: End) -> None:
@@ -231,9 +231,9 @@ def test_what_the_master_aborts_is_not_kept(world: World, master: End, source: E
     send(source, 10, 1, row(10, 3, b"y"))
     answer(source, message_id, AnswerFetchVoted(p64(10)))
     assert "aborted meanwhile" in failed(asked, world)
-    assert not source.inbox and world.backend.prepared() == []
+    assert not source.inbox and world.backend.marks.prepared() == []
     source.disconnect()
-    assert world.backend.locked_transactions() == {}
+    assert world.backend.commits.locked_transactions() == {}
 
 
 def test_what_the_master_aborts_is_waited_for_no_more(
@@ -244,7 +244,7 @@ def test_what_the_master_aborts_is_waited_for_no_more(
     asked = ask_voted(master, 10, 2, sources={0: SOURCE})
     master.send(AbortTransaction(p64(10), []))
     assert "aborted meanwhile" in failed(asked, world)
-    assert not source.inbox and world.backend.locked_transactions() == {}
+    assert not source.inbox and world.backend.commits.locked_transactions() == {}
 
 
 # -- the end of the membership ---------------------------------------------------------------------
@@ -292,7 +292,7 @@ def test_the_mark_is_stored_with_the_rows(world: World, master: End, source: End
     message_id = fetch(source, 10, 0, 1)
     send(source, 10, 0, row(10, 2, b"x"), metadata=True)
     send(source, 10, 1, row(10, 3, b"y"))
-    assert world.backend.prepared() == []
+    assert world.backend.marks.prepared() == []
     answer(source, message_id, AnswerFetchVoted(p64(10)))
     assert answered(asked, world) == AnswerVoted(p64(10))
     found = master.ask(AskPreparedTransactions())
@@ -306,7 +306,7 @@ def test_a_mark_may_be_asked_for_again(world: World, master: End, source: End) -
         if source.inbox:
             serve(source, 10, {0: [row(10, 2, b"x")], 1: [row(10, 3, b"y")]})
         assert answered(asked, world) == AnswerVoted(p64(10))
-    assert not source.inbox and len(world.backend.prepared()) == 1
+    assert not source.inbox and len(world.backend.marks.prepared()) == 1
 
 
 @pytest.mark.parametrize("state", [DISCARDED, CellState.CORRUPTED])
@@ -316,7 +316,7 @@ def test_rows_of_a_cell_that_was_erased_are_fetched(
     """The rows of a prepared transaction go with the cell (specification 24.35)."""
     fetch_both(master, source, MARK)
     master.send(NotifyPartitionChanges(2, 0, [(0, 1, state), (0, 2, UP)]))
-    while world.backend.drop_partition(0, 100):
+    while world.backend.maintenance.drop_partition(0, 100):
         pass
     master.send(NotifyPartitionChanges(3, 0, [(0, 1, OUT)]))
     asked = ask_voted(master, 10, 2, 3, sources=BOTH, mark=MARK)
@@ -338,7 +338,7 @@ def test_an_undo_that_goes_back_to_what_is_not_here_is_fetched_once_more(
     asked = ask_voted(master, 10, 2, sources={0: SOURCE})
     serve(source, 10, {0: [row(10, 2, b"x", 8)]})
     assert answered(asked, world) == AnswerVoted(p64(10)), "what was fetched is believed"
-    (change,) = world.backend.prepared_rows(p64(10)).stored
+    (change,) = world.backend.commits.prepared_rows(p64(10)).stored
     assert change.value_serial == p64(8) and not source.inbox
 
 

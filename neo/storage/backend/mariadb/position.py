@@ -1,7 +1,7 @@
-"""The mark of a MariaDB database: checked when the database is opened, advanced after group commits.
+"""The acknowledged position of a MariaDB database: checked at its opening, advanced after group commits.
 
 The process always keeps it in memory. So it detects a server that restarted without acknowledged
-transactions when it opens the backend again. With a file, the mark survives the process.
+transactions when it opens the backend again. With a file, the position survives the process.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from time import monotonic
 
 from neo.storage.backend.acknowledged import (
     Acknowledged,
-    Mark,
     Position,
+    PositionFile,
     compare,
     from_row,
     next_position,
@@ -28,13 +28,13 @@ GENERATION_SECONDS = 0.01
 SYNC_SECONDS = 10.0
 
 
-class MariaDBMark:
-    """Advances the mark. ``acknowledged``: of this process. ``path``: None: keep it in memory only."""
+class MariaDBPosition:
+    """Advances the position. ``acknowledged``: of this process. ``path``: None to keep it in memory."""
 
     def __init__(self, name: str, acknowledged: Acknowledged, path: str | None) -> None:
         self._name = name
         self._acknowledged = acknowledged
-        self._file = None if path is None else Mark(path)
+        self._file = None if path is None else PositionFile(path)
         self._position = Position("", 0)
         self._next_at = 0.0
         self._sync_at = 0.0

@@ -1,7 +1,7 @@
-"""The mark beside a SQLite database: checked before the database is opened, advanced after each sync.
+"""The position file of a SQLite database: read before it is opened, written after each sync.
 
 Invariant: commits after a checkpoint have a greater generation than those that it copied into the
-database. So a database without its log, or with an older log, is behind the mark if the log had an
+database. So a database without its log, or with an older log, is behind the file if the log had an
 acknowledged commit. Within a generation, the frames of the log are counted. The last commit before the
 database is closed begins a generation.
 
@@ -22,8 +22,8 @@ from neo.storage.backend.acknowledged import (
     ROW,
     Acknowledged,
     LogEnd,
-    Mark,
     Position,
+    PositionFile,
     RandomBytes,
     compare,
     from_row,
@@ -66,8 +66,8 @@ class WalIndex:
         os.close(self._fd)
 
 
-class SQLiteMark:
-    """Advances the mark. ``acknowledged``: of this process. ``random``: the source of lineages.
+class SQLitePosition:
+    """Advances the position. ``acknowledged``: of this process. ``random``: the source of lineages.
 
     Call methods on the loop's thread, unless they say more.
     """
@@ -79,7 +79,7 @@ class SQLiteMark:
         self._name = name
         self._acknowledged = acknowledged
         self._random = random
-        self._mark = Mark(path + SUFFIX)
+        self._file = PositionFile(path + SUFFIX)
         self._index: WalIndex | None = None
         self._position = Position("", 0)
         #: Whether a checkpoint has copied commits of this generation.
@@ -88,11 +88,11 @@ class SQLiteMark:
     # -- opening ----------------------------------------------------------------------------------
 
     def examine(self, reset: bool) -> None:
-        """Compare the database with the mark; change neither. ``reset``: it is erased next.
+        """Compare the database with the file; change neither. ``reset``: it is erased next.
 
         Raise WentBack, sqlite3.Error, OSError.
         """
-        promised = self._mark.read(self._name)
+        promised = self._file.read(self._name)
         found = None
         try:
             if os.path.exists(self._path):
@@ -142,16 +142,17 @@ class SQLiteMark:
             "If replicas have its cells: start the node with an empty database, as 'A database is lost'"
             " in docs/operating.md says. If not: put back the right files, or restore all nodes from"
             " one backup. To serve what is here, and lose the rest: stop this process, remove"
-            f" {self._mark.path}, and start it again"
+            f" {self._file.path}, and start it again"
         )
         remembered = self._acknowledged.position
-        compare(found, promised, remembered, self._mark.path, self._name, advice)
+        compare(found, promised, remembered, self._file.path, self._name, advice)
         if found and found.log.frames and (behind := _commits_behind(self._path, found.log)):
             logger.warning(
                 "%s: %s commits at the end of the write-ahead log are dropped, because those before"
                 " them cannot be read. A power cut may damage commits that were not acknowledged. If"
                 " there was none, the disk damaged the log: run 'neoctl check'",
-                *(self._name, behind),
+                self._name,
+                behind,
             )
 
     def first_row(self) -> str:
@@ -159,9 +160,9 @@ class SQLiteMark:
         return self._position.row()
 
     def opened(self) -> None:
-        """Open the mark. All writes are in the database, synced. Raise OSError."""
+        """Open the file. All writes are in the database, synced. Raise OSError."""
         self._index = WalIndex(self._path)
-        self._mark.open()
+        self._file.open()
         self._copied = True
         self._write(self._position, durable=True)
 
@@ -196,12 +197,12 @@ class SQLiteMark:
         self._write(self._position, durable=True)
 
     def _write(self, position: Position, durable: bool) -> None:
-        self._mark.write(position, durable)
+        self._file.write(position, durable)
         self._acknowledged.position = position
 
     def close(self) -> None:
         """Close the files. Call it after the connections of this process are closed."""
-        self._mark.close()
+        self._file.close()
         if self._index is not None:
             self._index.close()
             self._index = None
