@@ -145,7 +145,7 @@ CANARIES = (
         _row_before_sync,
         20,
         _KILLS,
-        first=50,
+        first=100,
     ),
     Canary(
         "content-told-before-sync",
