@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -29,12 +30,20 @@ from tests.simulator.world import Violation, World
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
+    with running() as cluster:
+        yield cluster
+
+
+@contextmanager
+def running() -> Iterator[Cluster]:
     world = World(1)
     cluster = Cluster(world, Shape(1, 2), lambda name: MemoryDisk(world, name))
     cluster.start()
-    yield cluster
-    for disk in cluster.disks.values():
-        disk.close()
+    try:
+        yield cluster
+    finally:
+        for disk in cluster.disks.values():
+            disk.close()
 
 
 def told(cluster: Cluster, message: Message) -> Message | None:
@@ -73,9 +82,10 @@ def test_a_refusal_that_changes_nothing_is_right(cluster: Cluster) -> None:
     assert not history.voids
 
 
-def test_a_refusal_with_consequences_is_found(cluster: Cluster) -> None:
+def test_a_refusal_with_consequences_is_found() -> None:
     with (
-        planted("changed-before-checked"),
+        planted("changed-before-checked"),  # before a master has a handler
+        running() as cluster,
         watched_administration(History(cluster.world)),
         pytest.raises(Violation, match="was refused"),
     ):

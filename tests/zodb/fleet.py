@@ -248,6 +248,7 @@ class _Nodes:
 
     async def _follow(self, host: NodeHost) -> None:
         """Make a cluster a backup, and wait until it is in sync."""
+        await _until(lambda: isinstance(host.core, PrimaryMaster), "the master of the backup begins")
         master = _primary(host)
         cluster = master.cluster
         await _until(

@@ -54,22 +54,20 @@ class Finish:
         self._primary = primary
         self._replicas = replicas
         self._invalidations = invalidations
-        self._ticket: Ticket[AnswerTransactionFinished] = Ticket(
+        #: If it was sent, or if the master was lost before that, the transaction may be committed.
+        self.ticket: Ticket[AnswerTransactionFinished] = Ticket(
             exclusive=True, orphan=self._finished_alone
         )
+        self.lost = False
+        #: Whether :meth:`ask` was called.
+        self.early = False
         self._voted: Voted | None = None
-        self._lost = False
-
-    @property
-    def asked(self) -> bool:
-        """Whether the master may have been asked, so that the transaction may be committed."""
-        return self._ticket.sent or self._lost
 
     def commit(self, voted: Voted, callback: Callable[[bytes], object]) -> bytes:
         """Commit. Return the tid; ``callback`` is called with it before a newer transaction is applied.
         Raise TransactionLostError if it is not committed, OutcomeUnknownError."""
         self._voted = voted
-        master, ticket = voted.master, self._ticket
+        master, ticket = voted.master, self.ticket
         try:
             with master.presence(ticket):
                 master.ask(voted.request(), ticket)
@@ -79,7 +77,7 @@ class Finish:
         except ErrorAnswer as e:
             raise refusal("tpc_finish", e) from None
         except ConnectionLost:
-            self._lost = True
+            self.lost = True
             return self._recover(voted, callback)
         except BaseException:
             master.forget(ticket)
@@ -88,14 +86,14 @@ class Finish:
     def ask(self, voted: Voted) -> None:
         """Ask the master, without waiting. The thread that reads the answer applies the transaction as
         one of another client."""
-        self._voted = voted
-        self._ticket = Ticket(effect=self._finished_alone)
+        self._voted, self.early = voted, True
+        self.ticket = Ticket(effect=self._finished_alone)
         try:
-            voted.master.ask(voted.request(), self._ticket)
+            voted.master.ask(voted.request(), self.ticket)
             if self._connections.host.fault(FaultSite.MASTER_LOST_IN_FINISH):
                 voted.master.close("disconnected on purpose")
         except ConnectionLost:
-            self._lost = True
+            self.lost = True
 
     def wait(self, callback: Callable[[bytes], object]) -> bytes:
         """Wait for what :meth:`ask` has asked. Return the tid; ``callback`` is called with it. Raise the
@@ -103,9 +101,9 @@ class Finish:
         voted = self._voted
         assert voted is not None
         try:
-            if self._lost:
+            if self.lost:
                 raise ConnectionLost("the master was lost before it could be asked")
-            tid = voted.master.wait(self._ticket).tid
+            tid = voted.master.wait(self.ticket).tid
         except ErrorAnswer as e:
             raise refusal("tpc_finish", e) from None
         except ConnectionLost:

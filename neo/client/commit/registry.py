@@ -18,6 +18,10 @@ class Registered(Protocol):
     def metadata(self) -> Any: ...
 
     @property
+    def imposed(self) -> bytes | None:
+        """The tid of a copied transaction."""
+
+    @property
     def changes(self) -> Mapping[bytes, object]: ...
 
     def rebase(self, locking_tid: bytes) -> None: ...
@@ -41,12 +45,13 @@ class TransactionRegistry(Generic[T]):
     def check_alone(self, metadata: Any, oid: bytes) -> None:
         """Raise StorageTransactionError if another connection of ZODB changed or checked the object in
         the same transaction of the application: this one would wait for its lock, and so for itself."""
-        # ZODB gives all connections the extension of the application's transaction.
+        # ZODB gives all connections the extension of the application's transaction. That of a copied
+        # one is data of others, which is not decoded here.
         extension = getattr(metadata, "extension", None)
         if not isinstance(extension, dict):
             return
         for other in list(self.begun.values()):
-            if other.metadata is not metadata and oid in other.changes:
+            if other.metadata is not metadata and other.imposed is None and oid in other.changes:
                 if getattr(other.metadata, "extension", None) is extension:
                     raise StorageTransactionError(
                         f"object {oid.hex()} is changed or checked by two connections of ZODB in one"

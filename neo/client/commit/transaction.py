@@ -215,7 +215,7 @@ class ClientTransaction:
         self._check_ended()
         self._whole, self._participants.backoff = False, None
         try:
-            if len(self._registry.begun) > 1:
+            if self.imposed is None and len(self._registry.begun) > 1:
                 self._registry.check_alone(self.metadata, oid)
             self._put(oid, change)
             self.settle(self._settings.unanswered_max)
@@ -585,7 +585,7 @@ class ClientTransaction:
     @property
     def ended(self) -> bool:
         """Whether the transaction was aborted, or AskFinishTransaction was sent."""
-        return self._ended or self._finish.asked
+        return self._ended or self._finish.ticket.sent or self._finish.lost
 
     def stored(self) -> dict[bytes, bytes | None]:
         """Return the oids that were stored, with the data that is kept for the cache."""
@@ -608,7 +608,7 @@ class ClientTransaction:
         If it is, it is applied here before any newer transaction.
         """
         try:
-            if self._finish.asked:
+            if self._finish.early:
                 return self._finish.wait(callback)
             return self._finish.commit(self._voted(), callback)
         except POSError:
@@ -654,7 +654,7 @@ class ClientTransaction:
         """Abort, without waiting. Raise nothing: nodes that cannot be told notice the lost connection.
         Idempotent, so it can be repeated after an exception from outside."""
         self._cached.clear()
-        if self._finish.asked or (self._ended and not self._aborted):
+        if self.ended and not self._aborted:
             return
         with self._participants.lock:
             self._aborted = self._ended = True

@@ -73,17 +73,10 @@ def _last_left_out() -> list[Patch]:
     original = Fetch.__init__
 
     def init(
-        self: Fetch,
-        core: Any,
-        source: Any,
-        partition: int,
-        first: bytes,
-        last: bytes,
-        *rest: Any,
-        **options: Any,
+        self: Fetch, *, first: bytes, last: bytes, **options: Any
     ) -> None:
         last = add64(last, -1) if last > first else last
-        original(self, core, source, partition, first, last, *rest, **options)
+        original(self, first=first, last=last, **options)
 
     return [(Fetch, "__init__", init)]
 

@@ -242,7 +242,7 @@ def test_nothing_is_promised_when_a_file_of_the_database_is_gone(
     assert isinstance(failure, DatabaseGone) and str(failure).startswith(f"{name} is ")
     backend.close()
     if suffix:
-        assert sqlite.open().load(p64(4), None, None).data == b"old"
+        assert sqlite.open().reads.load(p64(4), None, None).data == b"old"
     elif how == "replaced":
         assert name.read_bytes() == b"of somebody else", "closing must not touch it"
     else:
