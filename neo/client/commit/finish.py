@@ -34,10 +34,7 @@ class Voted(NamedTuple):
     ttid: bytes
     partitions: int
     stored: dict[bytes, bytes | None]
-    checked: list[bytes]
-
-    def request(self) -> AskFinishTransaction:
-        return AskFinishTransaction(self.ttid, list(self.stored), self.checked)
+    request: AskFinishTransaction
 
 
 class Finish:
@@ -70,7 +67,7 @@ class Finish:
         master, ticket = voted.master, self.ticket
         try:
             with master.presence(ticket):
-                master.ask(voted.request(), ticket)
+                master.ask(voted.request, ticket)
                 if self._connections.host.fault(FaultSite.MASTER_LOST_IN_FINISH):
                     master.close("disconnected on purpose")
                 return master.hold(ticket, partial(self._finished, voted, callback))
@@ -89,7 +86,7 @@ class Finish:
         self._voted, self.early = voted, True
         self.ticket = Ticket(effect=self._finished_alone)
         try:
-            voted.master.ask(voted.request(), self.ticket)
+            voted.master.ask(voted.request, self.ticket)
             if self._connections.host.fault(FaultSite.MASTER_LOST_IN_FINISH):
                 voted.master.close("disconnected on purpose")
         except ConnectionLost:

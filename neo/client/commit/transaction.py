@@ -52,6 +52,7 @@ from neo.protocol.packets import (
     AnswerStoreObject,
     AskBeginTransaction,
     AskCheckCurrentSerial,
+    AskFinishTransaction,
     AskPrepareTransaction,
     AskRebaseObject,
     AskRebaseTransaction,
@@ -594,8 +595,9 @@ class ClientTransaction:
     def _voted(self) -> Voted:
         self._check_whole()
         assert self._ttid is not None  # it has voted
-        stored, checked = self.stored(), self._oids(stored=False)
-        return Voted(self._master, self._ttid, self._partitions, stored, checked)
+        stored, ttid = self.stored(), self._ttid
+        request = AskFinishTransaction(ttid, list(stored), self._oids(stored=False))
+        return Voted(self._master, ttid, self._partitions, stored, request)
 
     def ask_finish(self) -> None:
         """Ask the master to commit, without waiting: :meth:`finish` must follow."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neo.client.commit import transaction
+from neo.client.commit import finish
 from neo.client.connect.connections import Backoff
 from neo.client.connect.master import MasterConnection
 from neo.client.read.replicas import Replicas, Where
@@ -39,7 +39,7 @@ def _outcome_of_the_ttid() -> list[Patch]:
             return answer.tid
         return replicas.read(ttid, question, backoff).tid
 
-    return [*_OFTEN, (transaction, "final_tid", final_tid)]
+    return [*_OFTEN, (finish, "final_tid", final_tid)]
 
 
 def _rows_deleted_by_the_undo() -> list[Patch]:
