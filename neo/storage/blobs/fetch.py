@@ -290,9 +290,8 @@ class ContentFetch(Part):
                 self._contents.disk.drop(part)
 
     def _expecting(self) -> bool:
-        """Return whether rows or contents are lacking here, which may need what interrupted transfers left.
-        A backup's cells lack nothing while their node is connected to the upstream cluster and fetches
-        nothing."""
+        """Return whether rows or contents are lacking here, which may need what transfers left. A node
+        of a backup lacks nothing while it is connected to the upstream cluster and fetches nothing."""
         cells = self._cells
         incomplete = len(cells.readable()) < len(cells.assigned())
         cut_off = cells.backup.active and not self._upstream.accepted
