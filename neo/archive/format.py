@@ -2,9 +2,9 @@
 
 Theory of operation
 -------------------
-A file is MAGIC and a sequence of blocks: HEADER, TRANSACTIONS…, CONTENTS and OBJECTS…, END. A block is a
-head (kind and length), a payload in MessagePack, and a digest. The key of each digest is the digest of
-the block before, and MAGIC for the first. So a block that is changed, removed, repeated or moved does
+A file is MAGIC and a sequence of blocks: HEADER, TRANSACTIONS…, CONTENTS and OBJECTS…, KEPT…, END. A
+block is a head (kind and length), a payload in MessagePack, and a digest. The key of each digest is the
+digest of the block before, and MAGIC for the first. So a block that is changed, removed, repeated or moved does
 not match, and the last digest of a file stands for all of it.
 """
 
@@ -44,6 +44,7 @@ HEADER: Final = b"H"
 TRANSACTIONS: Final = b"T"
 CONTENTS: Final = b"C"
 OBJECTS: Final = b"O"
+KEPT: Final = b"K"
 END: Final = b"E"
 
 Digest = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
@@ -113,13 +114,20 @@ class Objects(NamedTuple):
     rows: list[RevisionRow]
 
 
-Block = Header | Transactions | Contents | Objects | End
+class Kept(NamedTuple):
+    """Revisions (tid, oid) of the copies before that the database still had, ascending."""
+
+    rows: list[tuple[bytes, bytes]]
+
+
+Block = Header | Transactions | Contents | Objects | Kept | End
 
 _encoder = Encoder()
 _header = Decoder(Header)
 _transactions = Decoder(list[tuple[Tid, bytes, bytes, bytes, bool, list[Oid], Tid]])
 _contents = Decoder(list[ContentRow])
 _objects = Decoder(list[RevisionRow])
+_kept = Decoder(list[tuple[Tid, Oid]])
 _end = Decoder(End)
 
 
@@ -156,6 +164,8 @@ def decode(kind: bytes, payload: memoryview) -> Block:
         return Contents([Content(*row) for row in _contents.decode(payload)])
     if kind == TRANSACTIONS:
         return Transactions(list(_transactions.decode(payload)))
+    if kind == KEPT:
+        return Kept(_kept.decode(payload))
     if kind == HEADER:
         return _header.decode(payload)
     if kind == END:

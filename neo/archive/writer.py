@@ -13,6 +13,7 @@ from neo.archive.folder import ArchiveFolder
 from neo.archive.format import (
     CONTENTS,
     HEADER,
+    KEPT,
     MAGIC,
     OBJECTS,
     TRANSACTIONS,
@@ -78,6 +79,12 @@ class PartitionWriter:
         self._end.objects += len(rows)
         if self._size >= blocks.BLOCK_BYTES:
             self._flush()
+
+    def kept(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Append revisions (tid, oid) of the copies before that are still there, after all objects. What
+        is not appended is gone: so call it also if there is none."""
+        self._flush()
+        self._write(KEPT, rows)
 
     def _flush(self) -> None:
         if self._transactions:

@@ -105,12 +105,12 @@ def test_record_without_its_content_on_the_disk_is_a_violation() -> None:
 
 def test_parts_of_uploads_end_with_the_process_and_those_of_fetches_go_on() -> None:
     machine = Machine()
-    for part in ("upload", "fetch"):
+    for part in ("upload", "fetch-1"):
         machine.disk.append(part, 0, DATA, machine.answers.append)
     machine.run()
     machine.disk.close()
     machine.boot()
-    for part in ("upload", "fetch"):
+    for part in ("upload", "fetch-1"):
         machine.disk.resume(part, machine.answers.append)
     assert machine.run() == [0, len(DATA)]
 

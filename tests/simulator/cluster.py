@@ -263,7 +263,7 @@ class Cluster:
     @property
     def swept(self) -> bool:
         """Return whether all nodes that serve have compared their folders of contents, and deleted what
-        a crash left of data. Nothing of it is excused any more."""
+        crashes left of data and of fetches. Nothing of it is excused any more."""
         cores = {
             process.name: process.core
             for process in self.storages
@@ -271,6 +271,8 @@ class Cluster:
         }
         if not all(core.blobs.sweep.done and core.orphans.done for core in cores.values()):
             return False
+        if any(self.disks[name].contents.parts.now for name in cores):
+            return False  # of interrupted fetches, which are deleted when nothing is left to be fetched
         for name in cores:
             self.disks[name].excuse_no_orphans()
         return True

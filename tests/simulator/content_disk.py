@@ -17,6 +17,7 @@ from tests.simulator.content_volume import (
     ContentVolume,
     File,
     checksum_of,
+    is_upload,
 )
 from tests.simulator.disk_host import DiskHost
 from tests.simulator.world import Event
@@ -213,6 +214,19 @@ class SimContentDisk:
             done(found[0] if error is None else error)
 
         self._call((part,), ended, (CALL_SECONDS, look))
+
+    def fetched(self, done: Callable[[list[str] | Exception], None]) -> None:
+        found: list[str] = []
+
+        def look() -> None:
+            if (error := self._volume.read_error()) is not None:
+                raise error
+            found.extend(sorted(part for part in self._volume.parts.now if not is_upload(part)))
+
+        def ended(error: Exception | None) -> None:
+            done(found if error is None else error)
+
+        self._call(("fetched",), ended, (CALL_SECONDS, look))
 
     def keep(self, part: str, content: Content, done: Done) -> None:
         """A part is compared and synced, gets its name, and then the folder is synced."""

@@ -15,6 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Protocol
 
 from neo.protocol.blobs import content_hash
+from neo.storage.blobs.disk import FETCH
 from tests.simulator.world import Violation, World
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ SYNC_SECONDS = 0.003
 #: When the disk is full, a write fails with this probability; when reads fail, each one does.
 FULL_WRITE_CHANCE = 0.5
 READ_FAILS_CHANCE = 0.1
-
-#: Begins the names of parts of fetches.
-FETCHED = "fetch"
 
 
 class Health(Protocol):
@@ -251,7 +249,7 @@ class ContentVolume:
 
 def is_upload(part: str) -> bool:
     """Return whether a part is of an upload. Fetches go on with theirs."""
-    return not part.startswith(FETCHED)
+    return not part.startswith(FETCH)
 
 
 def checksum_of(data: bytes) -> str:

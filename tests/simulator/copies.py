@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from neo.archive.folder import ArchiveFolder
-from neo.archive.format import ArchiveError, Contents, Objects, Transactions
+from neo.archive.format import ArchiveError, Contents, Header, Kept, Objects, Transactions
 from neo.archive.manifest import Manifest
 from neo.archive.reader import read_partition
 from neo.protocol.blobs import Content
@@ -41,18 +41,9 @@ class Copied:
         )
 
     def packed(self, tid: int) -> Copied:
-        """Return what a pack leaves. It may keep the deletion of the last object; this does not.
-
-        A revision that a transaction lists, and that is not there, was removed by a pack: if it is the
-        last one, it was a deletion. A copy before that pack has what it deleted (specification 28.21).
-        """
+        """Return what a pack leaves. It may keep the deletion of the last object; this does not."""
         objects = {}
-        removed_before: dict[int, dict[int, Value]] = {}
-        for each, (_, row) in self.transactions.items():
-            for at in range(0, len(row[3]) if each <= tid else 0, 8):
-                removed_before.setdefault(u64(row[3][at : at + 8]), {})[each] = None
-        for oid, there in self.objects.items():
-            found = removed_before.get(oid, {}) | there
+        for oid, found in self.objects.items():
             revisions = [Revision(t, None if found[t] is None else 0, None) for t in sorted(found)]
             removed = {revision.tid for revision in pack(revisions, tid).removed}
             objects[oid] = {t: value for t, value in found.items() if t not in removed}
@@ -111,6 +102,7 @@ def read(folder: ArchiveFolder, chain: Sequence[Manifest]) -> Archive:
         for file in manifest.files:
             path = folder.partition(manifest.tid, file.partition)
             header = manifest.header(file.partition)
+            kept: set[tuple[int, int]] | None = None
             try:
                 for block in read_partition(folder.files, path, header, file):
                     if isinstance(block, Transactions):
@@ -119,8 +111,13 @@ def read(folder: ArchiveFolder, chain: Sequence[Manifest]) -> Archive:
                         contents.update(block.rows)
                     elif isinstance(block, Objects):
                         _add_objects(copied, rows, block)
+                    elif isinstance(block, Kept):
+                        keys = {(u64(oid), u64(tid)) for tid, oid in block.rows}
+                        kept = keys if kept is None else kept | keys
             except (ArchiveError, OSError) as e:
                 raise Violation(f"a complete copy cannot be read: {e}") from None
+            if kept is not None and header.after is not None:
+                _forget(copied, rows, header, kept)
     lost = {content for content in contents if not _has(folder, chain, content)}
     return Archive(copied, rows, lost)
 
@@ -141,6 +138,22 @@ def _add_objects(copied: Copied, rows: Rows, block: Objects) -> None:
         copied.add(u64(oid), u64(tid), value)
         data_id = None if value is None else len(rows["data"]) - 1
         rows["obj"].append((0, u64(oid), u64(tid), data_id, None))
+
+
+def _forget(copied: Copied, rows: Rows, header: Header, kept: set[tuple[int, int]]) -> None:
+    """Forget the revisions of a partition that copies before have, and this one does not name."""
+    assert header.after is not None
+    gone = {
+        (oid, tid)
+        for oid, found in copied.objects.items()
+        for tid in found
+        if oid % header.partitions == header.partition
+        and tid <= u64(header.after)
+        and (oid, tid) not in kept
+    }
+    for oid, tid in gone:
+        del copied.objects[oid][tid]
+    rows["obj"] = [row for row in rows["obj"] if (row[1], row[2]) not in gone]
 
 
 def _has(folder: ArchiveFolder, chain: Sequence[Manifest], content: Content) -> bool:

@@ -10,6 +10,8 @@ from neo.protocol.blobs import Content
 
 #: Called with None, or what went wrong.
 Done = Callable[[Exception | None], None]
+#: Begins the names of parts of fetches, which are resumed.
+FETCH = "fetch-"
 #: The folder divides its files by the first byte of their checksum.
 BUCKETS = 256
 
@@ -50,6 +52,9 @@ class ContentDisk(Protocol):
 
     def resume(self, part: str, done: Callable[[int | Exception], None]) -> None:
         """Find the part of an interrupted fetch: ``done`` gets its length, 0 if there is none."""
+
+    def fetched(self, done: Callable[[list[str] | Exception], None]) -> None:
+        """List the parts of fetches."""
 
     def keep(self, part: str, content: Content, done: Done) -> None:
         """Make a part durable, data and name, as the file of a content. If it is another content:

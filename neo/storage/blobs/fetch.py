@@ -6,6 +6,9 @@ backup also those of the upstream cluster. It goes on with the next one where th
 after a restart: the part stays on the disk. All who want the same content share its transfer; if that
 fails, each asks the nodes of its own object.
 
+The rows that need a content may never come again: its cell was taken away, or it was packed. So parts of
+transfers that did not end are deleted when nothing is left to be fetched (specification 26.28).
+
 Bound: TRANSFERS_MAX at a time, each with PIECES_AHEAD pieces in memory. Others wait for their turn.
 """
 
@@ -24,7 +27,7 @@ from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import FEATURE_BLOBS, AnswerBlob, AskBlob, NotifyBlobDamaged, Ping
 from neo.storage.background import Background
 from neo.storage.blobs.contents import NO_FOLDER, Contents
-from neo.storage.blobs.disk import ContentMismatch
+from neo.storage.blobs.disk import FETCH, ContentMismatch
 from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.events import Part
@@ -35,6 +38,8 @@ logger = logging.getLogger("neo.storage")
 
 #: Transfers at a time: a few hide the time of a round trip and of a sync for small contents.
 TRANSFERS_MAX = 4
+#: Longer than the pause after which a fetch of rows that failed is made again.
+IDLE_SECONDS = 5.0
 #: In :class:`~neo.storage.links.Links`.
 USER = "contents"
 #: A node that refuses with one of these does not have the content.
@@ -49,7 +54,7 @@ class _Wanted(NamedTuple):
 
     @property
     def part(self) -> str:
-        return f"fetch-{self.content.checksum.hex()}"
+        return f"{FETCH}{self.content.checksum.hex()}"
 
     def __str__(self) -> str:
         return f"content {self.content} of object {self.oid.hex()}"
@@ -77,6 +82,8 @@ class ContentFetch(Part):
         self._transfers: dict[bytes, Future[bool]] = {}
         self._running = 0
         self._waiting: deque[Future[None]] = deque()
+        #: Whether parts that no transfer goes on with are to be deleted.
+        self._tidying = False
 
     def here(self, content: Content) -> bool:
         """Return whether a row with this content may be written now."""
@@ -117,11 +124,17 @@ class ContentFetch(Part):
         logger.error("%s is lost: no node has it; it is asked for again", _Wanted(oid, content))
         self._contents.missing(content, oid)
 
+    def operation_started(self) -> None:
+        """Look for parts that an earlier operation or process left."""
+        if self._contents.enabled:
+            self._begin_tidying()
+
     def operation_stopped(self) -> None:
         """Forget the transfers, whose jobs are cancelled."""
         self._transfers.clear()
         self._waiting.clear()
         self._running = 0
+        self._tidying = False
 
     # -- a transfer --------------------------------------------------------------------------------
 
@@ -136,6 +149,7 @@ class ContentFetch(Part):
             found = await self._transfer(wanted, source)
         except FetchFailed as e:
             self._end(wanted)
+            self._begin_tidying()
             transfer.fail(e)
         else:
             self._end(wanted)
@@ -247,6 +261,41 @@ class ContentFetch(Part):
         kept: Future[None] = Future()
         self._contents.keep(wanted.part, wanted.content, _settle(kept))
         await _of_disk(kept)
+
+    # -- what failed transfers left ------------------------------------------------------------------
+
+    def _begin_tidying(self) -> None:
+        if not self._tidying:
+            self._tidying = True
+            self._background.run(self._tidy())
+
+    async def _tidy(self) -> None:
+        """Delete the parts that no transfer will go on with."""
+        idle = 0
+        while idle < 2:
+            await self._background.sleep(IDLE_SECONDS)
+            idle = 0 if self._expecting() else idle + 1
+        found: Future[list[str]] = Future()
+        self._contents.disk.fetched(self._contents.guard(_settle(found)))
+        try:
+            left = await found
+        except OSError as e:
+            logger.error("what interrupted transfers of contents left cannot be deleted: %s", e)
+            self._background.run(self._tidy())
+            return
+        self._tidying = False
+        used = {f"{FETCH}{checksum.hex()}" for checksum in self._transfers}
+        for part in left:
+            if part not in used:
+                self._contents.disk.drop(part)
+
+    def _expecting(self) -> bool:
+        """Return whether rows or contents are lacking here, which may need what transfers left. A node
+        of a backup lacks nothing while it is connected to the upstream cluster and fetches nothing."""
+        cells = self._cells
+        incomplete = len(cells.readable()) < len(cells.assigned())
+        cut_off = cells.backup.active and not self._upstream.accepted
+        return bool(self._transfers or self._contents.lost or incomplete or cut_off)
 
 
 async def _succeeds(transfer: Future[bool]) -> bool:

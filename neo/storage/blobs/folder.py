@@ -21,7 +21,6 @@ import errno
 import logging
 import os
 import secrets
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,7 +32,7 @@ from blake3 import blake3
 from neo.node.lockfile import LockFile
 from neo.protocol.blobs import Content, content_hash
 from neo.storage.backend.api import BackendFailure, Schedule
-from neo.storage.blobs.disk import BUCKETS, ContentMismatch, Done
+from neo.storage.blobs.disk import BUCKETS, FETCH, ContentMismatch, Done
 from neo.storage.blobs.files import WAIT_BEFORE, WRITE, sync_folder, sync_range, write_all
 from neo.storage.blobs.keeping import Keeper, Whole
 
@@ -46,10 +45,6 @@ STEP_BYTES = 1 << 20
 #: Bytes of a part that are not on their way to the disk. So the sync at its end finds little to write,
 #: and the syncs of the database, which share the disk, never wait for a whole content.
 WRITE_BACK_BYTES = 8 << 20
-#: Begins the names of parts of fetches, which are resumed.
-FETCH = "fetch-"
-#: Parts of fetches that nobody went on with for this time are deleted at the next start.
-FETCH_SECONDS = 7 * 86400.0
 PARTS = "parts"
 IDENTITY = "identity"
 CONDEMNED = "condemned"
@@ -213,8 +208,7 @@ class ContentFolder:
     def _clean(self) -> None:
         self._parts.mkdir(mode=0o700, exist_ok=True)
         for each in self._parts.iterdir():
-            is_old = each.stat().st_mtime < time.time() - FETCH_SECONDS
-            if is_old or not each.name.startswith(FETCH):
+            if not each.name.startswith(FETCH):
                 each.unlink(missing_ok=True)
         for bucket in range(BUCKETS):
             (self.path / f"{bucket:02x}").mkdir(mode=0o700, exist_ok=True)
@@ -312,6 +306,17 @@ class ContentFolder:
         found = worker.parts[part] = _Part(fd)
         found.size = _hash_file(fd, found.hash)
         return found.size
+
+    def fetched(self, done: Callable[[list[str] | Exception], None]) -> None:
+        def run(worker: _Worker) -> Callable[[], None]:
+            found: list[str] | Exception
+            try:
+                found = sorted(name for name in os.listdir(self._parts) if name.startswith(FETCH))
+            except OSError as e:
+                found = _explained(e)
+            return lambda: done(found)
+
+        self._run(0, run)
 
     def keep(self, part: str, content: Content, done: Done) -> None:
         def call(worker: _Worker) -> None:

@@ -25,7 +25,7 @@ from neo.archive.writer import PartitionWriter
 from neo.node.task import Future
 from neo.operations.model import Operation
 from neo.protocol.blobs import Content
-from neo.protocol.ids import ZERO_TID, add64, format_nid
+from neo.protocol.ids import ZERO_OID, ZERO_TID, add64, format_nid
 from neo.storage.backend.api import Order, PageRequest
 from neo.storage.background import Background
 from neo.storage.blobs.contents import Contents
@@ -41,6 +41,8 @@ LOOK, COPY, MANIFEST = "look at the folder", "copy", "write the manifest"
 #: Transactions, and bytes of objects, that are read together while no client is active.
 LENGTH = 500
 PAGE_BYTES = 1 << 20
+#: Revisions that are named together, without their data.
+KEPT_LENGTH = 10_000
 #: Period in which a node looks whether it operates again.
 WAIT_SECONDS = 0.5
 
@@ -226,6 +228,8 @@ class Copy:
         try:
             await self._transactions(writer, header)
             await self._objects(writer, header)
+            if header.after is not None and order.pack > header.after:
+                await self._kept(writer, header, header.after)
             return await self._worker.call(partial(writer.finish, last))
         except BaseException:
             self._worker.call(writer.abort)
@@ -256,6 +260,20 @@ class Copy:
             await self._worker.call(partial(writer.objects, rows, sources))
             if after is None:
                 return
+            await pace.give_way(began)
+
+    async def _kept(self, writer: PartitionWriter, header: Header, after: bytes) -> None:
+        """Name the revisions of the copies before that are still here: a pack may have removed others
+        together with their deletions (specification 28.21)."""
+        read, pace = self._database.backend.replication.objects_ascending, self._background
+        first = ZERO_TID, ZERO_OID
+        while True:
+            began, length = pace.monotonic(), pace.rows(KEPT_LENGTH)
+            rows = read(header.partition, *first, after, length)
+            await self._worker.call(partial(writer.kept, rows))
+            if len(rows) < length:
+                return
+            first = rows[-1][0], add64(rows[-1][1], 1)
             await pace.give_way(began)
 
     def _source(self, content: Content) -> Path | None:

@@ -25,15 +25,18 @@ from neo.archive.folder import ArchiveFolder
 from neo.archive.format import (
     ArchiveError,
     Block,
+    End,
+    Kept,
     Objects,
     Transactions,
     contents_of,
 )
+from neo.archive.manifest import Manifest
 from neo.archive.reader import read_partition
 from neo.node.task import Future
 from neo.operations.model import Operation
 from neo.protocol.blobs import PIECE_BYTES, Content
-from neo.protocol.ids import ZERO_TID, format_nid, u64
+from neo.protocol.ids import ZERO_OID, ZERO_TID, add64, format_nid, u64
 from neo.protocol.packets import RevisionRow
 from neo.storage.backend.api import BackendRefused, Record, Transaction
 from neo.storage.background import Background
@@ -53,6 +56,9 @@ CHECK, LOAD = "look into the archive", "load"
 _PACKS = ("_pack_wanted", "_pack_tid")
 #: Bytes of values between two commits of the database.
 COMMIT_BYTES = 16 << 20
+#: Revisions that are compared with those that a copy names.
+LENGTH = 1000
+OID_MAX = b"\xff" * 8
 
 
 class RestoreOrder(msgspec.Struct, forbid_unknown_fields=True):
@@ -213,12 +219,19 @@ class Load:
         blocks = read_partition(
             self._worker.files, path, copy.header(number), copy.files[number]
         )
+        named: tuple[bytes, bytes] | None = None
         while (block := await self._worker.call(partial(_next, blocks))) is not None:
             began = self._background.monotonic()
             if isinstance(block, Transactions):
                 self._transactions(target, block)
             elif isinstance(block, Objects):
                 await self._objects(folder, target, index, block.rows)
+            elif isinstance(block, Kept):
+                first = named or (ZERO_TID, ZERO_OID)
+                named = block.rows[-1] if block.rows else first
+                await self._keep(copy, number, first, block.rows)
+            elif isinstance(block, End) and named is not None and copy.after is not None:
+                await self._keep(copy, number, named, [named, (copy.after, OID_MAX)])
             if self._written >= COMMIT_BYTES:
                 self._written = 0
                 await self._database.stored()
@@ -257,6 +270,37 @@ class Load:
         finally:
             for content in held:
                 self._contents.release(content.checksum)
+
+    async def _keep(
+        self,
+        copy: Manifest,
+        number: int,
+        first: tuple[bytes, bytes],
+        kept: Sequence[tuple[bytes, bytes]],
+    ) -> None:
+        """Delete the revisions (tid, oid) of a partition of the archive from ``first`` to the last of
+        ``kept`` that are not among these: a pack had removed them when the copy was made."""
+        if not kept:
+            return
+        backend, pace = self._database.backend, self._background
+        partitions, there, last = self._cells.partitions, set(kept), kept[-1]
+        same = len(partitions) == copy.partitions
+        for cell in [number] if same else self._cells.assigned():
+            following = first
+            while following <= last:
+                began = pace.monotonic()
+                found = backend.replication.objects_ascending(cell, *following, last[0], LENGTH)
+                gone = [
+                    key
+                    for key in found
+                    if key <= last and key not in there and u64(key[1]) % copy.partitions == number
+                ]
+                if gone:
+                    backend.replication.delete_objects(gone, packed=True)
+                await pace.executed(began)
+                if len(found) < LENGTH:
+                    break
+                following = found[-1][0], add64(found[-1][1], 1)
 
     # -- contents ----------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from hashlib import sha1
 from pathlib import Path
@@ -29,6 +30,7 @@ from neo.protocol.packets import (
     NotifyReplicationDone,
     Replicate,
 )
+from neo.storage.blobs.fetch import IDLE_SECONDS
 from neo.storage.replication.replicator import RETRY_SECONDS
 from tests.unit.storage.blobs.contents import content_of, files, parts
 from tests.unit.storage.blobs.transfers import give, has_row, holder, lost, names, record_of, refuse
@@ -63,6 +65,18 @@ def begin(world: World, data: bytes = DATA, others: bool = False) -> tuple[Desti
         node.master.send(NotifyPartitionChanges(2, 0, [(0, 3, UP)]))
     node.serve(source, 0, 12, {(12, 2): record_of(data)})
     return node, source
+
+
+def wait_for_idle(world: World) -> None:
+    """Let the time pass after which parts are deleted."""
+    for _ in range(3):
+        world.settle()
+        world.host.advance(IDLE_SECONDS)
+    world.settle()
+
+
+def no_folder(path: str) -> list[str]:
+    raise OSError(errno.EIO, "the disk fails", path)
 
 
 def done(node: Destination) -> None:
@@ -259,6 +273,44 @@ def test_a_node_without_folder_does_not_write_the_row(
     world.settle()
     assert not has_row(world) and not source.inbox
     assert "set blob_dir" in caplog.text
+
+
+# -- what interrupted transfers leave --------------------------------------------------------------
+
+
+def test_a_part_is_kept_while_its_cell_is_incomplete_and_deleted_afterwards_26_28(
+    world: World, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The cell is taken away: nothing asks for the content again. A folder that cannot be read is read
+    later."""
+    node, source = begin(world, LARGE)
+    give(source, LARGE)
+    world.wait(lambda: len(source.inbox) == PIECES_AHEAD, "the piece is not written")
+    source.disconnect()
+    world.settle()
+    left = [f"fetch-{names(LARGE)[0]}"]
+    wait_for_idle(world)
+    assert parts(folder) == left
+    with monkeypatch.context() as broken:
+        broken.setattr("os.listdir", no_folder)
+        node.master.send(NotifyPartitionChanges(2, 0, [(0, 1, DISCARDED)]))
+        wait_for_idle(world)
+        world.wait(lambda: "cannot be deleted" in caplog.text, "it is not told")
+    assert parts(folder) == left
+    wait_for_idle(world)
+    world.wait(lambda: parts(folder) == [], "the part is left")
+
+
+def test_what_an_earlier_process_left_is_deleted_26_28(world: World, folder: Path) -> None:
+    node, source = fetching(world, FEATURE_BLOBS)
+    (folder / "parts" / f"fetch-{names(LARGE)[0]}").write_bytes(b"a part")
+    node.serve(source, 0, 12, {(12, 2): record_of(DATA)})
+    give(source, DATA)
+    done(node)
+    node.master.send(NotifyPartitionChanges(2, 0, [(0, 1, UP)]))
+    wait_for_idle(world)
+    world.wait(lambda: parts(folder) == [], "the part is left")
+    assert files(folder) == names(DATA)
 
 
 # -- backups -------------------------------------------------------------------------------------

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from hashlib import sha1
 from pathlib import Path
 
 import pytest
 
-from neo.protocol.ids import p64
+from neo.protocol.ids import p64, u64
+from neo.storage.backend.api import Record, Transaction
 from neo.storage.operations.backup import COPY, LOOK, MANIFEST
 from neo.storage.operations.restore import CHECK, LOAD
 from tests.unit.storage.archive_node import ArchiveNode
 from tests.unit.storage.requests import commit
-from tests.unit.storage.world import World
+from tests.unit.storage.world import UP, World
 
 OIDS = range(6)
 LAST = 12 + 4 * len(OIDS) - 4
@@ -143,3 +145,47 @@ def test_a_restore_may_be_undone_twice_and_after_any_half_27_3(empty: ArchiveNod
     empty.half(LOAD, calls - 1)
     empty.run(LOAD)
     check_loaded(empty)
+
+
+@pytest.mark.parametrize("partitions", [2, 3])
+def test_what_a_pack_removed_between_two_copies_is_not_restored_28_21(
+    node: ArchiveNode, tmp_path: Path, path: Path, partitions: int
+) -> None:
+    """A deletion that was packed away is in no copy. Also into another number of partitions."""
+    for name in (LOOK, COPY, MANIFEST):
+        node.run(name)
+    replication, last = node.world.backend.replication, LAST + 8
+    deleted = [0, 2, 5]  # the first of a partition, the next, the last
+    replication.delete_objects([(p64(12 + 4 * oid), p64(oid)) for oid in deleted])
+    replication.add_object(p64(1), Record(p64(LAST + 4), None, 0, sha1(b"new").digest(), b"new", None))
+    replication.add_transaction(Transaction(p64(last), b"", b"", b"", False, [], p64(last - 1)))
+    node.context.clear()
+    node.order |= {"tid": p64(last).hex(), "pack": p64(LAST + 4).hex()}
+    for name in (LOOK, COPY, MANIFEST):
+        node.run(name)
+    world = World(str(tmp_path / "other.sqlite"))
+    world.operate([[(1, UP)]] * partitions)
+    restored = ArchiveNode(world, path, last, partitions)
+    restored.run(CHECK)
+    restored.run(LOAD)
+    found = {oid: [u64(tid) for tid, _ in world.backend.reads.history(p64(oid), 0, 9)] for oid in OIDS}
+    assert found == {0: [], 1: [LAST + 4, 16], 2: [], 3: [24], 4: [28], 5: []}
+    world.close()
+
+
+def test_a_copy_names_what_is_left_only_after_a_pack_28_21(node: ArchiveNode, path: Path) -> None:
+    """Else an increment would cost as much as the database has objects."""
+    for name in (LOOK, COPY, MANIFEST):
+        node.run(name)
+    last = LAST + 4
+    row = Transaction(p64(last), b"", b"", b"", False, [], p64(last - 1))
+    node.world.backend.replication.add_transaction(row)
+    sizes = []
+    for pack in (LAST, LAST + 1):
+        node.context.clear()
+        node.order |= {"tid": p64(last).hex(), "pack": p64(pack).hex()}
+        node.run(LOOK)
+        node.run(COPY)
+        sizes.append(sum(file.stat().st_size for file in (path / p64(last).hex()).glob("*.rows")))
+        node.undo(COPY)
+    assert sizes[0] + 20 * len(OIDS) <= sizes[1] <= sizes[0] + 40 * len(OIDS)
