@@ -31,7 +31,8 @@ class Settings:
     ``cache_size``, ``unanswered_max``, ``cached_max``: bytes; the last two are data of a transaction that
     waits for answers, for the cache. ``blob_dir``: the folder in which contents of blobs are kept; None
     for a temporary one. ``blob_cache_size``: its bound in bytes; the client looks at the folder again
-    after it has added ``blob_cache_size_check`` percent of that.
+    after it has added ``blob_cache_size_check`` percent of that. ``durable_vote``: each vote is on disk
+    before tpc_vote returns, also if one storage node takes part.
     """
 
     cluster: str
@@ -46,6 +47,7 @@ class Settings:
     blob_dir: str | None = None
     blob_cache_size: int = BLOB_CACHE_BYTES
     blob_cache_size_check: int = BLOB_CACHE_CHECK
+    durable_vote: bool = False
 
 
 def make_settings(
@@ -57,6 +59,7 @@ def make_settings(
     compress: bool | int,
     cache_size: int,
     blobs: tuple[str | None, int, int] = (None, BLOB_CACHE_BYTES, BLOB_CACHE_CHECK),
+    durable_vote: bool = False,
 ) -> Settings:
     """Check and convert the arguments of a storage. ``tls``: ca, cert, key. ``blobs``:
     blob_dir, blob_cache_size, blob_cache_size_check.
@@ -103,4 +106,5 @@ def make_settings(
         blob_dir=blob_dir,
         blob_cache_size=blob_cache_size,
         blob_cache_size_check=blob_cache_size_check,
+        durable_vote=durable_vote,
     )

@@ -1982,7 +1982,8 @@ class AnswerVoteSingle(Answer):
 @request(EXTENSION | 0xD8)
 class AskVoteSingle(Request[AnswerVoteSingle]):
     """Vote, with the metadata of a transaction in which no other storage node takes part. It may be sent
-    before the stores and checks of these objects are answered. C ⇄ S"""
+    before the stores and checks of these objects are answered. ``durable``: the answer waits for the
+    disk; else only the lock does. C ⇄ S"""
 
     ttid: Tid
     user: bytes
@@ -1990,3 +1991,4 @@ class AskVoteSingle(Request[AnswerVoteSingle]):
     extension: bytes
     stored_list: list[Oid]
     checked_list: list[Oid]
+    durable: bool

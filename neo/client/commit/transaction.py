@@ -98,6 +98,7 @@ class ClientTransaction:
         self.voted = False
         #: How often the storage nodes were asked to vote.
         self._votes_asked = 0
+        self._durable = False
         self._connections = connections
         self._primary = master
         self._storages = storages
@@ -496,9 +497,10 @@ class ClientTransaction:
 
     # -- vote ------------------------------------------------------------------------------------
 
-    def vote(self) -> None:
-        """Vote, or wait for what :meth:`ask_votes` has asked. Raise the errors of settle(), and
-        TransactionLostError."""
+    def vote(self, durable: bool = False) -> None:
+        """Vote, or wait for what :meth:`ask_votes` has asked. ``durable``: also if one storage node takes
+        part, whose lock alone would do. Raise the errors of settle(), and TransactionLostError."""
+        self._durable = durable
         self._step(self._vote)
 
     def ask_votes(self) -> None:
@@ -568,7 +570,8 @@ class ClientTransaction:
         if channel is None or FEATURE_SINGLE not in self._storages.announced(nid):
             return False
         self._keepers, self._partitions = keepers, len(view.writable)
-        vote = votes.single(ttid, self.metadata, self._oids(True), self._oids(False))
+        durable = self._settings.durable_vote or self._durable
+        vote = votes.single(ttid, self.metadata, self._oids(True), self._oids(False), durable)
         return self._participants.ask(vote, Asked(nid, channel))
 
     def _lose_storage(self, site: FaultSite) -> None:

@@ -26,11 +26,12 @@ def with_metadata(ttid: bytes, metadata: Any, stored: list[bytes]) -> AskStoreTr
 
 
 def single(
-    ttid: bytes, metadata: Any, stored: list[bytes], checked: list[bytes]
+    ttid: bytes, metadata: Any, stored: list[bytes], checked: list[bytes], durable: bool
 ) -> AskVoteSingle:
-    """Return the vote for the only node of the transaction."""
+    """Return the vote for the only node of the transaction. ``durable``: by itself, before the lock."""
     vote = with_metadata(ttid, metadata, stored)
-    return AskVoteSingle(ttid, vote.user, vote.description, vote.extension, stored, checked)
+    people = vote.user, vote.description, vote.extension
+    return AskVoteSingle(ttid, *people, stored, checked, durable)
 
 
 def failed_nodes(

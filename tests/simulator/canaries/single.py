@@ -36,7 +36,19 @@ def _voted_without_a_conflict() -> list[Patch]:
     return [(Locks, "has_all", has_all), (ClientTransaction, "_solve", solve)]
 
 
+def _lock_answered_at_once() -> list[Patch]:
+    return [(Locks, "locks_at_once", lambda self, ttid: True)]
+
+
 CANARIES = (
+    Canary(
+        "lock-before-the-vote-is-durable",
+        "a lock is answered at once, although the vote did not wait for the disk",
+        "disks: what was acknowledged is lost in a crash",
+        _lock_answered_at_once,
+        30,
+        ALONE | {"faults": ("kill-server",), "seconds": 10.0},
+    ),
     Canary(
         "vote-without-the-conflict",
         "a vote behind a store that conflicted is accepted without it, and believed",

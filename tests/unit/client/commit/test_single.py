@@ -68,7 +68,7 @@ def test_the_vote_is_sent_before_the_stores_are_answered() -> None:
         storage.checkCurrentSerialInTransaction(OTHER, p64(8), t)
         finish(storage, t)
         assert node.asked(AskCheckCurrentSerial, *VOTES)[1:] == [
-            AskVoteSingle(TTID, b"u", b"d", b"e", [OID], [OTHER])
+            AskVoteSingle(TTID, b"u", b"d", b"e", [OID], [OTHER], False)
         ]
         assert cluster.master.asked(AskFinishTransaction) == [
             AskFinishTransaction(TTID, [OID], [OTHER])

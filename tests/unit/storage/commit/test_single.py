@@ -10,15 +10,20 @@ from neo.protocol.ids import p64
 from neo.protocol.packets import (
     AnswerVoteSingle,
     AskCheckCurrentSerial,
+    AskLockInformation,
     AskVoteSingle,
+    NotifyUnlockInformation,
 )
+from neo.storage.backend.sqlite.wal_sync import Syncer
 from tests.unit.storage.requests import commit, data_of, finish, load, store, store_request
 from tests.unit.storage.world import End, World
 
 
-def single(ttid: int, *stored: int, checked: tuple[int, ...] = ()) -> AskVoteSingle:
+def single(
+    ttid: int, *stored: int, checked: tuple[int, ...] = (), durable: bool = True
+) -> AskVoteSingle:
     listed = [p64(oid) for oid in stored]
-    return AskVoteSingle(p64(ttid), b"user", b"note", b"ext", listed, [p64(oid) for oid in checked])
+    return AskVoteSingle(p64(ttid), b"user", b"note", b"ext", listed, list(map(p64, checked)), durable)
 
 
 def check(client: End, ttid: int, oid: int, serial: int) -> Any:
@@ -81,3 +86,43 @@ def test_the_vote_names_what_it_is_about(client: End) -> None:
     for wrong in (single(20), single(20, 1, 2), single(20, checked=(1,)), single(21, 1)):
         assert client.ask(wrong) == AnswerVoteSingle(False)
     assert client.ask(single(20, 1)) == AnswerVoteSingle(True)
+
+
+@pytest.fixture
+def syncs(monkeypatch: pytest.MonkeyPatch, world: World, client: End) -> list[int]:
+    """Grows with each sync of the node's disk from now on."""
+    world.settle()
+    asked: list[int] = []
+    real = Syncer.sync
+
+    def sync(*args: object) -> None:
+        asked.append(len(asked))
+        real(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Syncer, "sync", sync)
+    return asked
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_commit_on_one_node_syncs_once_or_twice_if_the_client_wants_a_durable_vote(
+    durable: bool, world: World, master: End, client: End, syncs: list[int]
+) -> None:
+    """Specification 7.53, 7.54."""
+    store(client, 10, 1)
+    assert client.ask(single(10, 1, durable=durable)) == AnswerVoteSingle(True)
+    assert len(syncs) == durable
+    master.ask(AskLockInformation(p64(10), p64(12)))
+    master.send(NotifyUnlockInformation(p64(10)))
+    assert len(syncs) == 1 + durable
+
+
+def test_the_lock_waits_for_the_disk_if_the_vote_has_not(
+    world: World, master: End, client: End
+) -> None:
+    """Specification 7.54, 7.30."""
+    world.settle()  # else the lock would wait for the first partition table
+    store(client, 10, 1)
+    assert client.ask(single(10, 1, durable=False)) == AnswerVoteSingle(True)
+    locked = master.ask_later(AskLockInformation(p64(10), p64(12)))
+    assert not locked
+    world.wait(lambda: bool(locked), "the lock is not answered")
