@@ -32,7 +32,8 @@ class Settings:
     waits for answers, for the cache. ``blob_dir``: the folder in which contents of blobs are kept; None
     for a temporary one. ``blob_cache_size``: its bound in bytes; the client looks at the folder again
     after it has added ``blob_cache_size_check`` percent of that. ``durable_vote``: each vote is on disk
-    before tpc_vote returns, also if one storage node takes part.
+    before tpc_vote returns, also if one storage node takes part. ``server_sync``: sync() waits for the
+    master, so that everything is visible that was committed before.
     """
 
     cluster: str
@@ -48,6 +49,7 @@ class Settings:
     blob_cache_size: int = BLOB_CACHE_BYTES
     blob_cache_size_check: int = BLOB_CACHE_CHECK
     durable_vote: bool = False
+    server_sync: bool = True
 
 
 def make_settings(
@@ -59,10 +61,10 @@ def make_settings(
     compress: bool | int,
     cache_size: int,
     blobs: tuple[str | None, int, int] = (None, BLOB_CACHE_BYTES, BLOB_CACHE_CHECK),
-    durable_vote: bool = False,
+    waits: tuple[bool, bool] = (False, True),
 ) -> Settings:
     """Check and convert the arguments of a storage. ``tls``: ca, cert, key. ``blobs``:
-    blob_dir, blob_cache_size, blob_cache_size_check.
+    blob_dir, blob_cache_size, blob_cache_size_check. ``waits``: durable_vote, server_sync.
 
     Raise ConfigurationError.
     """
@@ -70,6 +72,7 @@ def make_settings(
         master_nodes = " ".join(master_nodes)
     ca, cert, key = tls
     blob_dir, blob_cache_size, blob_cache_size_check = blobs
+    durable_vote, server_sync = waits
     try:
         addresses = parse_addresses(master_nodes)
         if not addresses:
@@ -107,4 +110,5 @@ def make_settings(
         blob_cache_size=blob_cache_size,
         blob_cache_size_check=blob_cache_size_check,
         durable_vote=durable_vote,
+        server_sync=server_sync,
     )

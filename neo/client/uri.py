@@ -32,6 +32,7 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
     "compress": parse_compress,
     "read_only": parse_boolean,
     "durable_vote": parse_boolean,
+    "server_sync": parse_boolean,
     "cache_size": _byte_size,
     "wait_timeout": float,
     "blob_dir": str,
