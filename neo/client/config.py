@@ -18,6 +18,7 @@ _NUMBERS = {"1": True, "0": False}
 _BOTH = (
     *("master_nodes", "read_only", "cache_size", "wait_timeout", "dynamic_master_list"),
     *("blob_dir", "blob_cache_size", "blob_cache_size_check"),
+    *("durable_vote", "server_sync"),
 )
 _ONE = ("compress", "ca", "cert", "key")
 

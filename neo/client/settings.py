@@ -31,7 +31,9 @@ class Settings:
     ``cache_size``, ``unanswered_max``, ``cached_max``: bytes; the last two are data of a transaction that
     waits for answers, for the cache. ``blob_dir``: the folder in which contents of blobs are kept; None
     for a temporary one. ``blob_cache_size``: its bound in bytes; the client looks at the folder again
-    after it has added ``blob_cache_size_check`` percent of that.
+    after it has added ``blob_cache_size_check`` percent of that. ``durable_vote``: each vote is on disk
+    before tpc_vote returns, also if one storage node takes part. ``server_sync``: sync() waits for the
+    master, so that everything is visible that was committed before.
     """
 
     cluster: str
@@ -46,6 +48,8 @@ class Settings:
     blob_dir: str | None = None
     blob_cache_size: int = BLOB_CACHE_BYTES
     blob_cache_size_check: int = BLOB_CACHE_CHECK
+    durable_vote: bool = False
+    server_sync: bool = True
 
 
 def make_settings(
@@ -57,9 +61,10 @@ def make_settings(
     compress: bool | int,
     cache_size: int,
     blobs: tuple[str | None, int, int] = (None, BLOB_CACHE_BYTES, BLOB_CACHE_CHECK),
+    waits: tuple[bool, bool] = (False, True),
 ) -> Settings:
     """Check and convert the arguments of a storage. ``tls``: ca, cert, key. ``blobs``:
-    blob_dir, blob_cache_size, blob_cache_size_check.
+    blob_dir, blob_cache_size, blob_cache_size_check. ``waits``: durable_vote, server_sync.
 
     Raise ConfigurationError.
     """
@@ -67,6 +72,7 @@ def make_settings(
         master_nodes = " ".join(master_nodes)
     ca, cert, key = tls
     blob_dir, blob_cache_size, blob_cache_size_check = blobs
+    durable_vote, server_sync = waits
     try:
         addresses = parse_addresses(master_nodes)
         if not addresses:
@@ -103,4 +109,6 @@ def make_settings(
         blob_dir=blob_dir,
         blob_cache_size=blob_cache_size,
         blob_cache_size_check=blob_cache_size_check,
+        durable_vote=durable_vote,
+        server_sync=server_sync,
     )

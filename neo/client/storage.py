@@ -111,11 +111,9 @@ class NEOStorage(ConflictResolvingStorage):
     after which this and every method raise UnavailableError if the cluster does not answer.
     ``ca``, ``cert``, ``key``: files, for TLS. ``dynamic_master_list``: a file that keeps the masters that
     the cluster announces. ``blob_dir``: a folder that keeps contents of blobs for the processes of this
-    machine, up to ``blob_cache_size`` bytes; a temporary one by default. The client looks at its size
-    again after it has added ``blob_cache_size_check`` percent of that. ``host``: replaces sockets,
-    threads and clock.
-
-    Raise ConfigurationError, UnavailableError, RefusedError.
+    machine, up to ``blob_cache_size`` bytes; a temporary one by default. ``blob_cache_size_check``,
+    ``durable_vote``, ``server_sync``: see :class:`~neo.client.settings.Settings`. ``host``: replaces
+    sockets, threads and clock. Raise ConfigurationError, UnavailableError, RefusedError.
     """
 
     def __init__(
@@ -134,6 +132,8 @@ class NEOStorage(ConflictResolvingStorage):
         blob_dir: str | None = None,
         blob_cache_size: int = BLOB_CACHE_BYTES,
         blob_cache_size_check: int = BLOB_CACHE_CHECK,
+        durable_vote: bool = False,
+        server_sync: bool = True,
         host: ThreadHost | None = None,
     ) -> None:
         settings = make_settings(
@@ -145,6 +145,7 @@ class NEOStorage(ConflictResolvingStorage):
             compress=compress,
             cache_size=cache_size,
             blobs=(blob_dir, blob_cache_size, blob_cache_size_check),
+            waits=(durable_vote, server_sync),
         )
         host = make_system(2 * patience_of(wait_timeout)) if host is None else host
         self._session = Session(host, settings)
@@ -202,8 +203,8 @@ class NEOStorage(ConflictResolvingStorage):
         self._invalidations.db = wrapper
 
     def sync(self, force: bool = True) -> None:
-        """Make visible what other clients committed before this call."""
-        if force:
+        """Make visible what other clients committed before this call, unless ``server_sync`` is false."""
+        if force and self._session.settings.server_sync:
             self._replicas.barrier()
 
     def lastTransaction(self) -> bytes:
@@ -431,7 +432,7 @@ class NEOStorage(ConflictResolvingStorage):
         coordination = self._coordination
         if coordination is not None:
             coordination.voting(transaction)
-        begun.vote()
+        begun.vote(durable=coordination is not None)
         if coordination is not None:
             coordination.voted(self, transaction)
         return list(begun.resolved) or None

@@ -31,6 +31,8 @@ _byte_size = SuffixMultiplier({"kb": 1024, "mb": 1024**2, "gb": 1024**3})
 _OPTIONS: dict[str, Callable[[str], Any]] = {
     "compress": parse_compress,
     "read_only": parse_boolean,
+    "durable_vote": parse_boolean,
+    "server_sync": parse_boolean,
     "cache_size": _byte_size,
     "wait_timeout": float,
     "blob_dir": str,

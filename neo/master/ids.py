@@ -10,6 +10,9 @@ from neo.protocol.ids import ZERO_OID, ZERO_TID, p64, tid_from_time, u64
 #: twice as many are skipped. That is a minute by the clock, or billions of transactions if the clock is
 #: behind.
 UNKNOWN_TIDS = 2**32
+#: Bounds of the tids to skip when the clock is behind and a crash may have taken a vote: more than are
+#: given in a second, and so many that none meets the lost one by chance; at most 4 seconds by the clock.
+LOST_TIDS = 2**20, 2**28
 #: Greatest tid of a database, in the year 5983. Databases keep tids in a signed column of 64 bits; the
 #: rest is left for tids to come.
 GREATEST_TID = p64(2**63 - 2**40)

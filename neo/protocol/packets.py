@@ -1964,3 +1964,31 @@ class AskRoom(Request[AnswerRoom]):
     full: bool
     tid: Tid
     partition_list: list[Count]
+
+
+# -- ours: transactions with one storage node ------------------------------------------------------
+
+#: AskVoteSingle is understood.
+FEATURE_SINGLE = "single"
+
+
+class AnswerVoteSingle(Answer):
+    """``voted`` false: a store or check did not get its lock before. The client handles the answers to
+    all of them, and votes again."""
+
+    voted: bool
+
+
+@request(EXTENSION | 0xD8)
+class AskVoteSingle(Request[AnswerVoteSingle]):
+    """Vote, with the metadata of a transaction in which no other storage node takes part. It may be sent
+    before the stores and checks of these objects are answered. ``durable``: the answer waits for the
+    disk; else only the lock does. C ⇄ S"""
+
+    ttid: Tid
+    user: bytes
+    description: bytes
+    extension: bytes
+    stored_list: list[Oid]
+    checked_list: list[Oid]
+    durable: bool

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.core import Core
@@ -128,6 +129,12 @@ class Database:
             self._engine.stored(lambda: self._late(send))
         else:
             self._engine.stored(send)
+
+    def answer_written(self, peer: Peer, message_id: int, answer: Message) -> None:
+        """Answer when what was written until now has its room on the disk. It becomes durable within
+        COMMIT_SECONDS: until then a crash of the machine may lose it."""
+        self._engine.written(self.guard(partial(peer.answer, message_id, answer)))
+        self.commit_soon()
 
     def _late(self, send: Callable[[], None]) -> None:
         self._core.call_later(LATE_SECONDS, send)

@@ -218,6 +218,19 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
         else:
             self._schedule(done)
 
+    def written(self, done: Done) -> None:
+        self._check()
+        if self._lag:
+            self._put(self._write_out, done)
+        else:
+            self._write_out(done)
+
+    def _write_out(self, done: Done) -> None:
+        if self._disk.full:
+            self._failure = self._disk.failure("no space is left")
+            raise self._failure
+        self._schedule(done)
+
     def stored(self, done: Done) -> None:
         self._check()
         if self._lag:

@@ -39,6 +39,8 @@ def test_zconfig_opens_a_storage_with_all_its_options(cluster: Fleet, tmp_path: 
             "read-only true",
             "cache-size 5MB",
             "wait-timeout 7.5",
+            "durable-vote on",
+            "server-sync off",
             f"dynamic_master_list {masters}",
             f"logfile {tmp_path / 'client.log'}",
         )
@@ -49,6 +51,7 @@ def test_zconfig_opens_a_storage_with_all_its_options(cluster: Fleet, tmp_path: 
         assert storage._session.settings.compress == 3
         assert storage._invalidations.cache.capacity == 5 * 1024 * 1024
         assert storage._session.settings.wait_timeout == 7.5
+        assert storage._session.settings.durable_vote and not storage._session.settings.server_sync
         logging.getLogger("neo.client").error("for the file")
         assert "for the file" in (tmp_path / "client.log").read_text()
     finally:
@@ -96,7 +99,7 @@ def test_wrong_sections_are_explained(lines: list[str], message: str) -> None:
 
 def test_a_uri_opens_a_storage_and_hands_on_the_options_of_the_database(cluster: Fleet) -> None:
     factory, dbkw = zodburi.resolve_uri(
-        f"neo://{NAME}@{cluster.masters}?compress=0&cache_size=1MB&read_only=1&wait-timeout=5"
+        f"neo://{NAME}@{cluster.masters}?compress=0&cache_size=1MB&read_only=1&wait-timeout=5&durable_vote=1&server-sync=0"
         "&connection_pool_size=3&connection_cache_size=500&database_name=n"
     )
     assert dbkw == {"pool_size": 3, "cache_size": 500, "database_name": "n"}
@@ -106,6 +109,7 @@ def test_a_uri_opens_a_storage_and_hands_on_the_options_of_the_database(cluster:
         assert storage._session.settings.compress == 0
         assert storage._invalidations.cache.capacity == 1024 * 1024
         assert storage._session.settings.wait_timeout == 5
+        assert storage._session.settings.durable_vote and not storage._session.settings.server_sync
     finally:
         storage.close()
 

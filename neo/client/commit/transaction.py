@@ -16,12 +16,13 @@ rebase releases.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ZODB.POSException import ConflictError, POSError, ReadConflictError
 
 from neo.client.blobs.upload import upload
+from neo.client.commit import votes
 from neo.client.commit.abilities import check_blobs, check_size
 from neo.client.commit.finish import Finish, Voted
 from neo.client.commit.lock_wait import LockWait
@@ -42,14 +43,16 @@ from neo.net.channel import Channel, Ticket
 from neo.net.fault_sites import FaultSite
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, format_nids
+from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID
 from neo.protocol.packets import (
+    FEATURE_SINGLE,
     AbortTransaction,
     AnswerBeginTransaction,
     AnswerCheckCurrentSerial,
     AnswerRebaseObject,
     AnswerRebaseTransaction,
     AnswerStoreObject,
+    AnswerVoteSingle,
     AskBeginTransaction,
     AskCheckCurrentSerial,
     AskFinishTransaction,
@@ -57,7 +60,6 @@ from neo.protocol.packets import (
     AskRebaseObject,
     AskRebaseTransaction,
     AskStoreObject,
-    AskStoreTransaction,
     AskVoteTransaction,
     Conflict,
     Error,
@@ -66,6 +68,10 @@ from neo.protocol.packets import (
     Ping,
     Request,
 )
+
+#: How often a transaction asks its only storage node to vote before that, or later, is of no use: once
+#: behind its stores, and once when conflicts are resolved.
+SINGLE_MAX = 2
 
 Resolve = Callable[[bytes, bytes, bytes, bytes], bytes]
 """Conflict resolution: (oid, committed serial, base serial, new data) → data; raises ConflictError."""
@@ -90,6 +96,9 @@ class ClientTransaction:
         #: Oids whose conflicts were resolved.
         self.resolved: set[bytes] = set()
         self.voted = False
+        #: How often the storage nodes were asked to vote.
+        self._votes_asked = 0
+        self._durable = False
         self._connections = connections
         self._primary = master
         self._storages = storages
@@ -346,6 +355,9 @@ class ClientTransaction:
         elif isinstance(answer, AnswerRebaseObject):
             if answer.conflict is not None and asked.oid is not None:
                 self._rebase_failed(asked, asked.oid, answer.conflict)
+        elif isinstance(answer, AnswerVoteSingle):
+            with participants.lock:
+                self.voted = answer.voted
         elif asked.oid is not None and asked.change is self.changes.get(asked.oid):
             # Otherwise the answer is outdated: the object was stored again.
             self._stored(asked, asked.oid, self.changes[asked.oid], answer)
@@ -485,9 +497,10 @@ class ClientTransaction:
 
     # -- vote ------------------------------------------------------------------------------------
 
-    def vote(self) -> None:
-        """Vote, or wait for what :meth:`ask_votes` has asked. Raise the errors of settle(), and
-        TransactionLostError."""
+    def vote(self, durable: bool = False) -> None:
+        """Vote, or wait for what :meth:`ask_votes` has asked. ``durable``: also if one storage node takes
+        part, whose lock alone would do. Raise the errors of settle(), and TransactionLostError."""
+        self._durable = durable
         self._step(self._vote)
 
     def ask_votes(self) -> None:
@@ -507,17 +520,23 @@ class ClientTransaction:
         self._whole = True
 
     def _vote(self) -> None:
-        if not self.voted:
+        if not self._votes_asked:
             self._ask_votes()
         self.settle(0)
+        while not self.voted:
+            # The vote came before a store or check had its lock; they are all answered now.
+            self._ask_votes()
+            self.settle(0)
         self._check_master()
-        self._check_nodes(self._keepers)
+        self._check_nodes()
         self._lose_storage(FaultSite.STORAGE_LOST_AFTER_VOTE)
 
     def _ask_votes(self) -> None:
+        self._votes_asked += 1
+        if self._ask_single():
+            return
         self.settle(0)
         self._lose_storage(FaultSite.STORAGE_LOST_BEFORE_VOTE)
-        metadata = self.metadata
         ttid = self.ttid  # first, since it may wait, and the master's answer may follow new tables
         view = self._primary.view()
         keepers = self._keepers = view.writable[view.partition(ttid)]
@@ -530,16 +549,30 @@ class ClientTransaction:
             nodes = self._participants.alive()
         for nid, channel in nodes.items():
             if nid in keepers:
-                message: Request[Any] = AskStoreTransaction(
-                    ttid,
-                    metadata.user,
-                    metadata.description,
-                    metadata.extension_bytes,
-                    self._oids(stored=True),
-                )
+                oids = self._oids(stored=True)
+                message: Request[Any] = votes.with_metadata(ttid, self.metadata, oids)
             else:
                 message = AskVoteTransaction(ttid)
             self._participants.ask(message, Asked(nid, channel))
+
+    def _ask_single(self) -> bool:
+        """Send the vote behind the stores and checks if only one storage node takes part (specification
+        7.51). Return False if others do, or if that is of no use."""
+        if self._lockless or self._votes_asked > SINGLE_MAX:
+            return False
+        ttid = self.ttid
+        view = self._primary.view()
+        keepers = view.writable[view.partition(ttid)]
+        if (nid := votes.only_node(self._participants, keepers)) is None:
+            return False
+        self._lose_storage(FaultSite.STORAGE_LOST_BEFORE_VOTE)
+        channel = self._participants.join(nid)
+        if channel is None or FEATURE_SINGLE not in self._storages.announced(nid):
+            return False
+        self._keepers, self._partitions = keepers, len(view.writable)
+        durable = self._settings.durable_vote or self._durable
+        vote = votes.single(ttid, self.metadata, self._oids(True), self._oids(False), durable)
+        return self._participants.ask(vote, Asked(nid, channel))
 
     def _lose_storage(self, site: FaultSite) -> None:
         """Close a connection if the fault site fires."""
@@ -552,27 +585,11 @@ class ClientTransaction:
             oid for oid, change in self.changes.items() if (change.kind is not Kind.CHECK) is stored
         ]
 
-    def _check_nodes(self, keepers: Iterable[int]) -> None:
+    def _check_nodes(self) -> None:
         """Check that the remaining nodes suffice if some were lost, or stored without locks."""
-        participants = self._participants
-        alive, failed = frozenset(participants.alive()), participants.lost()
-        if alive.isdisjoint(keepers):
-            reasons = "; ".join(participants.reasons())
-            raise TransactionLostError(f"no storage node has the transaction's metadata: {reasons}")
-        if not failed and not self._lockless:
-            return
-        view = self._primary.view()
-        complete: dict[int, frozenset[int]] = {}
-        for oid, change in self.changes.items():
-            partition = view.partition(oid)
-            complete[partition] = complete.get(partition, alive) & change.locked
-        if not all(complete.values()):
-            reasons = "; ".join(participants.reasons())
-            raise TransactionLostError(
-                f"storage nodes {format_nids(failed)} were lost, and no other one "
-                f"has locked all objects of a partition: {reasons}"
-            )
-        running = [nid for nid in failed if nid in view.addresses]
+        running = votes.failed_nodes(
+            self._participants, self._primary.view(), self.changes, self._keepers, self._lockless
+        )
         if running:
             try:
                 self._master.call(FailedVote(self.ttid, running))

@@ -7,14 +7,14 @@ from collections.abc import Container, Iterator, Sequence
 from operator import itemgetter
 
 from neo.master.cluster import Cluster
-from neo.master.ids import GREATEST_TID, UNKNOWN_TIDS
+from neo.master.ids import GREATEST_TID, LOST_TIDS, UNKNOWN_TIDS
 from neo.master.phases.memory import Memory
 from neo.master.phases.survivors import Found, complete
 from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Checkpoint, Future
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.ids import ZERO_OID, ZERO_TID, format_nid
+from neo.protocol.ids import ZERO_OID, ZERO_TID, format_nid, tid_from_time
 from neo.protocol.packets import (
     FEATURE_PREPARED,
     A,
@@ -185,3 +185,7 @@ async def _last_ids(cluster: Cluster, core: Core) -> None:
         # the same. The number is random, because the master that those nodes had may have skipped tids,
         # too.
         cluster.tids.leave_out(core.host.random.randrange(UNKNOWN_TIDS, 2 * UNKNOWN_TIDS))
+    elif cluster.served_ptid is None and tid_from_time(core.host.time()) <= ltid:
+        # A crash may have taken the vote of a transaction with one storage node. Its client may still ask
+        # for the outcome, so that its ttid must not be given again, and by this clock it would be soon.
+        cluster.tids.leave_out(core.host.random.randrange(*LOST_TIDS))

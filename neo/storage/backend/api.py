@@ -224,6 +224,10 @@ class Durability(Protocol):
 
     def stored(self, done: Done) -> None: ...
 
+    def written(self, done: Done) -> None:
+        """Call back when everything written until now has its room: a disk that gets full cannot take it
+        back. It is not durable."""
+
     def attempt(self) -> AbstractContextManager[None]:
         """Undo what the block wrote if the database refuses a statement of it, and raise
         StatementRefused: the database stays in use. Slow: for databases that refused a statement before.

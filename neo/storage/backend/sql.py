@@ -126,8 +126,8 @@ class Dialect:
 class Engine(Protocol):
     """A database that runs statements on the loop's thread and makes them durable.
 
-    ``open``, ``close``, ``attempt``, ``drain``, ``executed``, ``stored``, ``room`` and ``size``: see
-    :class:`~neo.storage.backend.api.Backend`. All methods raise BackendFailure.
+    ``open``, ``close``, ``attempt``, ``drain``, ``executed``, ``stored``, ``written``, ``room`` and
+    ``size``: see :class:`~neo.storage.backend.api.Backend`. All methods raise BackendFailure.
     """
 
     #: Name of the database in messages.
@@ -180,6 +180,8 @@ class Engine(Protocol):
     def executed(self, done: Done) -> None: ...
 
     def stored(self, done: Done) -> None: ...
+
+    def written(self, done: Done) -> None: ...
 
     def room(self) -> int | None: ...
 

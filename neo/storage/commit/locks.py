@@ -179,6 +179,21 @@ class Locks:
         transaction.metadata = metadata
         return list(transaction.stored())
 
+    def has_all(self, ttid: bytes, stored: Collection[bytes], checked: Collection[bytes]) -> bool:
+        """Return whether the transaction may vote with exactly these objects: each of its stores and
+        checks before has its lock, and none is delayed (specification 7.52)."""
+        transaction = self._transactions.get(ttid)
+        if transaction is None:
+            return not stored and not checked
+        changes = transaction.changes
+        if transaction.delayed or transaction.rebasing or len(changes) != len(stored) + len(checked):
+            return False
+        return (
+            all(oid in changes and changes[oid].stored is not None for oid in stored)
+            and all(oid in changes and changes[oid].stored is None for oid in checked)
+            and not transaction.to_rebase()
+        )
+
     def vote_stored(self, ttid: bytes) -> None:
         """Note that the vote is durable, unless the transaction was dropped meanwhile."""
         transaction = self._transactions.get(ttid)

@@ -35,6 +35,7 @@ from neo.protocol.packets import (
     AnswerTIDs,
     AnswerTIDsFrom,
     AnswerTransactionInformation,
+    AnswerVoteSingle,
     AnswerVoteTransaction,
     AskBlob,
     AskCheckCurrentSerial,
@@ -55,6 +56,7 @@ from neo.protocol.packets import (
     AskTIDs,
     AskTIDsFrom,
     AskTransactionInformation,
+    AskVoteSingle,
     AskVoteTransaction,
     HolderRow,
     Message,
@@ -533,6 +535,22 @@ class ServeClient(StorageHandler):
             self._push(peer, message_id, m.ttid, AnswerVoteTransaction(), None, stored)
         else:
             self._answer_voted(peer, message_id, m.ttid, AnswerVoteTransaction())
+
+    @on(AskVoteSingle)
+    def vote_single(self, peer: Peer, message_id: int, m: AskVoteSingle) -> Message | None:
+        """Vote if all stores and checks before have their locks (specification 7.52). The lock
+        makes a vote durable that need not be so before (7.54)."""
+        if not self._locks.has_all(m.ttid, m.stored_list, m.checked_list):
+            return AnswerVoteSingle(False)
+        meta = TransactionMeta(m.user, m.description, m.extension, m.stored_list)
+        stored = self._vote(m.ttid, meta)
+        if self._sync.subscribers:
+            self._push(peer, message_id, m.ttid, AnswerVoteSingle(True), meta, stored)
+        elif m.durable:
+            self._answer_voted(peer, message_id, m.ttid, AnswerVoteSingle(True))
+        else:
+            self.database.answer_written(peer, message_id, AnswerVoteSingle(True))
+        return None
 
     def _answer_voted(self, peer: Peer, message_id: int, ttid: bytes, answer: Message) -> None:
         locks = self._locks

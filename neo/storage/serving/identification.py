@@ -18,6 +18,7 @@ from neo.protocol.packets import (
     FEATURE_LOCKS,
     FEATURE_OIDS,
     FEATURE_PAGES,
+    FEATURE_SINGLE,
     FEATURE_SIZE,
     FEATURES,
     PARTITIONS,
@@ -38,7 +39,10 @@ from neo.topology.nodes import Node
 
 _connections = count(1)
 #: The features that a storage node announces to clients.
-CLIENT_FEATURES = FEATURE_OIDS, FEATURE_PAGES, FEATURE_LOCKS, FEATURE_SIZE, FEATURE_COMMITTED
+CLIENT_FEATURES = (
+    *(FEATURE_OIDS, FEATURE_PAGES, FEATURE_LOCKS, FEATURE_SIZE, FEATURE_COMMITTED),
+    FEATURE_SINGLE,
+)
 
 
 @dataclass(eq=False, repr=False)

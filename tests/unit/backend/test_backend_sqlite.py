@@ -11,12 +11,14 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from threading import Event
 from typing import Any
 
 import pytest
 
 from neo.storage.backend.api import BackendFailure, DatabaseGone
 from neo.storage.backend.sqlite import engine as module
+from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.backend.harness import Harness, p64
 
 
@@ -166,6 +168,73 @@ def test_no_sync_is_made_when_nothing_was_written(
     backend.tables.set_config("name", "x")
     sqlite.wait(backend.engine.stored)
     assert len(syncs) == 1
+
+
+def test_what_has_its_room_without_a_sync_is_synced_before_it_is_promised(
+    sqlite: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Specification 7.54: also if nothing was written since."""
+    backend = sqlite.ready()
+    sqlite.wait(backend.engine.stored)
+    syncs: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", syncs.append)
+    backend.tables.set_config("name", "x")
+    sqlite.wait(backend.engine.written)
+    assert not syncs
+    with database(sqlite) as other:
+        assert other.execute("SELECT value FROM config WHERE name='name'").fetchone() == ("x",)
+    sqlite.wait(backend.engine.stored)
+    assert len(syncs) == 1
+
+
+def test_nothing_is_committed_while_a_sync_runs_and_what_waits_has_its_room_after_it(
+    sqlite: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = sqlite.ready()
+    sqlite.wait(backend.engine.stored)
+    syncs: list[int] = []
+    ends = Event()
+
+    def sync(fd: int) -> None:
+        syncs.append(fd)
+        assert ends.wait(PATIENCE_SECONDS)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    backend.tables.set_config("name", "x")
+    calls: list[str] = []
+    backend.engine.stored(lambda: calls.append("stored"))
+    backend.tables.set_config("name", "y")
+    backend.engine.written(lambda: calls.append("written"))
+    with database(sqlite) as other:
+        assert other.execute("SELECT value FROM config WHERE name='name'").fetchone() == ("x",)
+    ends.set()
+    sqlite.run_until(lambda: len(calls) == 2)
+    assert sorted(calls) == ["stored", "written"]
+    assert len(syncs) == 1
+
+
+def test_a_full_disk_is_noticed_when_room_is_taken(sqlite: Harness) -> None:
+    """Specification 7.54."""
+    backend = sqlite.ready()
+    sqlite.wait(backend.engine.stored)
+    refusing = sqlite3.OperationalError("database or disk is full")
+    refusing.sqlite_errorname = "SQLITE_FULL"
+    real = backend.engine._db
+
+    class Full:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def execute(self, sql: str, *args: Any) -> Any:
+            if sql == "COMMIT":
+                raise refusing
+            return real.execute(sql, *args)
+
+    backend.tables.set_config("name", "x")
+    backend.engine._db = Full()
+    with pytest.raises(BackendFailure, match="no space is left"):
+        backend.engine.written(lambda: None)
+    backend.engine._db = real
 
 
 def test_the_first_write_after_opening_anew_is_synced(

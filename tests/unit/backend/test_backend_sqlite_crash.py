@@ -85,8 +85,9 @@ def test_what_is_stored_survives_a_power_cut_at_any_moment(
     for tid in range(1, 60):
         objects = chance.sample(OIDS, chance.randint(1, len(OIDS)))
         sqlite.vote(backend, tid, {oid: b"%d of %d" % (oid, tid) for oid in objects})
-        if chance.random() < 0.5:
-            sqlite.wait(backend.engine.stored)
+        waits = chance.choice((backend.engine.stored, backend.engine.written, None))
+        if waits is not None:
+            sqlite.wait(waits)
         backend.commits.unlock(p64(tid), p64(tid))
         if chance.random() < 0.5:
             backend.engine.stored(lambda tid=tid: acknowledged.append(tid))
@@ -96,6 +97,36 @@ def test_what_is_stored_survives_a_power_cut_at_any_moment(
             durable = max(acknowledged, default=0)
             check_after_crash(disk.crash(tmp_path / f"crash{tid}", chance), durable)
     assert disk.syncs > 10
+
+
+def test_a_lock_that_is_durable_has_a_vote_that_was_not(
+    sqlite: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Specification 7.55: a vote that had its room only, then the lock; power cuts before and after."""
+    chance = random.Random(1)
+    disk = Disk(sqlite, monkeypatch)
+    backend = sqlite.ready()
+    sqlite.wait(backend.engine.stored)
+    lost = 0
+    for tid in range(1, 20):
+        sqlite.vote(backend, tid, {1: b"1 of %d" % tid})
+        syncs = disk.syncs
+        sqlite.wait(backend.engine.written)
+        assert disk.syncs == syncs
+        node = disk.crash(tmp_path / f"voted{tid}", chance)
+        lost += not node.open().commits.locked_transactions()
+        node.close()
+        backend.commits.lock(p64(tid), p64(tid))
+        sqlite.wait(backend.engine.stored)
+        node = disk.crash(tmp_path / f"locked{tid}", chance)
+        after = node.open()
+        assert after.commits.locked_transactions() == {p64(tid): p64(tid)}
+        after.commits.validate(p64(tid), p64(tid))
+        assert after.reads.load(p64(1), None, None).data == b"1 of %d" % tid
+        node.close()
+        backend.commits.unlock(p64(tid), p64(tid))
+        sqlite.wait(backend.engine.stored)
+    assert lost, "a vote that had its room only was never lost"
 
 
 def check_after_crash(node: Harness, durable: int) -> None:

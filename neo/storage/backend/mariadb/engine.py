@@ -465,6 +465,10 @@ class MariaDB:
     def stored(self, done: Done) -> None:
         self._ask(lambda writer: writer.stored(done))
 
+    def written(self, done: Done) -> None:
+        # InnoDB takes the room of a row when it executes the statement.
+        self.executed(done)
+
     def _ask(self, ask: Callable[[Writer], None]) -> None:
         writer = self._queue()
         if self._attempts:

@@ -6,7 +6,8 @@ One connection on the loop's thread reads and writes. It is always inside a tran
 read takes no lock. The database is in WAL mode with ``synchronous=NORMAL``: COMMIT only appends to
 the ``-wal`` file; a sync of that file makes a commit durable. A :class:`~.wal_sync.Syncer` thread
 syncs it, then runs the callbacks of ``stored`` that the commit covered. While a sync runs, writes
-enter the next transaction, and calls of ``stored`` wait to share the next COMMIT.
+enter the next transaction, and calls of ``stored`` wait to share the next COMMIT. ``written`` makes a
+COMMIT without a sync, which the next sync covers.
 
 No commit is made while the syncer works, so a sync covers the last commit. Checkpoints, which the
 syncer makes on a connection of its own, therefore always reach the end of the log, and the log
@@ -151,6 +152,10 @@ class SQLite:
         self._syncer: Syncer | None = None
         self._failure: BackendFailure | None = None
         self._waiting: list[Done] = []
+        #: Callbacks of ``written``.
+        self._written: list[Done] = []
+        #: Whether the last commit was made for these, without a sync.
+        self._unsynced = False
         self._attempts = 0
         self._page_size = 4096
         self._changes = 0  # total_changes at the last commit
@@ -163,7 +168,8 @@ class SQLite:
     def open(self, reset: bool = False) -> None:
         assert self._db is None, "already open"
         self._failure = None
-        self._waiting = []
+        self._waiting, self._written = [], []
+        self._unsynced = False
         self._attempts = 0
         try:
             self._take_lock()
@@ -314,10 +320,10 @@ class SQLite:
                 self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 with self._position_errors():
                     self._position.closed()
-                for done in self._waiting:
+                for done in self._written + self._waiting:
                     self._schedule(done)
         finally:
-            self._waiting = []
+            self._waiting, self._written = [], []
             self._disconnect()
 
     def _disconnect(self) -> None:
@@ -461,8 +467,8 @@ class SQLite:
             raise
         self._attempts -= 1
         self._execute(f"RELEASE {name}")
-        if not self._attempts and self._waiting and self._syncer is not None and not self._syncer.busy:
-            self._commit()
+        if not self._attempts and self._syncer is not None and not self._syncer.busy:
+            self._go_on_committing()
 
     # -- durability -----------------------------------------------------------------------------
 
@@ -482,6 +488,26 @@ class SQLite:
         if syncer is not None and not syncer.busy and not self._attempts:
             self._commit()
 
+    def written(self, done: Done) -> None:
+        syncer = self._syncer
+        self._connection()
+        self._written.append(done)
+        if syncer is not None and not syncer.busy and not self._attempts:
+            self._append()
+
+    def _append(self) -> None:
+        """Commit all writes without a sync: they are in the log."""
+        if self._connection().total_changes != self._changes:
+            self._end_transaction()
+            self._changes, self._unsynced = self._connection().total_changes, True
+            self._begin()
+        self._call_written()
+
+    def _call_written(self) -> None:
+        written, self._written = self._written, []
+        for done in written:
+            self._schedule(done)
+
     def _begin(self) -> None:
         # IMMEDIATE: other programs may read, but not write while a node has the database.
         self._execute("BEGIN IMMEDIATE")
@@ -499,13 +525,16 @@ class SQLite:
         assert self._syncer is not None
         covered, self._waiting = self._waiting, []
         db = self._connection()
-        if db.total_changes == self._changes:
+        if db.total_changes == self._changes and not self._unsynced:
             # The last commit is already synced, because the syncer is idle.
             for done in covered:
                 self._schedule(done)
+            self._call_written()
             return
         self._end_transaction()
         changes = self._changes = db.total_changes
+        self._unsynced = False  # by the sync that begins below
+        self._call_written()
         if self._log_bytes > LOG_BYTES_MAX:
             self._execute("PRAGMA wal_checkpoint(PASSIVE)")
             self._position.copied()
@@ -542,8 +571,14 @@ class SQLite:
                 self._execute("ROLLBACK")
                 self._begin()
                 self._log_bytes = 0
+        self._go_on_committing()
+
+    def _go_on_committing(self) -> None:
+        """Commit for the callbacks that wait, if there are any."""
         if self._waiting:
             self._commit()
+        elif self._written:
+            self._append()
 
     def _sync_failed(self, syncer: Syncer, error: Exception) -> None:
         """Handle the end of the syncer's thread, on the loop's thread."""

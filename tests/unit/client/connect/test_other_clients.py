@@ -122,6 +122,16 @@ def test_a_load_of_a_known_view_asks_the_master_nothing() -> None:
         assert len(cluster.master.asked(Ping)) == pings
 
 
+def test_sync_asks_the_master_unless_the_application_does_not_want_that() -> None:
+    """Specification 16.60."""
+    for server_sync, asked in ((True, 1), (False, 0)):
+        with scripted([1], server_sync=server_sync) as (cluster, storage):
+            pings = len(cluster.master.asked(Ping))
+            storage.sync()
+            storage.sync(force=False)
+            assert len(cluster.master.asked(Ping)) == pings + asked
+
+
 # -- packs -----------------------------------------------------------------------------------------
 
 
