@@ -32,6 +32,7 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
     "compress": parse_compress,
     "read_only": parse_boolean,
     "cache_size": _byte_size,
+    "cache_dir": str,
     "wait_timeout": float,
     "blob_dir": str,
     "blob_cache_size": _byte_size,
