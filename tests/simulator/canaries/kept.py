@@ -83,7 +83,12 @@ CANARIES = (
         "reads: a transaction that does not exist any more",
         _truncation_not_noticed,
         60,
-        _OPTIONS | {"faults": ("kill-client", "operator"), "seconds": 10.0},
+        _OPTIONS
+        | {
+            "faults": ("kill-client", "operate"),
+            "workloads": ("bank", "records"),
+            "seconds": 10.0,
+        },
     ),
     Canary(
         "kept-restored-without-invalidations",
