@@ -83,10 +83,7 @@ def make_settings(
             context = tls_context(ca, cert, key, server=False)
         elif ca or cert or key:
             raise ValueError("TLS needs all of ca, cert and key")
-        if cache_size < 0:
-            raise ValueError(f"cache_size is a number of bytes, not {cache_size}")
-        if cache_dir is not None and (not cache_dir or not cache_size):
-            raise ValueError("cache_dir is a folder, and needs a cache_size of more than 0 bytes")
+        _check_cache(cache_size, cache_dir)
         if blob_cache_size < 0:
             raise ValueError(f"blob_cache_size is a number of bytes, not {blob_cache_size}")
         if not 0 <= blob_cache_size_check <= 100:
@@ -110,3 +107,10 @@ def make_settings(
         blob_cache_size=blob_cache_size,
         blob_cache_size_check=blob_cache_size_check,
     )
+
+
+def _check_cache(cache_size: int, cache_dir: str | None) -> None:
+    if cache_size < 0:
+        raise ValueError(f"cache_size is a number of bytes, not {cache_size}")
+    if cache_dir is not None and not (cache_dir and cache_size):
+        raise ValueError("cache_dir is a folder, and needs a cache_size of more than 0 bytes")

@@ -107,15 +107,13 @@ class NEOStorage(ConflictResolvingStorage):
     """A NEO cluster as a storage. Thread-safe.
 
     ``master_nodes``: addresses, separated by spaces or commas. ``name``: of the cluster.
-    ``compress``: True, False or a level of zlib. ``cache_size``: bytes. ``cache_dir``: a folder
-    in which the cache outlives the process; each process has a file there. ``wait_timeout``: seconds
-    after which this and every method raise UnavailableError if the cluster does not answer.
-    ``ca``, ``cert``, ``key``: files, for TLS. ``dynamic_master_list``: a file that keeps the masters that
-    the cluster announces. ``blob_dir``: a folder that keeps contents of blobs for the processes of this
-    machine, up to ``blob_cache_size`` bytes; a temporary one by default. The client looks at its size
-    again after it has added ``blob_cache_size_check`` percent of that. ``host``: replaces sockets,
-    threads and clock.
-
+    ``compress``: True, False or a level of zlib. ``cache_size``: bytes. ``cache_dir``: a folder in which
+    the cache outlives the process. ``wait_timeout``: seconds after which this and every method raise
+    UnavailableError if the cluster does not answer. ``ca``, ``cert``, ``key``: files, for TLS.
+    ``dynamic_master_list``: a file that keeps the masters that the cluster announces. ``blob_dir``: a
+    folder of contents of blobs for the processes of this machine, up to ``blob_cache_size`` bytes; a
+    temporary one by default. Its size is looked at again after the client has added
+    ``blob_cache_size_check`` percent of that. ``host``: replaces sockets, threads and clock.
     Raise ConfigurationError, UnavailableError, RefusedError.
     """
 

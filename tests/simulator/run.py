@@ -469,7 +469,7 @@ class Run:
     def _wait_finished(self) -> None:
         self.world.run_until(
             lambda: all(
-                thread.finished or thread.name.endswith("watcher")
+                thread.finished or thread.name.endswith(("watcher", "neo-client-cache"))
                 for application in self.applications
                 for thread in application.process.members
             ),

@@ -88,7 +88,6 @@ class CacheKeeper:
         except (POSError, ErrorAnswer) as e:
             logger.warning("the kept cache is not used: %s", e)
         self._saved = self._state()
-        self._waker = self._host.waker()
         self._host.background(self._run, "neo-client-cache")
 
     def _begin(self, slot: Slot) -> None:
@@ -138,11 +137,13 @@ class CacheKeeper:
 
     def _run(self) -> None:
         """Save now and then, until the storage is closed."""
-        waker, pause = self._waker, SAVE_SECONDS
-        while waker is not None:
-            waker.wait(pause)
+        pause = SAVE_SECONDS
+        while True:
+            # Stored before the slot is read: close() gives up the slot, then wakes.
+            waker = self._waker = self._host.waker()
             if self._slot is None:
                 return
+            waker.wait(pause)
             begin = self._host.now()
             self.save()
             pause = max(SAVE_SECONDS, SAVE_EACH * (self._host.now() - begin))

@@ -45,8 +45,8 @@ class Slot:
         return [path for _, _, path in sorted(marks, reverse=True)[:TRIED]]
 
     def replace(self, write: Callable[[BinaryIO], bool]) -> None:
-        """Replace the file. ``write`` returns whether to keep what it wrote. Raise OSError, after which the
-        file is what it was."""
+        """Replace the file. ``write`` returns whether to keep what it wrote. Raise OSError; then the file
+        is what it was."""
         new = self.path.with_suffix(".new")
         try:
             with open(new, "wb", opener=_opener) as file:

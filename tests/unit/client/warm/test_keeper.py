@@ -229,7 +229,7 @@ def test_a_file_of_a_history_that_ended_while_it_was_written_is_not_kept(
 def test_after_another_connection_only_a_known_transaction_is_a_mark(
     site: History, tmp_path: Path
 ) -> None:
-    """Specification 16.49: what the last transaction changed is not known to a client that joins again."""
+    """Specification 16.49: a client that joins again does not know what the last one changed."""
     with site.client(tmp_path) as storage:
         site.commit(300, o1=b"new")
         site.cluster.master.answers[AskLastTransaction] = lambda m: AnswerLastTransaction(p64(300))
