@@ -17,7 +17,7 @@ _NUMBERS = {"1": True, "0": False}
 #: Keys with two spellings.
 _BOTH = (
     *("master_nodes", "read_only", "cache_size", "wait_timeout", "dynamic_master_list"),
-    *("blob_dir", "blob_cache_size", "blob_cache_size_check"),
+    *("cache_dir", "blob_dir", "blob_cache_size", "blob_cache_size_check"),
     *("durable_vote", "server_sync"),
 )
 _ONE = ("compress", "ca", "cert", "key")

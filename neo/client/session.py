@@ -15,6 +15,7 @@ from neo.client.read.cache import Cache
 from neo.client.read.invalidations import Invalidations
 from neo.client.read.replicas import Replicas
 from neo.client.settings import Settings
+from neo.client.warm.keeper import CacheKeeper
 from neo.net.host import ThreadHost
 
 
@@ -30,9 +31,17 @@ class Session:
         self.master = MasterConnection(self.connections, self.invalidations, self.transactions)
         self.storages = StorageConnections(self.connections, self.master)
         self.replicas = Replicas(self.connections, self.master, self.storages, self.invalidations)
+        self.keeper = CacheKeeper(
+            host, settings, self.master, self.replicas, self.invalidations
+        )
         downloads = Downloads(self.connections, self.master, self.storages)
         self.blobs = BlobFiles(host, settings, self.replicas, downloads)
         self.invalidations.forget_contents = self.blobs.pack_begins
+
+    def open(self) -> None:
+        """Join the cluster, and restore a kept cache. Raise the errors of a join."""
+        self.master.channel()
+        self.keeper.open()
 
     def transaction(self, metadata: Any, tid: bytes | None, resolve: Resolve) -> ClientTransaction:
         """Return a transaction that has not begun. See :class:`ClientTransaction`."""
@@ -50,6 +59,7 @@ class Session:
 
     def close(self) -> None:
         """End all connections. Threads that wait raise an error. Idempotent."""
+        self.keeper.close()
         self.connections.closed = True
         self.master.close("the storage is closed")
         self.connections.close_storages("the storage is closed")
@@ -66,4 +76,5 @@ class Session:
             channel.abandon()
         self.host.forked()
         self.invalidations.forked()
+        self.keeper.forked()
         self.blobs.forked()

@@ -29,7 +29,8 @@ class Settings:
     """``tls``: None for plain text. ``wait_timeout``: seconds. ``compress``: level of zlib.
 
     ``cache_size``, ``unanswered_max``, ``cached_max``: bytes; the last two are data of a transaction that
-    waits for answers, for the cache. ``blob_dir``: the folder in which contents of blobs are kept; None
+    waits for answers, for the cache. ``cache_dir``: the folder in which the cache is kept, or None.
+    ``blob_dir``: the folder in which contents of blobs are kept; None
     for a temporary one. ``blob_cache_size``: its bound in bytes; the client looks at the folder again
     after it has added ``blob_cache_size_check`` percent of that. ``durable_vote``: each vote is on disk
     before tpc_vote returns, also if one storage node takes part. ``server_sync``: sync() waits for the
@@ -45,6 +46,7 @@ class Settings:
     cache_size: int
     unanswered_max: int
     cached_max: int
+    cache_dir: str | None = None
     blob_dir: str | None = None
     blob_cache_size: int = BLOB_CACHE_BYTES
     blob_cache_size_check: int = BLOB_CACHE_CHECK
@@ -62,6 +64,7 @@ def make_settings(
     cache_size: int,
     blobs: tuple[str | None, int, int] = (None, BLOB_CACHE_BYTES, BLOB_CACHE_CHECK),
     waits: tuple[bool, bool] = (False, True),
+    cache_dir: str | None = None,
 ) -> Settings:
     """Check and convert the arguments of a storage. ``tls``: ca, cert, key. ``blobs``:
     blob_dir, blob_cache_size, blob_cache_size_check. ``waits``: durable_vote, server_sync.
@@ -86,8 +89,7 @@ def make_settings(
             context = tls_context(ca, cert, key, server=False)
         elif ca or cert or key:
             raise ValueError("TLS needs all of ca, cert and key")
-        if cache_size < 0:
-            raise ValueError(f"cache_size is a number of bytes, not {cache_size}")
+        _check_cache(cache_size, cache_dir)
         if blob_cache_size < 0:
             raise ValueError(f"blob_cache_size is a number of bytes, not {blob_cache_size}")
         if not 0 <= blob_cache_size_check <= 100:
@@ -106,9 +108,17 @@ def make_settings(
         cache_size=cache_size,
         unanswered_max=max(cache_size, UNANSWERED_MIN_BYTES),
         cached_max=cache_size // 2,
+        cache_dir=cache_dir,
         blob_dir=blob_dir,
         blob_cache_size=blob_cache_size,
         blob_cache_size_check=blob_cache_size_check,
         durable_vote=durable_vote,
         server_sync=server_sync,
     )
+
+
+def _check_cache(cache_size: int, cache_dir: str | None) -> None:
+    if cache_size < 0:
+        raise ValueError(f"cache_size is a number of bytes, not {cache_size}")
+    if cache_dir is not None and not (cache_dir and cache_size):
+        raise ValueError("cache_dir is a folder, and needs a cache_size of more than 0 bytes")

@@ -107,13 +107,14 @@ class NEOStorage(ConflictResolvingStorage):
     """A NEO cluster as a storage. Thread-safe.
 
     ``master_nodes``: addresses, separated by spaces or commas. ``name``: of the cluster.
-    ``compress``: True, False or a level of zlib. ``cache_size``: bytes. ``wait_timeout``: seconds
-    after which this and every method raise UnavailableError if the cluster does not answer.
-    ``ca``, ``cert``, ``key``: files, for TLS. ``dynamic_master_list``: a file that keeps the masters that
-    the cluster announces. ``blob_dir``: a folder that keeps contents of blobs for the processes of this
-    machine, up to ``blob_cache_size`` bytes; a temporary one by default. ``blob_cache_size_check``,
-    ``durable_vote``, ``server_sync``: see :class:`~neo.client.settings.Settings`. ``host``: replaces
-    sockets, threads and clock. Raise ConfigurationError, UnavailableError, RefusedError.
+    ``compress``: True, False or a level of zlib. ``cache_size``: bytes. ``cache_dir``: a folder in which
+    the cache outlives the process. ``wait_timeout``: seconds after which this and every method raise
+    UnavailableError if the cluster does not answer. ``ca``, ``cert``, ``key``: files, for TLS.
+    ``dynamic_master_list``: a file that keeps the masters that the cluster announces. ``blob_dir``: a
+    folder that keeps contents of blobs for the processes of this machine, up to ``blob_cache_size``
+    bytes; a temporary one by default. ``blob_cache_size_check``, ``durable_vote``, ``server_sync``: see
+    :class:`~neo.client.settings.Settings`. ``host``: replaces sockets, threads and clock.
+    Raise ConfigurationError, UnavailableError, RefusedError.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class NEOStorage(ConflictResolvingStorage):
         compress: bool | int = True,
         read_only: bool = False,
         cache_size: int = CACHE_BYTES,
+        cache_dir: str | None = None,
         wait_timeout: float = WAIT_SECONDS,
         dynamic_master_list: str | None = None,
         ca: str | None = None,
@@ -144,6 +146,7 @@ class NEOStorage(ConflictResolvingStorage):
             tls=(ca, cert, key),
             compress=compress,
             cache_size=cache_size,
+            cache_dir=cache_dir,
             blobs=(blob_dir, blob_cache_size, blob_cache_size_check),
             waits=(durable_vote, server_sync),
         )
@@ -167,7 +170,7 @@ class NEOStorage(ConflictResolvingStorage):
             alsoProvides(self, *_WRITING)
         _storages.add(self)
         try:
-            self._session.master.channel()
+            self._session.open()
         except BaseException:
             self.close()
             raise

@@ -34,6 +34,7 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
     "durable_vote": parse_boolean,
     "server_sync": parse_boolean,
     "cache_size": _byte_size,
+    "cache_dir": str,
     "wait_timeout": float,
     "blob_dir": str,
     "blob_cache_size": _byte_size,

@@ -15,7 +15,10 @@ from neo.embedded.machine import Machine
 from neo.embedded.system import LocalSystem
 
 #: Options of NEOStorage that say how to reach a cluster.
-OF_CLUSTERS = {"master_nodes", "name", "ca", "cert", "key", "dynamic_master_list", "host"}
+#: ``cache_dir``: loads of this process come from this process.
+OF_CLUSTERS = {
+    *("master_nodes", "name", "ca", "cert", "key", "dynamic_master_list", "host", "cache_dir"),
+}
 
 
 class Machines:

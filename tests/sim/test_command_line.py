@@ -61,6 +61,7 @@ def any_options(random: random.Random) -> Options:
         operations=random.choice([None, False, True]),
         archives=random.choice([None, False, True]),
         machines=random.choice([None, False, True]),
+        kept=random.choice([None, False, True]),
         canary=random.choice([None, *CANARIES]),
     )
 

@@ -79,6 +79,7 @@ class Application:
     def open(self) -> DB:
         """Open another database, in a thread of this process."""
         settings = self.run.settings
+        settings = settings | self.run.cache_dirs.settings(settings["cache_size"])
         if self._blob_dir is not None:
             settings = settings | {"blob_dir": self._blob_dir}
         storage = self.run.cluster.storage(self.process, **settings)

@@ -42,6 +42,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     add("--blobs", choices=("yes", "no"), help="with blobs, or without; default: chosen by the seed")
     add("--operations", choices=("yes", "no"), help="maintenance in steps; default: by the seed")
     add("--archives", choices=("yes", "no"), help="backups into archives; default: by the seed")
+    add("--kept", choices=("yes", "no"), help="clients keep their caches; default: by the seed")
     add("--machines", choices=("yes", "no"), help="nodes that share a process; default: by the seed")
     add("--canary", choices=sorted(CANARIES), metavar="NAME", help="plant this bug")
     add("--full-mix", action="store_true", help="with --canary: without the options it needs")
@@ -100,6 +101,6 @@ def options_of(arguments: argparse.Namespace) -> Options:
     given = {
         name: getattr(arguments, name) for name in Options.__dataclass_fields__ if name != "canary"
     }
-    for name in ("backup", "sync", "blobs", "operations", "archives", "machines"):
+    for name in ("backup", "sync", "blobs", "operations", "archives", "machines", "kept"):
         given[name] = {None: None, "yes": True, "no": False}[given[name]]
     return replace(options, **{name: value for name, value in given.items() if value is not None})

@@ -22,7 +22,9 @@ from tests.simulator.archives import Archives
 from tests.simulator.backup_site import BackupSite
 from tests.simulator.blob_dirs import BlobDirs
 from tests.simulator.broken_promises import BrokenPromises
+from tests.simulator.cache_dirs import CacheDirs
 from tests.simulator.checks import Drills
+from tests.simulator.clients import ClientProcess
 from tests.simulator.clock import Clocks
 from tests.simulator.cloning import Cloning
 from tests.simulator.cluster import HEAL_SECONDS, Cluster, Shape
@@ -102,6 +104,7 @@ class Options:
     * ``archives``: backups into them; without, by default, with a canary
     * ``machines``: some nodes share a process; without, by default, with a canary. Only a cluster with
       one master and without a backup has them.
+    * ``kept``: clients keep their caches in a folder; without, by default, with a canary
     * ``canary``: a planted bug
     """
 
@@ -121,6 +124,7 @@ class Options:
     operations: bool | None = None
     archives: bool | None = None
     machines: bool | None = None
+    kept: bool | None = None
     canary: str | None = None
 
     def arguments(self) -> str:
@@ -143,6 +147,7 @@ class Options:
             "operations": _YES_NO[self.operations],
             "archives": _YES_NO[self.archives],
             "machines": _YES_NO[self.machines],
+            "kept": _YES_NO[self.kept],
             "canary": self.canary and f"{self.canary} --full-mix",
         }
         return " ".join(f"--{name} {value}" for name, value in given.items() if value is not None)
@@ -181,6 +186,7 @@ class Run:
         #: Whether storage nodes have folders of contents.
         self.with_blobs = any(workload.name in WITH_BLOBS for workload in self.workloads)
         self.blob_dirs = BlobDirs(seed)
+        self.cache_dirs = CacheDirs(seed, False if options.canary and not options.kept else options.kept)
         #: Options of the clients' storages.
         self.settings: dict[str, Any] = {
             "cache_size": random.choice([0, 2000, 20_000_000]),
@@ -266,6 +272,7 @@ class Run:
                 self.site_faults.watching(),
                 nullcontext() if self.backup is None else self.backup.watching(),
                 self.blob_dirs.world(self.with_blobs),
+                self.cache_dirs.world(self._running_client),
             ):
                 self._execute()
         finally:
@@ -462,7 +469,7 @@ class Run:
     def _wait_finished(self) -> None:
         self.world.run_until(
             lambda: all(
-                thread.finished or thread.name.endswith("watcher")
+                thread.finished or thread.name.endswith(("watcher", "neo-client-cache"))
                 for application in self.applications
                 for thread in application.process.members
             ),
@@ -487,6 +494,12 @@ class Run:
         if self.backup is not None:
             self.backup.judge()
 
+    def _running_client(self) -> ClientProcess:
+        """Return the process whose thread runs now."""
+        thread = self.cluster.threads.current
+        clients = (process for cluster in self.clusters for process in cluster.clients)
+        return next(process for process in clients if thread in process.members)
+
     def _clean_up(self) -> None:
         """End all real threads of the run."""
         for cluster in self.clusters:
@@ -499,6 +512,7 @@ class Run:
         for disk in self.disks.values():
             disk.close()
         self.blob_dirs.close()
+        self.cache_dirs.close()
 
 
 def _replicas(options: Options, storages: int, random: Random) -> int:

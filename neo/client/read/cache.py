@@ -19,9 +19,12 @@ wrong. Their correctness follows from one order, the order of arrival on the mas
    (:meth:`load_ends`).
 4. The first invalidation of an object after its record was cached closes the record; by 3, it is the
    next revision.
-5. A new connection to a master may have missed invalidations. It removes all current records, and the
-   loads in flight leave none (:meth:`drop_current`). If the database was truncated, it removes
-   everything (:meth:`clear`).
+5. A new connection to a master may have missed invalidations, and the database may have been truncated
+   meanwhile, whatever its last tid is now. It removes everything, and the loads in flight leave no
+   record (:meth:`clear`).
+6. Records that an earlier process kept are added as the answers of one load are: invalidations since
+   they began to be compared with the cluster remove them (:meth:`restoring`, :meth:`restore`).
+   :mod:`neo.client.warm.validation` says why they are right up to then.
 
 Replacement
 -----------
@@ -104,6 +107,10 @@ class Cache:
         self._torn = False
         # Revisions that have a next one up to this tid may be gone (specification 16.39).
         self._packed = ZERO_TID
+        #: How many records were added, and how often the cache was emptied.
+        self.added = self.emptied = 0
+        # What was invalidated since restoring(); None if the cache is not being restored.
+        self._since: set[bytes] | None = None
 
     def __len__(self) -> int:
         return sum(map(len, self._records.values()))
@@ -170,7 +177,7 @@ class Cache:
             if loaded is not None:
                 if loaded.next_tid is None and load.next_tid is not None and load.keep:
                     loaded = loaded._replace(next_tid=load.next_tid)
-                if loaded.next_tid is not None or load.keep:
+                if load.keep:
                     self._add(Record(oid, loaded.tid, loaded.next_tid, loaded.data))
             self._torn = False
         return loaded
@@ -202,6 +209,8 @@ class Cache:
         self._torn = True
 
     def _close(self, oid: bytes, tid: bytes) -> None:
+        if self._since is not None:
+            self._since.add(oid)
         for load in self._loads.get(oid, ()):
             if load.next_tid is None:
                 load.next_tid = tid
@@ -209,16 +218,6 @@ class Cache:
         # After a recovery the master may send the invalidation of a transaction again.
         if records is not None and records[0].next_tid is None and records[0].tid < tid:
             records[0].next_tid = tid
-
-    def drop_current(self) -> None:
-        """Remove all current records, because invalidations may have been missed."""
-        with self._lock:
-            self._change_begins()
-            self._spoil_loads()
-            for records in list(self._records.values()):
-                if records[0].next_tid is None:
-                    self._remove(records[0])
-            self._torn = False
 
     def packed(self, tid: bytes) -> None:
         """Remove the revisions that a pack at ``tid`` removes, and keep none from now on. Idempotent."""
@@ -232,22 +231,48 @@ class Cache:
             self._torn = False
 
     def clear(self) -> None:
+        """Remove everything: invalidations may have been missed, or the history may be another one."""
         with self._lock:
             self._torn = True
             self._empty()
             self._torn = False
 
     def _empty(self) -> None:
-        self._spoil_loads()
+        for loads in self._loads.values():
+            for load in loads:
+                load.keep = False
+        self._since = None
+        self.emptied += 1
         self._loads = {}
         self._records = {}
         self._small, self._main, self._ghosts = OrderedDict(), OrderedDict(), OrderedDict()
         self.size = self._small_size = 0
 
-    def _spoil_loads(self) -> None:
-        for loads in self._loads.values():
-            for load in loads:
-                load.keep = False
+    # -- records of an earlier process ---------------------------------------------------------------
+
+    def restoring(self) -> None:
+        """Note invalidations from now on, for restore(). Call before ``last_tid`` is read."""
+        with self._lock:
+            self._since = set()
+
+    def restore(self, records: Iterable[Record]) -> int:
+        """Add records that were right at the ``last_tid`` that was read after restoring(). Return how
+        many were added."""
+        with self._lock:
+            self._change_begins()
+            since, self._since = self._since, None
+            added = self.added
+            if since is not None:  # the cache was not emptied meanwhile
+                for record in records:
+                    if record.next_tid is not None or record.oid not in since:
+                        self._add(record)
+            self._torn = False
+            return self.added - added
+
+    def kept(self) -> tuple[int, list[Record]]:
+        """Return ``emptied``, and all records; those that are evicted last come last."""
+        with self._lock:
+            return self.emptied, [*self._small, *self._main]
 
     # -- replacement: with the lock ----------------------------------------------------------------
 
@@ -271,7 +296,8 @@ class Cache:
             records = records[:-1]
         self._records[record.oid] = (*records[:place], record, *records[place:])
         self.size += record.size
-        if self._ghosts.pop((record.oid, record.tid), self) is None:
+        self.added += 1
+        if record.main or self._ghosts.pop((record.oid, record.tid), self) is None:
             record.main = True
             self._main[record] = None
         else:

@@ -50,6 +50,8 @@ class Invalidations:
         self.db: Any = None
         #: The last transaction whose effects are complete.
         self.last_tid = ZERO_TID
+        #: That transaction with the oids that it changed; None if these are not known.
+        self.last: tuple[bytes, Sequence[bytes]] | None = None
         # The last connection to a master. Messages of older ones are ignored: the new master told the
         # last transaction, and if theirs are newer, the database was truncated.
         self._of: object = None
@@ -107,12 +109,15 @@ class Invalidations:
                 self._empty_caches(db, self.last_tid)
             # Nothing is called between these lines and the end.
             tid = self.last_tid
+            last = self.last
         else:
+            last = tid, effect.oids
             self.cache.invalidate(tid, effect.oids)
             if db is not None and not self._told(db.invalidate, tid, effect.oids):
                 # Code of the application failed: remove all objects that may be stale.
                 self._empty_caches(db, tid)
         self.last_tid = tid
+        self.last = last
         self._effect = None
 
     def _over(self, tid: bytes, of: object) -> bool:
@@ -170,6 +175,7 @@ class Invalidations:
                 # Nothing is called between these lines.
                 if not over:
                     self.last_tid = tid
+                    self.last = tid, effect.oids
                 self._effect = None
 
     def packed(self, tid: bytes) -> None:
@@ -195,15 +201,20 @@ class Invalidations:
             effect = self._begins(self.last_tid, (), None)
             with effect.presence:
                 self._effect = effect
-                if tid < self.last_tid:
-                    self.cache.clear()  # the database was truncated
-                else:
-                    self.cache.drop_current()
+                self.cache.clear()
                 if before is not None:
                     self._empty_caches(self._adapter(), tid)
                 # Nothing is called between these lines.
                 self.last_tid = tid
+                self.last = None
                 self._effect = None
+
+    def learn(self, tid: bytes, oids: Sequence[bytes]) -> None:
+        """Remember what a transaction changed, if it is the last one."""
+        with self._lock:
+            self._mend()
+            if tid == self.last_tid:
+                self.last = tid, oids
 
     def _adapter(self) -> Any:
         """Return ZODB's MVCC adapter, which distributes invalidations; None if there is no database.

@@ -53,6 +53,7 @@ logger = logging.getLogger("neo.master")
 ASKING = (FEATURE_MAINTENANCE, FEATURE_PREPARED, FEATURE_SYNC)
 #: Features that a master announces.
 ANNOUNCED = [
+    FEATURE_PACK,
     FEATURE_MAINTENANCE,
     FEATURE_LOG,
     FEATURE_STATUS,

@@ -16,6 +16,7 @@ from tests.simulator.canaries import (
     client,
     election,
     interrupts,
+    kept,
     locks,
     maintenance,
     mark,
@@ -39,7 +40,7 @@ CANARIES: dict[str, Canary] = {
     for module in (
         *(master, storage, client, replication, operation, backup, maintenance, election),
         *(old_disks, mark, scrub, locks, interrupts, prepared, sync, blobs, operations),
-        *(partitions, archives, one_process, single),
+        *(partitions, archives, one_process, single, kept),
     )
     for canary in module.CANARIES
 }

@@ -38,7 +38,7 @@ def _load_in_flight_not_invalidated() -> list[Patch]:
 
 
 def _cache_survives_reconnection() -> list[Patch]:
-    return [(Cache, "drop_current", lambda self: None)]
+    return [(Cache, "clear", lambda self: None)]
 
 
 def _zodb_not_told_at_reconnection() -> list[Patch]:
