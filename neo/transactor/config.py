@@ -171,7 +171,7 @@ class Options(NamedTuple):
 def parse_options() -> Options:
     """Return the options of this process. Exits if they are wrong."""
     result = argparse.ArgumentParser(
-        "transactor", description="A coordinator of distributed transactions.", allow_abbrev=False
+        "transactor", description="A member of a replicated log: one order of transactions on all members, as long as a majority runs.", allow_abbrev=False
     )
     add = result.add_argument
     add("-c", "--config", metavar="FILE", required=True, help="use this configuration file")
