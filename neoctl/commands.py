@@ -295,7 +295,7 @@ def tweak(admin: AdminClient, arguments: Arguments) -> Reply:
     return Reply(f"{title}\n{body}", data)
 
 
-@verb("drop NODE", "forget a storage node or master that is down, for ever; one that is PENDING erases its database", 1, 1)
+@verb("drop NODE", "forget a node that is down, for ever; a PENDING node erases its database", 1, 1)
 def drop(admin: AdminClient, arguments: Arguments) -> Reply:
     return confirmed(admin.ask(SetNodeState(nid(arguments.words[0]), NodeState.UNKNOWN)))
 

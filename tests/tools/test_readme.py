@@ -1,5 +1,7 @@
-"""The examples of README.md and docs/faq.md, as a reader types them: in a fresh environment that has this tree and what
-``setup.cfg`` says that it needs, and nothing else."""
+"""The examples of README.md and docs/faq.md, as a reader types them.
+
+The environment is fresh, and has this tree and what ``setup.cfg`` says that it needs.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from neo import __version__
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.ports import free_range
 
@@ -128,7 +131,9 @@ def test_installation_has_all_that_is_declared_and_is_not_this_tree(reader: Read
 
 @pytest.mark.parametrize("number", range(len(examples("docs/faq.md", "python"))))
 def test_examples_of_the_questions(reader: Reader, number: int) -> None:
-    reader.run("python", "-W", "error::ResourceWarning", script=examples("docs/faq.md", "python")[number])
+    reader.run(
+        "python", "-W", "error::ResourceWarning", script=examples("docs/faq.md", "python")[number]
+    )
 
 
 def test_examples_without_a_server(reader: Reader) -> None:
@@ -166,7 +171,9 @@ def served(reader: Reader) -> Iterator[int]:
 
 def at(port: int, text: str) -> str:
     """Replace the ports of the page by those of the test."""
-    return re.sub(r"127\.0\.0\.1:(205\d)", lambda m: f"127.0.0.1:{port + int(m[1]) - PORT_BASE}", text)
+    return re.sub(
+        r"127\.0\.0\.1:(205\d)", lambda m: f"127.0.0.1:{port + int(m[1]) - PORT_BASE}", text
+    )
 
 
 def test_examples_with_a_small_server(reader: Reader, served: int) -> None:
@@ -183,3 +190,28 @@ def test_examples_with_a_small_server(reader: Reader, served: int) -> None:
     assert said == "hello\n"
     status = at(served, examples("README.md", "sh")[2])
     wait_until(lambda: "No problem." in reader.run(*status.split()), "no problem")
+
+
+def test_example_of_three_machines(reader: Reader) -> None:
+    """What the folder can do: tests/tools/test_init.py."""
+    (command,) = [block for block in examples("README.md", "sh") if block.startswith("neoctl init")]
+    said = reader.run(*command.split())
+    listed = re.findall(
+        r"^    shop-files/(\S+?),? ", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert len(listed) == 5
+    assert all((reader.folder / "shop-files" / name).exists() for name in listed), said
+
+
+def test_each_command_has_a_version(reader: Reader) -> None:
+    commands = [
+        "neoadmin",
+        "neoctl",
+        "neomaster",
+        "neomigrate",
+        "neoresolve",
+        "neoserver",
+        "neosimple",
+    ]
+    for name in (*commands, "neostorage", "transactor"):
+        assert reader.run(name, "--version") == f"{name} {__version__}\n"
