@@ -113,12 +113,13 @@ def _help(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> Reply:
     found, words = find(options.command)
-    if options.dry_run and "[-n]" not in found.usage:
-        able = [name for name, each in VERBS.items() if "[-n]" in each.usage]
-        raise CommandError(f"option -n is of {', '.join(able)} alone")
+    for option, given in (("-n", options.dry_run), ("--force", options.force)):
+        if given and f"[{option}]" not in found.usage:
+            able = [name for name, each in VERBS.items() if f"[{option}]" in each.usage]
+            raise CommandError(f"option {option} is of {', '.join(able)} alone")
     if options.watch is not None and found.usage.split()[0] not in ("status", "print"):
         raise CommandError("option --watch is of 'status' and 'print' alone")
-    arguments = Arguments(words, options.dry_run)
+    arguments = Arguments(words, options.dry_run, options.force)
     if found.local is not None:
         return found.local(arguments)
     assert found.run is not None

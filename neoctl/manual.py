@@ -64,7 +64,7 @@ def words_after() -> dict[str, list[str]]:
             table["help"].append(words[0])
         said = name
         for word in found.usage.split()[len(words) :]:
-            if word == "[-n]":
+            if word.startswith("[-"):
                 continue
             choices = (
                 CHOICES.get(word) or re.findall(r"[a-z0-9]+", word)

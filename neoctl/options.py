@@ -42,6 +42,7 @@ def make_parser() -> argparse.ArgumentParser:
     text = "repeat a question each so many seconds, until Ctrl-C"
     add("--watch", type=_seconds, metavar="SECONDS", help=text)
     add("-n", "--dry-run", action="store_true", help="only show what would be done")
+    add("--force", action="store_true", help="do it although a disk would be full")
     add("command", nargs="*", help="see below, or: neoctl help VERB")
     return parser
 

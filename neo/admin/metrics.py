@@ -14,15 +14,13 @@ from neo.admin.observing import Snapshot
 from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.ids import ZERO_TID, format_nid, time_from_tid
 
-#: A transaction for which others wait, by the fields of TransactionRow.
-AGE, WAITING = 3, 5
-
 
 def exposition(snapshot: Snapshot, cluster: str) -> bytes:
     """Return all figures of a cluster."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Figures(snapshot, cluster))
-    return generate_latest(registry)
+    text: bytes = generate_latest(registry)
+    return text
 
 
 class _Figures(Collector):
@@ -91,12 +89,12 @@ def _health(found: Snapshot) -> Iterator[Metric]:
 
 
 def _transactions(found: Snapshot) -> Iterator[Metric]:
-    rows = found.transactions
-    yield _gauge("neo_transactions_open", "Transactions that have not ended.", len(rows))
-    help = "Transactions that wait for a lock."
-    yield _gauge("neo_transactions_waiting", help, sum(row[WAITING] for row in rows))
-    oldest = max((row[AGE] for row in rows), default=0.0)
-    yield _gauge("neo_transaction_oldest_seconds", "Age of the oldest open transaction.", oldest)
+    ages = [age for _, _, _, age, _, _, _ in found.transactions]
+    waiting = sum(others for _, _, _, _, _, others, _ in found.transactions)
+    yield _gauge("neo_transactions_open", "Transactions that have not ended.", len(ages))
+    yield _gauge("neo_transactions_waiting", "Transactions that wait for a lock.", waiting)
+    help = "Age of the oldest open transaction."
+    yield _gauge("neo_transaction_oldest_seconds", help, max(ages, default=0.0))
 
 
 def _contents(found: Snapshot) -> Iterator[Metric]:

@@ -28,6 +28,7 @@ from neo.protocol.packets import (
     AskLastTransaction,
     AskTransactions,
     NotifyFeatures,
+    TransactionRow,
 )
 from tests.support.certificates import Authority
 from tests.support.patience import PATIENCE_SECONDS
@@ -73,7 +74,7 @@ def test_snapshot_is_what_mirror_and_master_say() -> None:
     found: list[Snapshot] = []
     world.core.observer.observe(found.append)
     world.core.flush()
-    rows = [(TID, CLIENT, None, 1.0, "begun", 0, 0.0)]
+    rows: list[TransactionRow] = [(TID, CLIENT, None, 1.0, "begun", 0, 0.0)]
     for _ in range(2):  # the health of the cluster, and the rest
         master.answer(master.take(AskLastTransaction), AnswerLastTransaction(TID))
     master.answer(master.take(AskTransactions), AnswerTransactions(rows))
