@@ -3,6 +3,7 @@
 #   make demo [DATA=Data.fs] [DEMO_OPTIONS=--keep]   a cluster at work on real input
 #   make test [TEST_OPTIONS="-k wire"]               lint, then the whole suite (-n 4)
 #   make soak [SOAK_MINUTES=40]                      search for bugs with fresh seeds; gates nothing
+#   make dist                                        a wheel and a source distribution, in dist/
 #   make lint | bench | bench-spark | docs | clean
 #   make pins                                        the newest versions of all that tests need, for tools/constraints.txt
 #   make plone                                       a Plone site on a cluster, and back
@@ -25,7 +26,7 @@ PINS := tools/constraints.txt
 # the whole project again, which takes longer than all else of its start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test soak lint bench bench-spark plone docs pins clean
+.PHONY: help demo test soak lint bench bench-spark plone docs dist pins clean
 .DELETE_ON_ERROR:
 
 help:
@@ -59,6 +60,11 @@ bench-spark: $(VENV)/.installed-test
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python tools/render_docs.py docs build/docs
+
+dist: $(VENV)/bin/python
+	rm -rf build/lib build/bdist.*
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS) build
+	$(BIN)/python -m build --outdir dist .
 
 clean:
 	rm -rf $(VENV) $(VENV)-plone build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .tox

@@ -10,16 +10,21 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from neo.protocol.errors import ErrorAnswer
-from neoctl import archives, commands, operations  # register the verbs
-from neoctl.client import TIMEOUT_SECONDS, AdminAway, AdminClient
-from neoctl.settings import ADDRESS_VARIABLE, SettingError, target
+from neoctl import archives, commands, init, manual, operations  # register the verbs
+from neoctl.client import AdminAway, AdminClient
+from neoctl.options import make_parser
+from neoctl.settings import SettingError, target
 from neoctl.verbs import VERBS, Arguments, CommandError, Reply, find, meant
 
-__all__ = ["archives", "commands", "main", "operations"]
+__all__ = ["archives", "commands", "init", "main", "manual", "operations"]
+
+#: Moves the cursor of a terminal to its upper left corner, and wipes what is below.
+WIPE = "\x1b[H\x1b[J"
 
 #: Advice by refusal of the master. It goes to stderr, because scripts parse the refusal on stdout.
 HINTS = {
@@ -34,46 +39,9 @@ HINTS = {
 }
 
 
-def _parser() -> argparse.ArgumentParser:
-    width = max(len(found.usage) for found in VERBS.values())
-    table = "".join(f"  {found.usage:{width}}  {found.help}\n" for found in VERBS.values())
-    parser = argparse.ArgumentParser(
-        prog="neoctl",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Administer a NEO cluster.",
-        epilog=f"commands:\n{table}\nNodes are written S1, M1, C1, A1; a TID as an integer, 0x..., "
-        "or a timestamp\n(seconds since 1970) with a dot.\n\n"
-        "Exit codes: 0 done, 1 refused or not possible, or status of a backup that gets nothing,\n"
-        "2 wrong options, 3 status found a problem.",
-    )
-    add = parser.add_argument
-    add("-a", "--address", metavar="HOST:PORT", help=f"admin node (or {ADDRESS_VARIABLE})")
-    add("-f", "--file", help="neo.conf with the section of the admin node")
-    add("-s", "--section", default="admin", help="that section (default: admin)")
-    add("--ca", help="file of the certificate authority; with --cert and --key: use TLS")
-    add("--cert", help="file of a certificate")
-    add("--key", help="file of its private key")
-    add("--json", action="store_true", help="print data instead of text")
-    add("--timeout", type=_seconds, default=TIMEOUT_SECONDS, metavar="SECONDS", help="of each answer")
-    add("-n", "--dry-run", action="store_true", help="only show what would be done")
-    add("command", nargs="*", help="see below, or: neoctl help VERB")
-    return parser
-
-
-def _seconds(text: str) -> float:
-    """Parse the timeout of an answer, at most a day."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= 86400:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, up to 86400")
-    return seconds
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
-    parser = _parser()
+    parser = make_parser()
     options = parser.parse_intermixed_args(argv)
     if not options.command:
         if options.json:
@@ -84,15 +52,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     if options.command[0] == "help":
         return _help(parser, options)
+    code = 0
+    try:
+        while True:
+            code = _once(options)
+            if options.watch is None:
+                return code
+            time.sleep(options.watch)
+    except KeyboardInterrupt:
+        if options.watch is None:
+            raise
+        return code
+
+
+def _once(options: argparse.Namespace) -> int:
+    """Run the command, print its reply, and return the exit code."""
     try:
         reply = _run(options)
     except ErrorAnswer as e:
         return _refused(options, e.code.name, e.message or e.code.name, HINTS.get(e.message, ""))
     except CommandError as e:
+        options.watch = None  # it would be refused each time
         return _refused(options, "COMMAND", str(e), e.hint)
     except (SettingError, AdminAway) as e:
         return _impossible(options, e)
     try:
+        if options.watch is not None:
+            # On a terminal the screen is wiped when the answer is here, so that it does not flicker.
+            print(WIPE if sys.stdout.isatty() else f"-- {time.strftime('%Y-%m-%d %H:%M:%S')}")
         if options.json:
             _print_json({**reply.data, "hint": reply.hint} if reply.hint else reply.data)
         else:
@@ -103,6 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader has closed the pipe (head, grep -q).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        options.watch = None
     return reply.exit_code
 
 
@@ -125,10 +113,13 @@ def _help(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> Reply:
     found, words = find(options.command)
-    if options.dry_run and "[-n]" not in found.usage:
-        able = [name for name, each in VERBS.items() if "[-n]" in each.usage]
-        raise CommandError(f"option -n is of {', '.join(able)} alone")
-    arguments = Arguments(words, options.dry_run)
+    for option, given in (("-n", options.dry_run), ("--force", options.force)):
+        if given and f"[{option}]" not in found.usage:
+            able = [name for name, each in VERBS.items() if f"[{option}]" in each.usage]
+            raise CommandError(f"option {option} is of {', '.join(able)} alone")
+    if options.watch is not None and found.usage.split()[0] not in ("status", "print"):
+        raise CommandError("option --watch is of 'status' and 'print' alone")
+    arguments = Arguments(words, options.dry_run, options.force)
     if found.local is not None:
         return found.local(arguments)
     assert found.run is not None

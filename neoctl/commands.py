@@ -45,6 +45,7 @@ from neo.protocol.packets import (
 )
 from neoctl import render
 from neoctl.client import AdminClient
+from neoctl.disks import NOTHING_MOVES, fit, refuse_full
 from neoctl.status import status_reply
 from neoctl.verbs import (
     Arguments,
@@ -277,14 +278,27 @@ def pending_or_named(admin: AdminClient, words: list[str]) -> list[int]:
     return _storages(admin, NodeState.PENDING) if words == ["all"] else nids(words)
 
 
-@verb("tweak [-n] [NODE...]", "balance the partitions, emptying the nodes; -n: only show", 0, None)
+@verb(
+    "tweak [-n] [--force] [NODE...]",
+    "balance the partitions, emptying the nodes; -n: only show; --force: also if a disk would be full",
+    0,
+    None,
+)
 def tweak(admin: AdminClient, arguments: Arguments) -> Reply:
-    """Data: ``changed dry_run`` and ``partitions`` as they are to be."""
-    answer = admin.ask(TweakPartitionTable(arguments.dry_run, nids(arguments.words)))
+    """Data: ``changed dry_run``, ``partitions`` as they are to be, and ``moves`` (``nid cells bytes`` of
+    nodes that get some)."""
+    emptied = nids(arguments.words)
+    answer = admin.ask(TweakPartitionTable(True, emptied))
+    found = fit(admin, answer.row_list) if answer.changed else NOTHING_MOVES
+    if not arguments.dry_run:
+        if not arguments.force:
+            refuse_full(found)
+        answer = admin.ask(TweakPartitionTable(False, emptied))
     table = render.table_data(None, 0, answer.row_list)
     data = {
         "changed": answer.changed,
         "dry_run": arguments.dry_run,
+        "moves": found.data,
         "partitions": table["partitions"],
     }
     if not answer.changed:
@@ -292,10 +306,10 @@ def tweak(admin: AdminClient, arguments: Arguments) -> Reply:
     nodes = render.node_data(admin.ask(AskNodeList(NodeType.STORAGE)).node_list)
     body = render.table_by_node(table, nodes).partition("\n")[2]
     title = "It would become:" if arguments.dry_run else "The partition table becomes:"
-    return Reply(f"{title}\n{body}", data)
+    return Reply(f"{title}\n{body}", data, 0, found.hint)
 
 
-@verb("drop NODE", "remove a storage node or master that is down, for ever; erases the database", 1, 1)
+@verb("drop NODE", "forget a node that is down, for ever; a PENDING node erases its database", 1, 1)
 def drop(admin: AdminClient, arguments: Arguments) -> Reply:
     return confirmed(admin.ask(SetNodeState(nid(arguments.words[0]), NodeState.UNKNOWN)))
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from neo.net.sockets import parse_address
 from neo.net.tls import tls_context
-from neo.node.config import ConfigError, read_section
+from neo.net.transport import is_here
+from neo.node.config import ConfigError, read_file, read_section
 from neo.protocol.packets import Address
 
 #: Environment variable with the address of the admin node.
@@ -34,7 +35,8 @@ def target(options: argparse.Namespace, environ: Mapping[str, str] = os.environ)
     if options.file:
         advice = "choose that of the admin node with -s"
         try:
-            section = read_section(options.file, options.section, advice)
+            name = options.section or _admin_section(options.file)
+            section = read_section(options.file, name, advice)
         except ConfigError as e:
             raise SettingError(str(e)) from None
     address = options.address or environ.get(ADDRESS_VARIABLE) or section.get("bind")
@@ -48,6 +50,21 @@ def target(options: argparse.Namespace, environ: Mapping[str, str] = os.environ)
         return Target(parse_address(address), _tls(*files))
     except ValueError as e:
         raise SettingError(str(e)) from None
+
+
+def _admin_section(path: str) -> str:
+    """Return the section of the admin node: ``admin``, else that of this machine, else the first."""
+    parser = read_file(path)
+    names = [name for name in parser.sections() if name.startswith("admin")]
+    here = (name for name in names if _is_here(parser[name].get("bind", "")))
+    return "admin" if "admin" in names else next(here, next(iter(names), "admin"))
+
+
+def _is_here(bind: str) -> bool:
+    try:
+        return is_here(parse_address(bind)[0])
+    except ValueError:
+        return False
 
 
 def _tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext | None:

@@ -39,10 +39,11 @@ class Reply(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """The words after the verb. ``dry_run``: option ``-n``."""
+    """The words after the verb. ``dry_run``: option ``-n``. ``force``: option ``--force``."""
 
     words: list[str]
     dry_run: bool
+    force: bool = False
 
 
 Run = Callable[[AdminClient, Arguments], Reply]

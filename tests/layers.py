@@ -59,7 +59,7 @@ WORLD = {
 #: Implementations of hosts, and command lines, which may.
 HOSTS = (
     "examples",
-    "neo.admin.smtp",
+    *("neo.admin.http", "neo.admin.smtp"),
     *("neo.archive.disk", "neo.archive.folder", "neo.archive.reader"),
     *("neo.archive.room", "neo.archive.verify", "neo.archive.writer"),
     "neo.client",
@@ -71,7 +71,7 @@ HOSTS = (
     "neo.net.transport",
     "neo.node.lockfile",
     "neo.node.log",
-    *("neo.node.node_host", "neo.node.process"),
+    *("neo.node.node_host", "neo.node.process", "neo.node.supervisor"),
     "neo.simple",
     "neo.storage.backend",
     "neo.storage.blobs.files",

@@ -47,6 +47,7 @@ def layer_violations(name: str, source: str) -> list[str]:
         target
         for target in imported(source)
         if target.split(".")[0] in {"neo", "neoctl", "pyspark_neo", "examples", "tests"}
+        and target != "neo.__version__"
         and (target.startswith("tests") or package_of(target) != package)
         and not within(target, MAY_IMPORT[package])
     ]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from neo.admin.alerts import Alerts, Mailer
 from neo.admin.control import ControlHandler
 from neo.admin.health import Examiner
+from neo.admin.observing import Observer
 from neo.admin.primary import PrimaryLink
 from neo.admin.reporting import Reporter
 from neo.admin.watching import Watching
@@ -62,6 +63,7 @@ class AdminCore(Core):
         self.link = PrimaryLink(self, cluster, settings.bind, backups, masters, self)
         watching = Watching(backups)
         examiner = Examiner(self, self.link, watching, settings.max_lag)
+        self.observer = Observer(self, self.link, examiner)
         self._reporter = Reporter(self, self.link, cluster)
         self._control = ControlHandler(self, self.link, watching, examiner)
         self._alerts = None if mailer is None else Alerts(self, examiner, cluster, mailer)

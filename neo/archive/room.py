@@ -1,4 +1,4 @@
-"""How much room the disk of an archive has, and which disk that is."""
+"""How much room a disk has, and which disk that is."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ _MACHINE = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Disk(NamedTuple):
-    """``free``: bytes. ``name``: equal for all processes that use the same file system, also on several
-    machines if it is one of the network."""
+    """``free``, ``total``: bytes. ``name``: equal for all processes that use the same file system, also
+    on several machines if it is one of the network."""
 
     free: int
+    total: int
     name: str
 
 
@@ -23,7 +24,17 @@ def disk_of(path: Path) -> Disk:
     while not path.exists() and path != path.parent:
         path = path.parent
     room = os.statvfs(path)
-    return Disk(room.f_bavail * room.f_frsize, _name(os.stat(path).st_dev))
+    # What is kept for root is not ours: a disk is full when nothing is left for others.
+    total = (room.f_blocks - room.f_bfree + room.f_bavail) * room.f_frsize
+    return Disk(room.f_bavail * room.f_frsize, total, _name(os.stat(path).st_dev))
+
+
+def known_disk(path: Path) -> Disk | None:
+    """Return the same, or None if this process may not know."""
+    try:
+        return disk_of(path)
+    except OSError:
+        return None
 
 
 def _name(device: int) -> str:

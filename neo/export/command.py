@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from ZODB.POSException import POSError
 
+from neo import __version__
 from neo.migrate.console import run
 from neo.migrate.errors import MigrateError
 from neo.protocol.ids import parse_tid
@@ -41,6 +42,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         epilog="SOURCE: the path of a FileStorage (*.fs), a URI such as neo://name@host:port, or the "
         "name of a section of the --config file.",
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("--parquet", type=Path, metavar="DIR", required=True, help="where to")
     parser.add_argument("--config", type=Path, metavar="FILE", help="ZConfig file of storages")

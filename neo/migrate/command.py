@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from ZODB.POSException import POSError
 
+from neo import __version__
 from neo.migrate.blobs import Blobs, Policy, check_folders, takes_blobs
 from neo.migrate.comparing import Difference, compare
 from neo.migrate.console import Bar, Sums, checking, report_source, run
@@ -37,6 +38,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         epilog="SOURCE and DESTINATION: the path of a FileStorage (*.fs), a URI such as "
         "neo://name@host:port, or the name of a section of the --config file.",
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("destination", metavar="DESTINATION")
     parser.add_argument("--config", type=Path, metavar="FILE", help="ZConfig file of storages")

@@ -194,3 +194,12 @@ def bound_socket(address: Address) -> socket.socket:
         raise
     sock.setblocking(False)
     return sock
+
+
+def is_here(host: str) -> bool:
+    """Return whether an address is one of this machine."""
+    try:
+        bound_socket((host, 0)).close()
+    except OSError:
+        return False
+    return True

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from neo import __version__
 from neo.net.sockets import parse_addresses, parse_bind
 from neo.node.log import FORMATS
 
@@ -134,7 +135,7 @@ KNOWN.update(
     "autostart election_log scrub_days upstream_cluster upstream_masters sync sync_backups sync_timeout "
     "sync_policy replicas partitions nid adapter "
     "database mark engine wait dedup disable_drop_partitions devpath reset new_nid monitor_maxlag "
-    "monitor_backup smtp smtp_from smtp_to smtp_tls smtp_login".split()
+    "monitor_backup http smtp smtp_from smtp_to smtp_tls smtp_login".split()
 )
 
 
@@ -158,6 +159,7 @@ def load(
 
 def _parser(role: str, description: str, options: Sequence[Option]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"neo{role}", description=description)
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("-f", "--file", help="configuration file, such as neo.conf")
     parser.add_argument("-s", "--section", help=f"section of the file (default: {role})")
     for option in options:

@@ -20,11 +20,13 @@ from typing import Any, NamedTuple, NoReturn
 
 import uvloop
 
+from neo import __version__
 from neo.net.transport import Transport
 from neo.node.config import ConfigError
 from neo.node.local import Deliveries
 from neo.node.log import LogFile, configure_logs, reopen_logs
 from neo.node.node_host import MakeCore, NodeHost, StartFailure
+from neo.node.supervisor import Supervisor
 from neo.protocol.packets import Address
 
 logger = logging.getLogger("neo.node")
@@ -125,7 +127,11 @@ class Process:
             self._end(1)  # the nodes that have started already
             await self._drain()
             raise
+        supervisor = Supervisor()
+        supervisor.ready(loop)
         code = await self.ended
+        if not self.renews:
+            supervisor.tell("STOPPING=1")
         await self._drain()
         return code
 
@@ -197,6 +203,7 @@ def run_nodes(program: str, load: Callable[[list[str]], Sequence[NodePlan]]) -> 
             configure_logs([log_file(program, plan) for plan in plans])
         except OSError as e:
             raise ConfigError(f"setting 'logfile': {e}") from None
+        logger.info("%s %s begins", program, __version__)
         try:
             process = Process(plans)
             code = uvloop.run(process.run())

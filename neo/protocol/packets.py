@@ -1992,3 +1992,36 @@ class AskVoteSingle(Request[AnswerVoteSingle]):
     stored_list: list[Oid]
     checked_list: list[Oid]
     durable: bool
+
+
+# -- ours: disks of storage nodes ------------------------------------------------------------------
+
+#: AskDisks and AskNodeDisks are understood.
+FEATURE_DISKS = "disks"
+
+DiskRow = tuple[str, Number, Number]
+"""What is on it, its free bytes, and all that can be used."""
+
+
+class AnswerDisks(Answer):
+    """``version``: of the program. ``size``: bytes of the database and of contents of blobs."""
+
+    version: str
+    size: Number
+    disk_list: list[DiskRow]
+
+
+@request(EXTENSION | 0xE0)
+class AskDisks(Request[AnswerDisks]):
+    """The disks of the node, and what it keeps there. M ⇄ S"""
+
+
+class AnswerNodeDisks(Answer):
+    """Those of the storage nodes that answer; the fields are those of AnswerDisks."""
+
+    row_list: list[tuple[Nid, str, Number, list[DiskRow]]]
+
+
+@request(EXTENSION | 0xE1)
+class AskNodeDisks(Request[AnswerNodeDisks]):
+    """The disks of all storage nodes. ctl ⇄ A ⇄ M"""

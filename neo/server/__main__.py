@@ -15,8 +15,9 @@ from functools import partial
 import neo.admin.__main__ as admin
 import neo.master.__main__ as master
 import neo.storage.__main__ as storage
+from neo import __version__
 from neo.net.sockets import parse_bind
-from neo.net.transport import bound_socket
+from neo.net.transport import is_here
 from neo.node.config import ConfigError, read_file
 from neo.node.node_host import MakeCore
 from neo.node.process import NodePlan, run_nodes
@@ -43,6 +44,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         " one of this machine.",
     )
     add = parser.add_argument
+    add("--version", action="version", version=f"%(prog)s {__version__}")
     add("-f", "--file", required=True, help="configuration file, such as neo.conf")
     add("-s", "--section", nargs="+", metavar="NAME", help="these sections instead")
     return parser.parse_args(argv)
@@ -75,11 +77,7 @@ def _is_here(name: str, bind: str | None) -> bool:
         address: Address = parse_bind(bind)
     except ValueError as e:
         raise ConfigError(f"section [{name}]: setting 'bind': {e}") from None
-    try:
-        bound_socket((address[0], 0)).close()
-    except OSError:
-        return False
-    return True
+    return is_here(address[0])
 
 
 def _role(name: str) -> str:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from neo import __version__
 from neo.simple.cluster import Cluster, ClusterError
 
 #: Interval of the checks of the processes.
@@ -23,6 +24,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "The folder keeps addresses and data: give it again to go on later.",
     )
     add = parser.add_argument
+    add("--version", action="version", version=f"%(prog)s {__version__}")
     add("--folder", type=Path, default=Path("neo-data"), help="default: ./neo-data")
     add("--name", help="name of the cluster (default: neo)")
     add("--storages", type=int, metavar="N", help="storage nodes (default: 1)")

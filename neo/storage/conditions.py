@@ -8,12 +8,15 @@ from collections import Counter
 from neo.protocol.packets import Condition
 from neo.storage.blobs.contents import Contents
 from neo.storage.database import Database
+from neo.storage.disks import Disks
 from neo.storage.replication.replicator import Replicator
 
 #: With less room the node may stop at any moment: the log of SQLite alone may get so long.
 FULL_BYTES = 64 << 20
 #: With less room there is time to act, but not much.
 LOW_BYTES = 1 << 30
+#: Warnings of large disks: less than a tenth, less than a fifth.
+LOW_PARTS = 10, 5
 #: Time for which a failure for want of room is told.
 RECENT_SECONDS = 600.0
 #: Reasons that are told of cells that are not copied.
@@ -23,9 +26,12 @@ REASONS_MAX = 3
 class Conditions:
     """All methods run on the loop's thread."""
 
-    def __init__(self, database: Database, contents: Contents, replicator: Replicator) -> None:
+    def __init__(
+        self, database: Database, contents: Contents, replicator: Replicator, disks: Disks
+    ) -> None:
         self._database = database
         self._contents = contents
+        self._disks = disks
         self._replicator = replicator
 
     def describe(self) -> list[Condition]:
@@ -34,16 +40,15 @@ class Conditions:
 
     def _room(self) -> list[Condition]:
         found: list[Condition] = []
-        contents = self._contents
-        rooms = {"database": self._database.backend.engine.room(), "contents of blobs": contents.room()}
-        if rooms["database"] == rooms["contents of blobs"]:
-            del rooms["contents of blobs"]  # the same disk
-        for what, free in rooms.items():
-            if free is not None and free < LOW_BYTES:
-                severity = "problem" if free < FULL_BYTES else "warning"
-                text = f"{_bytes(free)} are free on the disk of its {what}"
+        for what, disk in self._disks.found():
+            part = next((part for part in LOW_PARTS if disk.free * part < disk.total), None)
+            if part is not None or disk.free < LOW_BYTES:
+                severity = "problem" if disk.free < FULL_BYTES else "warning"
+                text = f"{_bytes(disk.free)} are free on the disk of its {what}"
+                if part is not None:
+                    text += f", less than {100 // part} % of {_bytes(disk.total)}"
                 found.append(("room", severity, text, "free space on that disk, or give it a larger one"))
-        at = contents.refused_at
+        at = self._contents.refused_at
         if at is not None and self._database.monotonic() - at < RECENT_SECONDS:
             text = "uploads of blobs failed for want of room in the last minutes"
             found.append(("upload", "problem", text, "free space on the disk of its contents of blobs"))

@@ -29,6 +29,7 @@ from neo.protocol.packets import (
     BLANK,
     FEATURE_BLOBS,
     FEATURE_CONDITIONS,
+    FEATURE_DISKS,
     FEATURE_LOCKS,
     FEATURE_LOST_CONTENTS,
     FEATURE_MAINTENANCE,
@@ -56,6 +57,7 @@ from neo.storage.cluster import Cluster
 from neo.storage.commit.participant import Participant
 from neo.storage.conditions import Conditions
 from neo.storage.database import Database, Refusals
+from neo.storage.disks import Disks
 from neo.storage.events import CellsChanged, Part
 from neo.storage.following.links import DownstreamLinks, UpstreamLinks
 from neo.storage.following.replicator import BackupReplicator
@@ -111,6 +113,7 @@ ANNOUNCED = [
     FEATURE_SYNC_UNTIL,
     FEATURE_LOST_CONTENTS,
     FEATURE_ROOM,
+    FEATURE_DISKS,
 ]
 
 
@@ -187,6 +190,7 @@ class StorageNode(Core):
             links=links,
             upstream=upstream_peers,
         )
+        disks = Disks(database, blobs.contents)
         self.packer = packer = Packer(
             host=host, database=database, cells=cells, locks=locks, background=background
         )
@@ -383,7 +387,8 @@ class StorageNode(Core):
                     checker=self.checker,
                     verifier=blobs.verifier,
                     contents=blobs.states,
-                    conditions=Conditions(database, blobs.contents, replicator),
+                    conditions=Conditions(database, blobs.contents, replicator, disks),
+                    disks=disks,
                 ),
                 OperationNotices(operations=self.operations, eraser=self.eraser),
             ),

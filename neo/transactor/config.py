@@ -7,6 +7,7 @@ import configparser
 from pathlib import Path
 from typing import NamedTuple
 
+from neo import __version__
 from neo.transactor.debug import parse_mask
 from neo.transactor.links import MTU_SIZES
 from neo.transactor.members import Address, Members, first_members, is_host
@@ -171,9 +172,13 @@ class Options(NamedTuple):
 def parse_options() -> Options:
     """Return the options of this process. Exits if they are wrong."""
     result = argparse.ArgumentParser(
-        "transactor", description="A coordinator of distributed transactions.", allow_abbrev=False
+        "transactor",
+        description="A member of a replicated log: one order of transactions on all members,"
+        " as long as a majority runs.",
+        allow_abbrev=False,
     )
     add = result.add_argument
+    add("--version", action="version", version=f"%(prog)s {__version__}")
     add("-c", "--config", metavar="FILE", required=True, help="use this configuration file")
     add("-nd", "--nodetach", action="store_true", help="remain in the foreground")
     add("-d", "--debug", metavar="FILE", help="write debug information to this file")

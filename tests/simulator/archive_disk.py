@@ -288,7 +288,7 @@ class SimWorker:
         return future
 
     async def disk(self, path: Path) -> Disk | None:
-        return Disk(0 if self._disk.full else FREE_BYTES, "archives")
+        return Disk(0 if self._disk.full else FREE_BYTES, FREE_BYTES, "archives")
 
     def _plan(self) -> None:
         self._disk.world.call_later(self._disk.seconds(), self._run, "archives")

@@ -8,6 +8,7 @@ from errno import EINVAL, EIO, ENOENT
 from functools import partial
 from pathlib import Path
 
+from neo.archive.room import Disk
 from neo.protocol.blobs import Content
 from neo.storage.backend.api import BackendFailure
 from neo.storage.blobs.disk import BUCKETS, ContentMismatch, Done
@@ -383,8 +384,8 @@ class SimContentDisk:
         """Return a path for those that copy contents into the simulated archives."""
         return CONTENTS / checksum.hex()
 
-    def free(self) -> int:
-        return 0 if self._volume.health.full else FREE_BYTES
+    def room(self) -> Disk:
+        return Disk(0 if self._volume.health.full else FREE_BYTES, FREE_BYTES, "contents")
 
 
 def _ignore(error: Exception | None) -> None:

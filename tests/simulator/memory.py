@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from neo.archive.room import Disk
 from neo.protocol.enums import CellState
 from neo.storage.backend.api import (
     LEFT_BACKUP_TID,
@@ -200,7 +201,7 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
 
     # -- durability -----------------------------------------------------------------------------
 
-    def room(self) -> int | None:
+    def disk(self) -> Disk | None:
         return None
 
     def attempt(self) -> AbstractContextManager[None]:

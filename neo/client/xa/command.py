@@ -15,6 +15,7 @@ from typing import Any
 
 from ZODB.POSException import POSError
 
+from neo import __version__
 from neo.client import uri
 from neo.client.errors import ConfigurationError, UnavailableError
 from neo.client.xa.branches import DBAPIBranch
@@ -32,6 +33,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         epilog="DATABASE: neo://name@host:port or neos://…, or NAME=DSN for PostgreSQL, with the name"
         " that the application gave it. Name all databases of the application.",
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument(
         "--coordinator", required=True, metavar="URI", help="the NEO database that decides"
     )

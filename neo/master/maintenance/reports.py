@@ -12,13 +12,16 @@ from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     FEATURE_BLOBS,
     FEATURE_CONDITIONS,
+    FEATURE_DISKS,
     FEATURE_LOST_CONTENTS,
     Answer,
     AnswerContents,
     AnswerLostContents,
     AnswerNodeConditions,
+    AnswerNodeDisks,
     AskConditions,
     AskContentState,
+    AskDisks,
     AskLostContents,
     Request,
 )
@@ -45,6 +48,11 @@ class Reports:
         """Return what is wrong with each storage node that answers."""
         answers = await self._ask(AskConditions(), FEATURE_CONDITIONS)
         return AnswerNodeConditions([(nid, each) for nid, a in answers for each in a.condition_list])
+
+    async def disks(self) -> AnswerNodeDisks:
+        """Return the disks of each storage node that answers."""
+        answers = await self._ask(AskDisks(), FEATURE_DISKS)
+        return AnswerNodeDisks([(nid, a.version, a.size, a.disk_list) for nid, a in answers])
 
     async def lost(self, length: int) -> AnswerLostContents:
         """Return at most ``length`` revisions of each node that lost their contents."""

@@ -49,6 +49,7 @@ from neo.protocol.packets import (
     AskLastTransaction,
     AskLostContents,
     AskNodeConditions,
+    AskNodeDisks,
     AskObstacle,
     AskOperations,
     AskPrepared,
@@ -388,6 +389,11 @@ class ServeAdmin(Handler):
     def node_conditions(self, peer: Peer, message_id: int, m: AskNodeConditions) -> None:
         """Answer when the storage nodes have reported their conditions."""
         self._answer_later(peer, message_id, self._maintenance.reports.conditions())
+
+    @on(AskNodeDisks)
+    def node_disks(self, peer: Peer, message_id: int, m: AskNodeDisks) -> None:
+        """Answer when the storage nodes have told their disks."""
+        self._answer_later(peer, message_id, self._maintenance.reports.disks())
 
     @on(AskLostContents)
     def lost_contents(self, peer: Peer, message_id: int, m: AskLostContents) -> None:

@@ -22,6 +22,7 @@ from neo.protocol.ids import MAX_TID, ZERO_TID, format_nid, nid_namespace, p64, 
 from neo.protocol.packets import (
     FEATURE_BLOBS,
     FEATURE_CONDITIONS,
+    FEATURE_DISKS,
     FEATURE_LOCKS,
     FEATURE_LOG,
     FEATURE_LOST_CONTENTS,
@@ -66,6 +67,7 @@ ANNOUNCED = [
     FEATURE_OPERATIONS,
     FEATURE_CONDITIONS,
     FEATURE_LOST_CONTENTS,
+    FEATURE_DISKS,
 ]
 
 

@@ -28,6 +28,7 @@ from contextlib import AbstractContextManager
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from neo.archive.room import Disk
 from neo.protocol.blobs import Content
 from neo.protocol.enums import CellState
 from neo.protocol.ids import ZERO_TID
@@ -233,8 +234,8 @@ class Durability(Protocol):
         StatementRefused: the database stays in use. Slow: for databases that refused a statement before.
         Attempts nest."""
 
-    def room(self) -> int | None:
-        """Return the bytes that are free on the disk of the database; None if that is not known here."""
+    def disk(self) -> Disk | None:
+        """Return the disk of the database; None if that is not known here."""
 
     def size(self) -> int:
         """Return the bytes of tables and indexes, as the database counts them.

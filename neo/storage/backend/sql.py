@@ -11,13 +11,13 @@ bounds, because SQLite's integers are signed.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Protocol
 
+from neo.archive.room import Disk
 from neo.protocol.codec import LIMIT_PEER
 from neo.storage.backend.api import BackendRefused, Done
 
@@ -60,15 +60,6 @@ def storable(value: bytes, what: str) -> int:
     if number < 0:
         raise BackendRefused(f"{what} {value.hex()} is greater than the greatest, {MAX_TID:016x}")
     return number
-
-
-def free_bytes(path: str) -> int | None:
-    """Return the bytes that are free on the disk of a folder; None if this process may not know."""
-    try:
-        found = os.statvfs(path)
-    except OSError:
-        return None
-    return found.f_bavail * found.f_frsize
 
 
 def optional_bytes(number: int | None) -> bytes | None:
@@ -183,6 +174,6 @@ class Engine(Protocol):
 
     def written(self, done: Done) -> None: ...
 
-    def room(self) -> int | None: ...
+    def disk(self) -> Disk | None: ...
 
     def size(self) -> int: ...

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+from neo.archive.room import Disk
 from neo.node.peer import Peer
 from neo.protocol.blobs import CHECKSUM_BYTES, PIECE_BYTES, SIZE_MAX, Content
 from neo.protocol.enums import ErrorCode
@@ -115,13 +116,9 @@ class Contents(Part):
         assert self._disk is not None
         return self._disk
 
-    def room(self) -> int | None:
-        """Return the bytes that are free on the disk of the folder; None without a folder, or if its
-        disk is gone."""
-        try:
-            return None if self._disk is None else self._disk.free()
-        except OSError:
-            return None
+    def room(self) -> Disk | None:
+        """Return the disk of the folder; None without a folder, or if its disk is gone."""
+        return None if self._disk is None else self._disk.room()
 
     # -- what is here ------------------------------------------------------------------------------
 

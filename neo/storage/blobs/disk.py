@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from neo.archive.room import Disk
 from neo.protocol.blobs import Content
 
 #: Called with None, or what went wrong.
@@ -90,5 +91,5 @@ class ContentDisk(Protocol):
         """Return where the file of a content is, for those that read it in a thread of their own; None if
         contents are not in files."""
 
-    def free(self) -> int:
-        """Return the bytes that are free on the disk."""
+    def room(self) -> Disk | None:
+        """Return the disk of the folder; None if it is gone."""

@@ -29,6 +29,7 @@ from threading import Lock, Thread
 
 from blake3 import blake3
 
+from neo.archive.room import Disk, known_disk
 from neo.node.lockfile import LockFile
 from neo.protocol.blobs import Content, content_hash
 from neo.storage.backend.api import BackendFailure, Schedule
@@ -429,9 +430,8 @@ class ContentFolder:
 
         self._run(bucket, run)
 
-    def free(self) -> int:
-        found = os.statvfs(self.path)
-        return found.f_bavail * found.f_frsize
+    def room(self) -> Disk | None:
+        return known_disk(Path(self.path))
 
 
 def _is_name(name: str, bucket: int) -> bool:

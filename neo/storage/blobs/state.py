@@ -34,7 +34,8 @@ class ContentStates:
             self._totals = self._references.content_totals()
             self._until = now + GOOD_SECONDS
         contents = self._contents
-        free = contents.disk.free() if contents.enabled else 0
+        disk = contents.room()
+        free = 0 if disk is None else disk.free
         left = self._verifier.left + (not self._sweep.done)
         return AnswerContentState(*self._totals, free, len(contents.lost), left)
 

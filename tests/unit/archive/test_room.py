@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neo.archive.room import disk_of, mount_source
+from neo.archive.room import disk_of, known_disk, mount_source
 
 MOUNTS = """\
 22 27 0:21 / /proc rw,nosuid shared:14 - proc proc rw
@@ -26,4 +26,5 @@ def test_a_disk_of_the_network_is_known_by_its_source(device: str, source: str) 
 def test_a_folder_that_is_missing_will_be_on_the_disk_of_those_above_it(tmp_path: Path) -> None:
     disk, room = disk_of(tmp_path / "missing" / "archive"), os.statvfs(tmp_path)
     assert disk.name == disk_of(tmp_path).name
-    assert 0 < disk.free <= room.f_blocks * room.f_frsize
+    assert 0 < disk.free <= disk.total <= room.f_blocks * room.f_frsize
+    assert known_disk(tmp_path / "missing") is not None

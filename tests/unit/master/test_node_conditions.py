@@ -5,9 +5,13 @@ from __future__ import annotations
 from neo.master.maintenance.reports import ANSWER_SECONDS
 from neo.protocol.packets import (
     FEATURE_CONDITIONS,
+    FEATURE_DISKS,
     AnswerConditions,
+    AnswerDisks,
     AskConditions,
+    AskDisks,
     AskNodeConditions,
+    AskNodeDisks,
 )
 from tests.unit.master.cluster import MasterWorld
 
@@ -29,3 +33,16 @@ def test_those_that_announced_it_are_asked_and_those_that_answer_are_told(
     assert not asked.done
     world.host.advance(ANSWER_SECONDS)
     assert asked.result().row_list == [(1, FULL), (1, STUCK)]
+
+
+def test_disks_of_those_that_announced_it_are_told(world: MasterWorld) -> None:
+    """Specification 17.34."""
+    storages = world.running(3)
+    for storage in storages[:2]:
+        assert storage.peer.node is not None
+        storage.peer.node.features = frozenset({FEATURE_DISKS})
+    asked = world.admin().ask(AskNodeDisks())
+    disks = [("database", 5, 10)]
+    storages[1].answer(storages[1].take(AskDisks), AnswerDisks("0.1.0", 7, disks))
+    world.host.advance(ANSWER_SECONDS)
+    assert asked.result().row_list == [(2, "0.1.0", 7, disks)]

@@ -20,6 +20,7 @@ from neo.protocol.packets import (
     AnswerLastTransaction,
     AnswerMonitorInformation,
     AnswerNodeConditions,
+    AnswerNodeDisks,
     AnswerNodeList,
     AnswerOperations,
     AnswerPartitionList,
@@ -37,6 +38,7 @@ from neo.protocol.packets import (
     AskLastTransaction,
     AskMonitorInformation,
     AskNodeConditions,
+    AskNodeDisks,
     AskNodeList,
     AskObstacle,
     AskOperations,
@@ -80,6 +82,9 @@ ELECTION = AnswerElection(
         (M1 + 2, ("127.0.0.1", 2010), "secondary", 12, "is not heard"),
     ],
 )
+#: Of each storage node.
+VERSION, GB = "0.1.0", 10**9
+DISKS = [("database", 90 * GB, 100 * GB)]
 SUMMARY = "RUNNING; UP_TO_DATE=12; ltid=0000000000000000 (1900-01-01 00:00:00)"
 
 
@@ -97,6 +102,7 @@ def healthy() -> dict[type[Message], Any]:
         AskSync: AnswerSync([], None),
         AskContents: AnswerContents([]),
         AskNodeConditions: AnswerNodeConditions([]),
+        AskNodeDisks: AnswerNodeDisks([(nid, VERSION, GB, DISKS) for nid in (1, 2, 3)]),
         AskOperations: AnswerOperations([]),
         AskNodeList: lambda question: AnswerNodeList(
             [row for row in NODES if question.node_type in (None, row[0])]

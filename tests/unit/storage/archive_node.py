@@ -29,7 +29,7 @@ class FlakyWorker(InlineWorker):
         self.free = 0
 
     async def disk(self, path: Path) -> Disk | None:
-        return Disk(self.free, "a disk")
+        return Disk(self.free, 1 << 40, "a disk")
 
     def call(self, function: Callable[[], Any]) -> Any:
         self.calls += 1

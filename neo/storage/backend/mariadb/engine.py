@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from struct import Struct
 from typing import Any, NoReturn
 
+from neo.archive.room import Disk, known_disk
 from neo.storage.backend import schema
 from neo.storage.backend.acknowledged import ROW, Acknowledged
 from neo.storage.backend.api import (
@@ -29,7 +31,7 @@ from neo.storage.backend.mariadb.settings import ENGINE, check, check_engines, e
 from neo.storage.backend.mariadb.writer import Writer
 from neo.storage.backend.regrouped import others, settle
 from neo.storage.backend.schema import Database, upgrade
-from neo.storage.backend.sql import Dialect, Row, free_bytes
+from neo.storage.backend.sql import Dialect, Row
 from neo.storage.backend.tables import VERSION_ROW
 
 #: From BIG_BYTES on, a value is split into pieces of PIECE_BYTES.
@@ -269,9 +271,9 @@ class MariaDB:
         except Error as error:
             self._fail(error)
 
-    def room(self) -> int | None:
+    def disk(self) -> Disk | None:
         # The server is on this machine: it is reached by a Unix socket.
-        return free_bytes(self.read("SELECT @@datadir")[0][0].decode())
+        return known_disk(Path(self.read("SELECT @@datadir")[0][0].decode()))
 
     def size(self) -> int:
         sql = (

@@ -28,8 +28,10 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
+from neo.archive.room import Disk, known_disk
 from neo.node.lockfile import LockFile
 from neo.storage.backend import schema
 from neo.storage.backend.acknowledged import ROW, Acknowledged, sync_folder
@@ -43,7 +45,7 @@ from neo.storage.backend.api import (
 )
 from neo.storage.backend.regrouped import others, settle
 from neo.storage.backend.schema import Database, upgrade
-from neo.storage.backend.sql import Dialect, Row, free_bytes
+from neo.storage.backend.sql import Dialect, Row
 from neo.storage.backend.sqlite.files import Files
 from neo.storage.backend.sqlite.position import SQLitePosition
 from neo.storage.backend.sqlite.wal_sync import Report, Syncer
@@ -359,8 +361,8 @@ class SQLite:
 
     read = write = write_row = _execute
 
-    def room(self) -> int | None:
-        return free_bytes(os.path.dirname(self._path))
+    def disk(self) -> Disk | None:
+        return known_disk(Path(self._path).parent)
 
     def size(self) -> int:
         pages = self.read("PRAGMA page_count")[0][0] - self.read("PRAGMA freelist_count")[0][0]

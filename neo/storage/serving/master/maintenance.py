@@ -12,6 +12,7 @@ from neo.protocol.packets import (
     AnswerConditions,
     AskConditions,
     AskContentState,
+    AskDisks,
     AskLostContents,
     AskPack,
     CheckPartition,
@@ -24,6 +25,7 @@ from neo.storage.blobs.state import ContentStates
 from neo.storage.blobs.verify import Verifier
 from neo.storage.cluster import Cluster
 from neo.storage.conditions import Conditions
+from neo.storage.disks import Disks
 from neo.storage.maintenance.check import Checker
 from neo.storage.maintenance.cleanup import Orphans
 from neo.storage.maintenance.pack import Packer
@@ -40,6 +42,7 @@ class Maintenance:
     verifier: Verifier
     contents: ContentStates
     conditions: Conditions
+    disks: Disks
 
     @on(AskPack)
     def pack(self, peer: Peer, message_id: int, m: AskPack) -> None:
@@ -67,6 +70,10 @@ class Maintenance:
     @on(AskConditions)
     def ask_conditions(self, peer: Peer, message_id: int, m: AskConditions) -> Message:
         return AnswerConditions(self.conditions.describe())
+
+    @on(AskDisks)
+    def ask_disks(self, peer: Peer, message_id: int, m: AskDisks) -> Message:
+        return self.disks.describe()
 
     @on(AskLostContents)
     def lost_contents(self, peer: Peer, message_id: int, m: AskLostContents) -> Message:

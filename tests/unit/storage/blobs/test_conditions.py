@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from neo import __version__
+from neo.archive.room import Disk
 from neo.protocol.blobs import Content
-from neo.protocol.packets import AskConditions, Condition
-from neo.storage import conditions
+from neo.protocol.packets import AskConditions, AskDisks, Condition
+from neo.storage import conditions, disks
 from neo.storage.replication.replicator import RETRY_SECONDS, STUCK_ROUNDS
 from tests.unit.storage.blobs.contents import content_of
 from tests.unit.storage.blobs.transfers import commit_blob, piece, read
@@ -28,17 +30,20 @@ def _told(world: World, master: End) -> list[Condition]:
     return found
 
 
+TOTAL = 10 << 30
+
+
 @pytest.fixture(autouse=True)
-def room(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Free bytes by disk, whatever the machine of the test has."""
-    free = {"database": 10 << 30, "folder": 10 << 30}
+def room(monkeypatch: pytest.MonkeyPatch) -> dict[str, Disk]:
+    """The disks, whatever the machine of the test has."""
+    disks = {name: Disk(TOTAL, TOTAL, name) for name in ("database", "folder")}
     monkeypatch.setattr(
-        "neo.storage.backend.sqlite.engine.free_bytes", lambda path: free["database"]
+        "neo.storage.backend.sqlite.engine.known_disk", lambda path: disks["database"]
     )
     monkeypatch.setattr(
-        "neo.storage.blobs.folder.ContentFolder.free", lambda folder: free["folder"]
+        "neo.storage.blobs.folder.ContentFolder.room", lambda folder: disks["folder"]
     )
-    return free
+    return disks
 
 
 def test_a_node_in_order_says_nothing(world: World, master: End) -> None:
@@ -47,33 +52,60 @@ def test_a_node_in_order_says_nothing(world: World, master: End) -> None:
 
 @pytest.mark.parametrize(("disk", "name"), [("database", "database"), ("folder", "contents of blobs")])
 def test_little_room(
-    world: World, master: End, room: dict[str, int], disk: str, name: str
+    world: World, master: End, room: dict[str, Disk], disk: str, name: str
 ) -> None:
-    room[disk] = 3_000_000
+    small = Disk(3_000_000, 1 << 22, disk)
+    room[disk] = small
     ((kind, severity, text, _),) = _told(world, master)
     assert (kind, severity) == ("room", "problem")
     assert text == f"3.0 MB are free on the disk of its {name}"
-    room[disk] = conditions.FULL_BYTES
+    room[disk] = small._replace(free=conditions.FULL_BYTES)
     assert _told(world, master)[0][1] == "warning"
-    room[disk] = conditions.LOW_BYTES
+    room[disk] = small._replace(free=conditions.LOW_BYTES)
     assert _told(world, master) == []
 
 
-def test_one_disk_is_told_of_once(world: World, master: End, room: dict[str, int]) -> None:
-    room["database"] = room["folder"] = 3_000_000
+@pytest.mark.parametrize(("part", "percent"), [(5, 20), (10, 10)])
+def test_a_large_disk_is_told_of_while_there_is_time(
+    world: World, master: End, room: dict[str, Disk], part: int, percent: int
+) -> None:
+    total = 2 * 10**12
+    room["database"] = Disk(total // part, total, "database")
+    assert all(f"less than {percent} %" not in text for _, _, text, _ in _told(world, master))
+    room["database"] = Disk(total // part - 1, total, "database")
+    ((kind, severity, text, _),) = _told(world, master)
+    assert (kind, severity) == ("room", "warning")
+    assert text.endswith(f"free on the disk of its database, less than {percent} % of 2000.0 GB")
+
+
+def test_one_disk_is_told_of_once(world: World, master: End, room: dict[str, Disk]) -> None:
+    room["database"] = room["folder"] = Disk(3_000_000, 1 << 22, "the only one")
     assert [text for _, _, text, _ in _told(world, master)] == [
         "3.0 MB are free on the disk of its database"
     ]
 
 
+def test_disks_and_what_is_kept_there(
+    world: World, master: End, client: End, room: dict[str, Disk]
+) -> None:
+    """Specification 17.34. The bytes of the database may be a minute old, those of disks may not."""
+    empty = master.ask(AskDisks())
+    assert empty.version == __version__ and empty.size > 0
+    assert empty.disk_list == [(name, TOTAL, TOTAL) for name in ("database", "contents of blobs")]
+    commit_blob(master, client, DATA, 12)
+    room["database"] = Disk(5, TOTAL, "database")
+    soon = master.ask(AskDisks())
+    assert soon.size == empty.size and soon.disk_list[0] == ("database", 5, TOTAL)
+    world.host.now += disks.GOOD_SECONDS
+    assert master.ask(AskDisks()).size >= empty.size + len(DATA)
+
+
 def test_a_disk_that_is_gone_has_no_room_that_could_be_told(
     world: World, master: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(folder: object) -> int:
-        raise FileNotFoundError
-
-    monkeypatch.setattr("neo.storage.blobs.folder.ContentFolder.free", gone)
+    monkeypatch.setattr("neo.storage.blobs.folder.ContentFolder.room", lambda folder: None)
     assert _told(world, master) == []
+    assert [what for what, _, _ in master.ask(AskDisks()).disk_list] == ["database"]
 
 
 def test_an_upload_without_room(

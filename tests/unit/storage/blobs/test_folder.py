@@ -344,4 +344,5 @@ def test_nothing_is_told_after_the_end(path: Path) -> None:
 
 
 def test_free_room_is_that_of_the_disk(disk: Disk) -> None:
-    assert 0 < disk.folder.free() <= os.statvfs(disk.folder.path).f_blocks * 65536
+    room = disk.folder.room()
+    assert room is not None and 0 < room.free <= room.total

@@ -1,0 +1,111 @@
+"""A snapshot of a cluster in the text format of Prometheus. Needs the package prometheus-client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from neo import __version__
+from neo.admin.observing import Snapshot
+from neo.protocol.enums import CellState, ClusterState
+from neo.protocol.ids import ZERO_TID, format_nid, time_from_tid
+
+
+def exposition(snapshot: Snapshot, cluster: str) -> bytes:
+    """Return all figures of a cluster."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Figures(snapshot, cluster))
+    text: bytes = generate_latest(registry)
+    return text
+
+
+class _Figures(Collector):
+    def __init__(self, snapshot: Snapshot, cluster: str) -> None:
+        self._snapshot = snapshot
+        self._cluster = cluster
+
+    def collect(self) -> Iterable[Metric]:
+        found = self._snapshot
+        info = {"cluster": self._cluster, "version": __version__}
+        yield InfoMetricFamily("neo_admin", "The admin node that tells this.", info)
+        yield _gauge(
+            "neo_connected", "1 if the admin node has a primary master.", found.primary is not None
+        )
+        yield _gauge("neo_ready", "1 if the cluster serves applications.", found.ready)
+        yield _states(found.state)
+        if found.primary is None:
+            return
+        yield from _tables(found)
+        yield from _health(found)
+        yield from _transactions(found)
+        yield from _contents(found)
+
+
+def _gauge(name: str, help: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, help, value=float(value))
+
+
+def _labelled(name: str, help: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, help, labels=labels)
+
+
+def _states(state: ClusterState | None) -> Metric:
+    family = _labelled("neo_cluster_state", "1 for the state in which the cluster is.", "state")
+    for each in ClusterState:
+        family.add_metric([each.name], float(each is state))
+    return family
+
+
+def _tables(found: Snapshot) -> Iterator[Metric]:
+    nodes = _labelled("neo_nodes", "Nodes of the cluster.", "type", "state")
+    for (kind, node_state), count in sorted(found.nodes.items(), key=lambda item: item[0]):
+        nodes.add_metric([kind.name, node_state.name], count)
+    yield nodes
+    cells = _labelled("neo_cells", "Copies of partitions.", "state")
+    for cell in CellState:
+        if cell is not CellState.DISCARDED:
+            cells.add_metric([cell.name], found.cells[cell])
+    yield cells
+    yield _gauge("neo_partitions", "Partitions of the database.", found.partitions)
+    yield _gauge("neo_replicas", "Copies besides the first that are wanted.", found.replicas)
+    if found.last_tid not in (None, ZERO_TID):
+        help = "When the last transaction was committed."
+        yield _gauge("neo_last_transaction_timestamp_seconds", help, time_from_tid(found.last_tid))
+
+
+def _health(found: Snapshot) -> Iterator[Metric]:
+    for name, help, clusters in (
+        ("neo_problem", "1 if something does not work now.", found.problems),
+        ("neo_warning", "1 if something may not work soon.", found.warnings),
+    ):
+        family = _labelled(name, f"{help} backup: empty for this cluster itself.", "backup")
+        for cluster in {None, *found.problems, *found.warnings}:
+            family.add_metric([cluster or ""], float(cluster in clusters))
+        yield family
+
+
+def _transactions(found: Snapshot) -> Iterator[Metric]:
+    ages = [age for _, _, _, age, _, _, _ in found.transactions]
+    waiting = sum(others for _, _, _, _, _, others, _ in found.transactions)
+    yield _gauge("neo_transactions_open", "Transactions that have not ended.", len(ages))
+    yield _gauge("neo_transactions_waiting", "Transactions that wait for a lock.", waiting)
+    help = "Age of the oldest open transaction."
+    yield _gauge("neo_transaction_oldest_seconds", help, max(ages, default=0.0))
+
+
+def _contents(found: Snapshot) -> Iterator[Metric]:
+    families = [
+        _labelled("neo_blob_contents", "Contents of blobs that a storage node keeps.", "node"),
+        _labelled("neo_blob_bytes", "Their bytes.", "node"),
+        _labelled("neo_blob_disk_free_bytes", "Free bytes of the disk of its contents.", "node"),
+        _labelled("neo_blob_contents_lost", "Contents whose files are missing or damaged.", "node"),
+        _labelled("neo_blob_partitions_unverified", "Partitions that are still verified.", "node"),
+    ]
+    for nid, *values in found.contents:
+        for family, value in zip(families, values, strict=True):
+            family.add_metric([format_nid(nid)], value)
+    yield from families

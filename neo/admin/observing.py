@@ -1,0 +1,101 @@
+"""A snapshot of the cluster for programs that watch it (specification 17.33)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from neo.admin.health import Examiner
+from neo.admin.monitor import SERVING, count_cells
+from neo.admin.primary import Primary, PrimaryLink
+from neo.node.core import Core
+from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.packets import (
+    FEATURE_BLOBS,
+    FEATURE_LOCKS,
+    AnswerMonitorInformation,
+    AskContents,
+    AskLastTransaction,
+    AskTransactions,
+    ContentRow,
+    TransactionRow,
+)
+
+
+class Snapshot(NamedTuple):
+    """A cluster as its admin node sees it."""
+
+    #: Node id of the primary master; None if this node is not connected to it, and all else is empty.
+    primary: int | None = None
+    state: ClusterState | None = None
+    nodes: Counter[tuple[NodeType, NodeState]] = Counter()
+    cells: Counter[CellState] = Counter()
+    partitions: int = 0
+    replicas: int = 0
+    last_tid: bytes | None = None
+    #: Names of clusters: None for this one, others for its backups.
+    warnings: list[str | None] = []
+    problems: list[str | None] = []
+    summary: str = "not connected to a primary master"
+    contents: list[ContentRow] = []
+    transactions: list[TransactionRow] = []
+
+    @property
+    def ready(self) -> bool:
+        """Whether applications are served."""
+        return self.state in SERVING
+
+
+#: Called with the snapshot, on the loop's thread.
+Done = Callable[[Snapshot], None]
+
+
+class Observer:
+    def __init__(self, node: Core, link: PrimaryLink, examiner: Examiner) -> None:
+        self._node = node
+        self._link = link
+        self._examiner = examiner
+
+    def observe(self, done: Done) -> None:
+        """Ask what the mirror does not have, then call ``done``. It is called in any case."""
+        self._examiner.examine(lambda health: self._examined(health, done))
+
+    def _examined(self, health: AnswerMonitorInformation | None, done: Done) -> None:
+        primary = self._link.primary
+        if health is None or primary is None:
+            done(Snapshot())
+        else:
+            self._node.spawn(self._ask(primary, health, done))
+
+    async def _ask(self, primary: Primary, health: AnswerMonitorInformation, done: Done) -> None:
+        peer, features = primary.peer, primary.features
+        ask_tid = peer.ask(AskLastTransaction())
+        ask_contents = peer.ask(AskContents()) if FEATURE_BLOBS in features else None
+        locks = FEATURE_LOCKS in features and primary.state in SERVING
+        ask_transactions = peer.ask(AskTransactions()) if locks else None
+        try:
+            last_tid = (await ask_tid).tid
+            contents = [] if ask_contents is None else (await ask_contents).row_list
+            transactions = [] if ask_transactions is None else (await ask_transactions).row_list
+        except (ConnectionLost, ErrorAnswer):
+            done(Snapshot())
+            return
+        partitions, nodes = primary.mirror.partitions, primary.mirror.nodes
+        done(
+            Snapshot(
+                primary=primary.nid,
+                state=primary.state,
+                nodes=Counter((node.type, node.state) for node in nodes),
+                cells=count_cells(partitions),
+                partitions=len(partitions),
+                replicas=partitions.replicas,
+                last_tid=last_tid,
+                warnings=health.warning_list,
+                problems=health.problem_list,
+                summary=health.summary,
+                contents=contents,
+                transactions=transactions,
+            )
+        )
