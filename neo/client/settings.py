@@ -30,7 +30,7 @@ class Settings:
 
     ``cache_size``, ``unanswered_max``, ``cached_max``: bytes; the last two are data of a transaction that
     waits for answers, for the cache. ``cache_dir``: the folder in which the cache is kept, or None.
-    ``blob_dir``: the folder in which contents of blobs are kept; None
+    ``blob_dir``: the folder in which contents of blobs are kept for the processes of this machine; None
     for a temporary one. ``blob_cache_size``: its bound in bytes; the client looks at the folder again
     after it has added ``blob_cache_size_check`` percent of that. ``durable_vote``: each vote is on disk
     before tpc_vote returns, also if one storage node takes part. ``server_sync``: sync() waits for the
@@ -90,10 +90,7 @@ def make_settings(
         elif ca or cert or key:
             raise ValueError("TLS needs all of ca, cert and key")
         _check_cache(cache_size, cache_dir)
-        if blob_cache_size < 0:
-            raise ValueError(f"blob_cache_size is a number of bytes, not {blob_cache_size}")
-        if not 0 <= blob_cache_size_check <= 100:
-            raise ValueError(f"blob_cache_size_check is a percentage, not {blob_cache_size_check}")
+        _check_blobs(blob_cache_size, blob_cache_size_check)
         if not 0 <= compress <= 9:
             raise ValueError(f"compress is a boolean or a level from 0 to 9, not {compress}")
     except ValueError as e:
@@ -122,3 +119,10 @@ def _check_cache(cache_size: int, cache_dir: str | None) -> None:
         raise ValueError(f"cache_size is a number of bytes, not {cache_size}")
     if cache_dir is not None and not (cache_dir and cache_size):
         raise ValueError("cache_dir is a folder, and needs a cache_size of more than 0 bytes")
+
+
+def _check_blobs(cache_size: int, check: int) -> None:
+    if cache_size < 0:
+        raise ValueError(f"blob_cache_size is a number of bytes, not {cache_size}")
+    if not 0 <= check <= 100:
+        raise ValueError(f"blob_cache_size_check is a percentage, not {check}")

@@ -110,11 +110,8 @@ class NEOStorage(ConflictResolvingStorage):
     ``compress``: True, False or a level of zlib. ``cache_size``: bytes. ``cache_dir``: a folder in which
     the cache outlives the process. ``wait_timeout``: seconds after which this and every method raise
     UnavailableError if the cluster does not answer. ``ca``, ``cert``, ``key``: files, for TLS.
-    ``dynamic_master_list``: a file that keeps the masters that the cluster announces. ``blob_dir``: a
-    folder that keeps contents of blobs for the processes of this machine, up to ``blob_cache_size``
-    bytes; a temporary one by default. ``blob_cache_size_check``, ``durable_vote``, ``server_sync``: see
-    :class:`~neo.client.settings.Settings`. ``host``: replaces sockets, threads and clock.
-    Raise ConfigurationError, UnavailableError, RefusedError.
+    ``dynamic_master_list``: a file that keeps the masters that the cluster announces. ``host``: replaces
+    sockets, threads and clock. All others: see :class:`~neo.client.settings.Settings`. Raise ConfigurationError, UnavailableError, RefusedError.
     """
 
     def __init__(
