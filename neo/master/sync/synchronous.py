@@ -49,7 +49,7 @@ from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_TID, format_nids
 from neo.protocol.packets import (
-    FEATURE_SYNC,
+    FEATURE_OURS,
     AnswerJoinSync,
     AnswerSyncLease,
     AskJoinSync,
@@ -266,7 +266,7 @@ class Synchronous:
         return [
             nid
             for nid in sorted(self._cluster.partitions.nodes(readable_only=True))
-            if (node := nodes.get(nid)) is None or FEATURE_SYNC not in node.features
+            if (node := nodes.get(nid)) is None or FEATURE_OURS not in node.features
         ]
 
     def _call_roll(self, peer: Peer, source: Source) -> None:
@@ -337,7 +337,7 @@ class Synchronous:
 
     def _end_subscriptions(self) -> None:
         for peer in self._cluster.storages():
-            if peer.node is not None and FEATURE_SYNC in peer.node.features:
+            if peer.node is not None and FEATURE_OURS in peer.node.features:
                 peer.send(NotifyLeft())
 
     # -- lease ---------------------------------------------------------------------------------------
