@@ -10,6 +10,7 @@ from neo.protocol.packets import (
     AnswerTails,
     AskPreparedTransactions,
     AskTails,
+    TailRow,
 )
 from tests.support.remote import Remote
 
@@ -27,5 +28,5 @@ def equal_tails(storages: Iterable[Remote]) -> None:
     for storage in storages:
         for question in [m for m in storage.received if isinstance(m, AskTails)]:
             storage.received.remove(question)
-            rows = [(partition, True, [], []) for partition in question.partition_list]
-            storage.answer(question, AnswerTails(ZERO_TID, rows))  # type: ignore[arg-type]
+            rows: list[TailRow] = [(partition, True, [], []) for partition in question.partition_list]
+            storage.answer(question, AnswerTails(ZERO_TID, rows))
