@@ -895,17 +895,18 @@ class NotifyUpstreamAdmin(Message):
 
 #: Key of RequestIdentification.extra: a list of the names of the features that the sender knows.
 FEATURES = "features"
-#: The same of the number of partitions: a clone tells that of its database, and a storage node of a
-#: backup that of its cluster to nodes of the upstream cluster.
+#: Key of RequestIdentification.extra: a number of partitions. A clone sends that of its database; a
+#: storage node of a backup sends that of its cluster to nodes of the upstream cluster.
 PARTITIONS = "partitions"
 #: All messages from here on are understood, but those of contents of blobs.
 FEATURE_OURS = "neo"
 #: The messages of contents of blobs are understood (specification 26). A storage node announces it to
 #: all but masters of other clusters if it has a folder for contents.
 FEATURE_BLOBS = "blobs"
-#: Properties of a storage node's RequestIdentification, of our own. A boolean: its database has no cells.
+#: Key of a storage node's RequestIdentification.extra: a boolean, whether its database has no cells.
 BLANK = "blank"
-#: The greatest id of a storage node that it ever heard of: no master gives it again.
+#: Key of the same: the greatest id of a storage node that the node ever heard of. No master gives an id
+#: up to that one again.
 GREATEST_NID = "greatest_nid"
 
 

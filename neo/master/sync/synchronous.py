@@ -142,7 +142,7 @@ class Synchronous:
         self._losses = Losses()
         #: The last transaction that was unlocked here: every readable cell has it, and all earlier ones.
         self._last = ZERO_TID
-        #: The same, of those that were not announced before: their cells have nothing to fetch.
+        #: The last such transaction of those that were not announced before: cells need not fetch these.
         self._taken = ZERO_TID
         #: The last transaction that had been heard of at each of the last ticks, the oldest first.
         self._heard: deque[bytes] = deque([ZERO_TID], int(NEAR_SECONDS / TICK_SECONDS))

@@ -225,7 +225,7 @@ class Fetch:
         return self._packed
 
     async def _ask_pack(self) -> int:
-        """As :meth:`_pack_tid`, also while rows of the source wait to be written."""
+        """Return what :meth:`_pack_tid` does, also while rows of the source wait to be written."""
         node = self.source.node
         if self.unpacked or node is None or FEATURE_OURS not in node.features:
             return self.pack_tid

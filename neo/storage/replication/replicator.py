@@ -121,7 +121,7 @@ class Replicator(Part):
     def _start(self) -> None:
         self._outdated: dict[int, OutdatedCell] = {}
         self._working = False
-        #: Those of the transactions that cells wait for which are prepared, by the master's word.
+        #: Transactions for which cells wait and which are prepared, as the master says.
         self._prepared: set[bytes] = set()
         self._wake: Future[None] = Future()
 
