@@ -20,13 +20,10 @@ from neo.node.task import Future, first
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
-    FEATURE_CONDITIONS,
-    FEATURE_PREPARED,
-    FEATURE_STATUS,
-    FEATURE_SYNC,
+    FEATURE_OURS,
+    A,
     AnswerMonitorInformation,
     AnswerSync,
-    AnswerUpstream,
     AskLastTransaction,
     AskNodeConditions,
     AskPrepared,
@@ -69,24 +66,20 @@ class Examiner:
         backup = primary.state in BACKUP_STATES
         ask_tid = primary.peer.ask(AskLastTransaction())
         ask_backup = primary.peer.ask(AskRecovery()) if backup else None
-        tells = backup and FEATURE_STATUS in primary.features
-        ask_upstream = primary.peer.ask(AskUpstream()) if tells else None
-        synchronous = primary.state in SERVING and FEATURE_SYNC in primary.features
-        prepared = primary.state in SERVING and FEATURE_PREPARED in primary.features
-        ask_prepared = primary.peer.ask(AskPrepared(0, None)) if prepared else None
-        ask_sync = primary.peer.ask(AskSync()) if synchronous else None
-        told = FEATURE_CONDITIONS in primary.features
-        ask_conditions = primary.peer.ask(AskNodeConditions()) if told else None
+        ours = FEATURE_OURS in primary.features
+        serving = ours and primary.state in SERVING
+        ask_upstream = primary.peer.ask(AskUpstream()) if ours and backup else None
+        ask_prepared = primary.peer.ask(AskPrepared(0, None)) if serving else None
+        ask_sync = primary.peer.ask(AskSync()) if serving else None
+        ask_conditions = primary.peer.ask(AskNodeConditions()) if ours else None
         refreshed = self._watching.refresh(self._node)
         # A backup that does not answer must not block the answer about this cluster.
         limit = self._node.sleep(REFRESH_SECONDS)
         try:
             last_tid = (await ask_tid).tid
             backup_tid = None if ask_backup is None else (await ask_backup).backup_tid
-            unheard = None if ask_upstream is None else await _unheard(ask_upstream)
-            sync = AnswerSync([], None) if ask_sync is None else await ask_sync
-            rows = [] if ask_prepared is None else (await ask_prepared).row_list
-            conditions = [] if ask_conditions is None else (await ask_conditions).row_list
+            upstream, prepared = await _applying(ask_upstream), await _applying(ask_prepared)
+            sync, conditions = await _applying(ask_sync), await _applying(ask_conditions)
         except (ConnectionLost, ErrorAnswer) as e:
             logger.info("the primary master does not tell its last transaction: %s", e)
             self.conditions = frozenset()
@@ -95,9 +88,12 @@ class Examiner:
         for future in refreshed:
             await first(future, limit)
         now = self._node.host.time()
-        more = examine_prepared(rows, now).plus(examine_sync(sync, now))
-        more = more.plus(examine_conditions(conditions))
-        self.conditions = frozenset((nid, kind, level) for nid, (kind, level, _, _) in conditions)
+        more = examine_prepared([] if prepared is None else prepared.row_list, now)
+        more = more.plus(examine_sync(sync or AnswerSync([], None), now))
+        rows = [] if conditions is None else conditions.row_list
+        more = more.plus(examine_conditions(rows))
+        self.conditions = frozenset((nid, kind, level) for nid, (kind, level, _, _) in rows)
+        unheard = None if upstream is None else upstream.seconds
         done(self._answer(primary, last_tid, backup_tid, unheard, more))
 
     def _answer(
@@ -133,13 +129,12 @@ class Examiner:
         )
 
 
-async def _unheard(asked: Future[AnswerUpstream]) -> float | None:
-    """Return the seconds since the upstream cluster was heard, None if it is heard or backup mode
-    ended."""
+async def _applying(asked: Future[A] | None) -> A | None:
+    """Return the answer; None if the master was not asked, or says that the question does not apply,
+    such as that about the upstream cluster when backup mode has ended."""
     try:
-        seconds: float | None = (await asked).seconds
+        return None if asked is None else await asked
     except ErrorAnswer as e:
         if e.code is ErrorCode.DENIED:
             return None
         raise
-    return seconds

@@ -14,7 +14,7 @@ from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     FEATURE_BLOBS,
-    FEATURE_LOCKS,
+    FEATURE_OURS,
     AnswerMonitorInformation,
     AskContents,
     AskLastTransaction,
@@ -73,7 +73,7 @@ class Observer:
         peer, features = primary.peer, primary.features
         ask_tid = peer.ask(AskLastTransaction())
         ask_contents = peer.ask(AskContents()) if FEATURE_BLOBS in features else None
-        locks = FEATURE_LOCKS in features and primary.state in SERVING
+        locks = FEATURE_OURS in features and primary.state in SERVING
         ask_transactions = peer.ask(AskTransactions()) if locks else None
         try:
             last_tid = (await ask_tid).tid

@@ -45,7 +45,7 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID
 from neo.protocol.packets import (
-    FEATURE_SINGLE,
+    FEATURE_OURS,
     AbortTransaction,
     AnswerBeginTransaction,
     AnswerCheckCurrentSerial,
@@ -567,7 +567,7 @@ class ClientTransaction:
             return False
         self._lose_storage(FaultSite.STORAGE_LOST_BEFORE_VOTE)
         channel = self._participants.join(nid)
-        if channel is None or FEATURE_SINGLE not in self._storages.announced(nid):
+        if channel is None or FEATURE_OURS not in self._storages.announced(nid):
             return False
         self._keepers, self._partitions = keepers, len(view.writable)
         durable = self._settings.durable_vote or self._durable

@@ -30,7 +30,7 @@ from neo.client.warm.validation import Changes, changes_since, check_sample
 from neo.net.host import ThreadHost, Waker
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID
-from neo.protocol.packets import FEATURE_PACK
+from neo.protocol.packets import FEATURE_OURS
 
 logger = logging.getLogger("neo.client")
 
@@ -128,7 +128,7 @@ class CacheKeeper:
     def _valid(self, snapshot: Snapshot, changes: Changes) -> Iterator[Record]:
         """Yield the records that are still right. Old revisions may be packed away, which only a master
         that announces packs tells."""
-        tells = FEATURE_PACK in self._master.joined().handler.features
+        tells = FEATURE_OURS in self._master.joined().handler.features
         for record in snapshot.records:
             if tells if record.next_tid is not None else record.oid not in changes.oids:
                 yield record

@@ -20,8 +20,7 @@ from neo.node.task import Future
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
-    FEATURE_PACK,
-    FEATURE_SYNC,
+    FEATURE_OURS,
     FEATURES,
     Address,
     AskLastTransaction,
@@ -86,9 +85,7 @@ class Upstream(Handler):
     """One connection with the upstream master. ``nodes`` and ``partitions``: the tables of the upstream
     cluster."""
 
-    #: The features that this master announces.
-    announced: tuple[str, ...] = (FEATURE_PACK,)
-    #: The upstream master announced ``sync``.
+    #: The upstream master knows synchronous backups.
     synchronous = False
 
     def __init__(self, follower: Follower) -> None:
@@ -148,15 +145,13 @@ class Upstream(Handler):
 class SyncUpstream(Upstream):
     """The connection of a synchronous backup (specification 25)."""
 
-    announced = (FEATURE_PACK, FEATURE_SYNC)
-
     def __init__(self, follower: Follower, locks: SyncRequests) -> None:
         super().__init__(follower)
         self._locks = locks
 
     @on(NotifyFeatures)
     def features_known(self, peer: Peer, message_id: int, m: NotifyFeatures) -> None:
-        self.synchronous = FEATURE_SYNC in m.features
+        self.synchronous = FEATURE_OURS in m.features
 
     @on(AskLockBackup)
     def lock(self, peer: Peer, message_id: int, m: AskLockBackup) -> None:
@@ -182,7 +177,7 @@ async def join(
 ) -> Peer:
     """Identify to the primary master of the upstream cluster as soon as there is one. ``failed`` is
     called with the reason of each attempt that fails."""
-    extra = {"backup": own_name, FEATURES: list(handler.announced)}
+    extra = {"backup": own_name, FEATURES: [FEATURE_OURS]}
     request = RequestIdentification(NodeType.CLIENT, nid, None, cluster, None, extra)
     peer, accepted = await find_primary(core, masters, request, handler, failed=failed)
     handler.nid = accepted.your_nid

@@ -13,7 +13,7 @@ from neo.admin.health import REFRESH_SECONDS, Examiner
 from neo.admin.monitor import SYNC_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.packets import (
-    FEATURE_SYNC,
+    FEATURE_OURS,
     AcceptIdentification,
     Address,
     AnswerLastTransaction,
@@ -243,10 +243,10 @@ def test_a_mail_that_could_not_be_sent_is_tried_again(watch: Watch) -> None:
 
 def sync_health(watch: Watch, answer: AnswerSync) -> AnswerMonitorInformation:
     """Return what is told while the backup ``bak`` is well."""
-    watch.master.send(NotifyFeatures([FEATURE_SYNC]))
+    watch.master.send(NotifyFeatures([FEATURE_OURS]))
     future = watch.ctl().ask(AskMonitorInformation())
     watch.last()
-    watch.master.answer(watch.master.take(AskSync), answer)
+    watch.tell(answer)
     watch.host.advance(REFRESH_SECONDS)
     result: AnswerMonitorInformation = future.result()
     return result
@@ -295,7 +295,7 @@ def test_a_backup_that_is_not_in_sync_for_a_moment_is_not_told(watch: Watch) -> 
 
 def test_a_cluster_that_does_not_serve_waits_for_no_backup(watch: Watch) -> None:
     """Specification 25.48."""
-    watch.master.send(NotifyFeatures([FEATURE_SYNC]))
+    watch.master.send(NotifyFeatures([FEATURE_OURS]))
     watch.master.send(NotifyClusterInformation(ClusterState.RECOVERING))
     watch.ctl().ask(AskMonitorInformation())
     assert watch.master.has(AskLastTransaction) and not watch.master.has(AskSync)

@@ -22,7 +22,7 @@ from neo.net.tls import tls_context
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import (
-    FEATURE_LOCKS,
+    FEATURE_OURS,
     AnswerLastTransaction,
     AnswerTransactions,
     AskLastTransaction,
@@ -70,7 +70,7 @@ def figures(text: str) -> dict[tuple[str, str], float]:
 def test_snapshot_is_what_mirror_and_master_say() -> None:
     world = World()
     master = world.accept()
-    master.send(NotifyFeatures([FEATURE_LOCKS]))
+    master.send(NotifyFeatures([FEATURE_OURS]))
     found: list[Snapshot] = []
     world.core.observer.observe(found.append)
     world.core.flush()

@@ -10,7 +10,7 @@ import pytest
 from neo.admin.alerts import LOOK_SECONDS
 from neo.admin.monitor import Health, examine_conditions
 from neo.protocol.packets import (
-    FEATURE_CONDITIONS,
+    FEATURE_OURS,
     AnswerLastTransaction,
     AnswerNodeConditions,
     AskLastTransaction,
@@ -58,12 +58,12 @@ def mails(*looks: list[tuple[int, Condition]]) -> list[tuple[str, str]]:
     """Return what is mailed if storage nodes say this at each look."""
     outbox = Outbox()
     world = World((), 0.0, mails=outbox)
-    world.accept().send(NotifyFeatures([FEATURE_CONDITIONS]))
+    world.accept().send(NotifyFeatures([FEATURE_OURS]))
     for rows in looks:
         world.host.advance(LOOK_SECONDS)
         master = world.master
         master.answer(master.take(AskLastTransaction), AnswerLastTransaction(TID))
-        master.answer(master.take(AskNodeConditions), AnswerNodeConditions(rows))
+        world.tell(AnswerNodeConditions(rows))
     return outbox.mails
 
 

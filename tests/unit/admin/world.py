@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from neo.admin.core import AdminCore, AdminSettings
-from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import nid_namespace
 from neo.protocol.packets import (
     AcceptIdentification,
     Address,
+    Answer,
     AnswerClusterState,
     AskClusterState,
+    AskLastTransaction,
+    AskRecovery,
+    Error,
     NodeRow,
     NotifyNodeInformation,
+    Request,
     RequestIdentification,
     SendPartitionTable,
 )
@@ -64,6 +69,17 @@ class World:
         master.send(SendPartitionTable(1, 0, TABLE))
         master.answer(master.take(AskClusterState), AnswerClusterState(state))
         return master
+
+    def tell(self, *answers: Answer) -> None:
+        """Give the master's answers to what only a master of ours is asked about the health of
+        its cluster; what has no answer here is refused, as something that does not apply."""
+        given = {type(answer).__name__.removeprefix("Answer"): answer for answer in answers}
+        refusal = Error(ErrorCode.DENIED.value, "not here")
+        for question in [m for m in self.master.received if isinstance(m, Request)]:
+            if not isinstance(question, (AskLastTransaction, AskRecovery)):
+                self.master.received.remove(question)
+                name = type(question).__name__.removeprefix("Ask")
+                self.master.answer(question, given.get(name, refusal))
 
     def ctl(self) -> Remote:
         return Remote.connect(self.core)

@@ -14,7 +14,7 @@ from neo.client import NEOStorage
 from neo.client.errors import TransactionLostError
 from neo.protocol.ids import ZERO_TID, p64
 from neo.protocol.packets import (
-    FEATURE_SINGLE,
+    FEATURE_OURS,
     AnswerStoreObject,
     AnswerVoteSingle,
     AskCheckCurrentSerial,
@@ -36,7 +36,7 @@ def alone(*cells: tuple[int, ...]) -> Iterator[tuple[Scripted, NEOStorage]]:
     """Yield a cluster whose storage nodes announce the feature, which has arrived at the client."""
     with scripted(*cells) as (cluster, storage):
         for nid, node in cluster.storages.items():
-            cluster.storage_features[nid] = [FEATURE_SINGLE]
+            cluster.storage_features[nid] = [FEATURE_OURS]
             node.answers[AskVoteSingle] = lambda m: AnswerVoteSingle(True)
             storage._session.storages.features(nid)
         yield cluster, storage

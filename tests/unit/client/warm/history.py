@@ -13,7 +13,7 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import p64, u64
 from neo.protocol.packets import (
-    FEATURE_PACK,
+    FEATURE_OURS,
     AnswerObject,
     AnswerTIDsFrom,
     AnswerTransactionInformation,
@@ -37,7 +37,7 @@ class History:
         self.transactions: dict[int, dict[int, bytes]] = {}
         self.packed = 0
         self.cluster = Scripted([[1]])
-        self.cluster.features = [FEATURE_PACK]
+        self.cluster.features = [FEATURE_OURS]
         self.storage_node = self.cluster.storages[1]
         self.storage_node.answers |= {
             AskObject: self._object,
