@@ -4,8 +4,8 @@ Theory of operation
 -------------------
 A file is MAGIC and a sequence of blocks: HEADER, TRANSACTIONS…, CONTENTS and OBJECTS…, KEPT…, END. A
 block is a head (kind and length), a payload in MessagePack, and a digest. The key of each digest is the
-digest of the block before, and MAGIC for the first. So a block that is changed, removed, repeated or moved does
-not match, and the last digest of a file stands for all of it.
+digest of the block before, and MAGIC for the first. So a block that is changed, removed, repeated or
+moved does not match, and the last digest of a file stands for all of it.
 """
 
 from __future__ import annotations
