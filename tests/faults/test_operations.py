@@ -24,7 +24,7 @@ from neo.archive.verify import verify_partition
 from neo.protocol.ids import add64
 from tests.faults.load import Load
 from tests.faults.operations import begun, ended
-from tests.faults.operator import neoctl
+from tests.faults.operator import findings, neoctl
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 from tests.support.patience import PATIENCE_SECONDS, wait_until
@@ -105,11 +105,12 @@ def test_a_cluster_is_backed_up_under_load_and_restored_elsewhere(
     for moment, rows in list(zip(moments, expected, strict=True))[
         -1 if backend == "mariadb" else 0 :
     ]:
-        with Cluster(storages=2, backend=backend, partitions=5) as target:
+        with Cluster(storages=3, backend=backend, partitions=5, replicas=1) as target:
             admin = target.simple.admin_address
             done = neoctl(admin, "restore", str(folder.path), f"0x{moment.hex()}")
             assert done["state"] == "SUCCEEDED", done
             assert records(target, b"\x7f" + b"\xff" * 7) == rows
+            assert findings(admin) == {"equal": 5}  # each node has loaded what its replica has
             with closing(DB(target.storage())) as db, db.transaction() as connection:
                 connection.root()["after"] = 1  # it is a database as any other
 

@@ -72,7 +72,8 @@ class Recovery:
         self._settings = settings
         self._comparison = comparison
         self._partitions = partitions
-        self._done: Future[None] = Future()
+        #: Done when the cluster may start: all nodes that it needs are there, and remember a truncation.
+        self.ended: Future[None] = Future()
         #: Answers of storage nodes by id; that of a node that is asked again is removed meanwhile.
         self._answers: dict[int, AnswerRecovery] = {}
         #: The node that is being asked for its table.
@@ -98,7 +99,7 @@ class Recovery:
         if self._patient:
             self._core.call_later(STORAGES_SECONDS, self._lose_patience)
         self.check()
-        await self._done
+        await self.ended
         self._cluster.truncate_tid = self._truncate_tid()
         self.backup = self._backup()
         self._prepare()
@@ -120,7 +121,7 @@ class Recovery:
         except ErrorAnswer as e:
             logger.error("%r failed to answer AskRecovery: %s", peer, e)
             return
-        if self._done.done:
+        if self.ended.done:
             return
         self._answers[node.nid] = answer
         if answer.ptid is not None:
@@ -147,7 +148,7 @@ class Recovery:
 
     async def _load_table(self) -> None:
         """Get the newest table from a node that has it, or from another one if that node is lost."""
-        while not self._done.done and (newest := self._newest()) is not None:
+        while not self.ended.done and (newest := self._newest()) is not None:
             ptid, nid = newest
             loaded = self._cluster.partitions.ptid
             if self._asking is not None or (loaded is not None and loaded >= ptid):
@@ -157,7 +158,7 @@ class Recovery:
                 table = await self._ask_table(peer, nid)
             finally:
                 self._asking = None
-            if table is not None and not self._done.done:
+            if table is not None and not self.ended.done:
                 self._cluster.partitions.load(table.ptid, table.num_replicas, table.row_list)
                 turn_out(self._cluster)
                 self._show_admins()
@@ -197,12 +198,12 @@ class Recovery:
 
     def check(self) -> None:
         """Start if that is safe without a command of the operator."""
-        if self._done.done:
+        if self.ended.done:
             return
         at_once = self._continues and not self._patient and not self._truncate_tid()
         reason = self._obstacle(strict=not at_once)
         if reason is None:
-            self._done.resolve(None)
+            self.ended.resolve(None)
         elif reason != self._reported:
             self._reported = reason
             logger.info("waiting to start: %s", reason)
@@ -227,7 +228,7 @@ class Recovery:
         """Start, as the operator asked."""
         assert self.obstacle_to_force() is None
         self.forced = True
-        self._done.resolve(None)
+        self.ended.resolve(None)
 
     def _obstacle(self, strict: bool, forced: bool = False) -> str | None:
         """Return why the cluster may not start now; None if it may. ``strict``: all nodes with readable

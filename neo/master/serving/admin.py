@@ -518,8 +518,9 @@ class ServeAdmin(Handler):
             raise denied(obstacle)
         cluster.truncate_tid = m.tid
         text = f"everything after {m.tid.hex()} is deleted on all nodes; then it is RUNNING again"
-        peer.answer(message_id, done(text))
         self._phases.back_to_recovery(f"everything after {m.tid.hex()} is deleted", asked=True)
+        # The nodes remember it at the end of RECOVERING: no other master will start without it.
+        self._phases.recovery.ended.then(lambda _: peer.answer(message_id, done(text)))
 
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, m: FlushLog) -> None:

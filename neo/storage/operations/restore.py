@@ -38,7 +38,7 @@ from neo.operations.model import Operation
 from neo.protocol.blobs import PIECE_BYTES, Content
 from neo.protocol.ids import ZERO_OID, ZERO_TID, add64, format_nid, u64
 from neo.protocol.packets import RevisionRow
-from neo.storage.backend.api import BackendRefused, Record, Transaction
+from neo.storage.backend.api import BackendRefused, Key, Record, Transaction
 from neo.storage.background import Background
 from neo.storage.blobs.contents import NO_FOLDER, Contents
 from neo.storage.blobs.disk import ContentMismatch, Done
@@ -219,7 +219,7 @@ class Load:
         blocks = read_partition(
             self._worker.files, path, copy.header(number), copy.files[number]
         )
-        named: tuple[bytes, bytes] | None = None
+        named: Key | None = None
         while (block := await self._worker.call(partial(_next, blocks))) is not None:
             began = self._background.monotonic()
             if isinstance(block, Transactions):
@@ -275,8 +275,8 @@ class Load:
         self,
         copy: Manifest,
         number: int,
-        first: tuple[bytes, bytes],
-        kept: Sequence[tuple[bytes, bytes]],
+        first: Key,
+        kept: Sequence[Key],
     ) -> None:
         """Delete the revisions (tid, oid) of a partition of the archive from ``first`` to the last of
         ``kept`` that are not among these: a pack had removed them when the copy was made."""

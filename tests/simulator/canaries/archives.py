@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from neo.archive.writer import PartitionWriter
 from neo.operations.model import Operation
 from neo.protocol.blobs import Content
 from neo.protocol.ids import MAX_TID
+from neo.storage.backend.api import Key
 from neo.storage.operations import restore
 from neo.storage.operations.backup import Copy, WriteManifest
 from neo.storage.operations.restore import Load, _Target
@@ -100,6 +101,22 @@ def _files_of_own_numbers() -> list[Patch]:
     return [(Load, "_target", target)]
 
 
+def _nothing_named() -> list[Patch]:
+    async def kept(self: Copy, writer: PartitionWriter, header: Header, after: bytes) -> None:
+        return None
+
+    return [(Copy, "_kept", kept)]
+
+
+def _all_kept() -> list[Patch]:
+    async def keep(
+        self: Load, copy: Manifest, number: int, first: Key, kept: Sequence[Key]
+    ) -> None:
+        return None
+
+    return [(Load, "_keep", keep)]
+
+
 CANARIES = (
     Canary(
         "archive-of-several-moments",
@@ -135,6 +152,22 @@ CANARIES = (
         40,
         _OPTIONS,
         first=2,
+    ),
+    Canary(
+        "archive-keeps-deleted",
+        "a copy after a pack does not name what is left of the copies before",
+        "archives: a copy has revisions that a pack had removed with their deletion",
+        _nothing_named,
+        60,
+        _OPTIONS | {"workloads": ("pack",)},
+    ),
+    Canary(
+        "restore-keeps-deleted",
+        "a restore ignores what a copy after a pack names",
+        "restore: the restored database has revisions that a pack had removed",
+        _all_kept,
+        120,
+        _OPTIONS | {"workloads": ("pack",)},
     ),
     Canary(
         "restore-of-the-last-copy",

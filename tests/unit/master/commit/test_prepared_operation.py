@@ -203,7 +203,7 @@ def test_the_history_is_not_truncated_under_a_prepared_transaction(world: Prepar
     decide(client, False)
     for storage in world.storages:
         remember(storage)
-    world.admin().ask(Truncate(tid(50))).result()
+    world.admin().ask(Truncate(tid(50)))
     assert world.master.cluster.state is ClusterState.RECOVERING
 
 

@@ -60,7 +60,7 @@ def test_a_time_without_dot_and_a_tid_that_is_cut_off_delete_nothing(mistyped: b
 def test_a_database_of_small_tids_is_truncated_at_any() -> None:
     """Such tids are imported, or come from tests."""
     world, _ = served()
-    world.admin().ask(Truncate(ZERO_TID)).result()
+    world.admin().ask(Truncate(ZERO_TID))
     assert world.master.cluster.state is RECOVERING
 
 
@@ -73,7 +73,7 @@ def recovery(storage: Remote, truncate_tid: bytes | None, rows: Rows = ROWS) -> 
 def remembering() -> tuple[MasterWorld, list[Remote]]:
     """Both storage nodes remember the truncation, and VERIFYING has begun."""
     world, storages = served()
-    world.admin().ask(Truncate(tid(50))).result()
+    answer = world.admin().ask(Truncate(tid(50)))
     assert world.master.cluster.state is RECOVERING
     for storage in storages:
         assert storage.has(StopOperation)
@@ -81,7 +81,9 @@ def remembering() -> tuple[MasterWorld, list[Remote]]:
     for storage in storages:
         assert storage.take(Truncate).tid == tid(50)
         assert not storage.has(AskLockedTransactions), "all remember it before any is truncated"
+        assert not answer.done, "it is promised before it would outlive this master (12.20)"
         recovery(storage, tid(50))
+    assert answer.result().message.startswith(f"everything after {tid(50).hex()} is deleted")
     assert world.master.cluster.state is VERIFYING
     for storage in storages:
         storage.answer(storage.take(AskLockedTransactions), AnswerLockedTransactions({}))
@@ -96,7 +98,7 @@ def test_refused_while_a_node_with_cells_is_away() -> None:
     assert text == "S2 must run, or be dropped: what is deleted would come back with it"
     assert world.master.cluster.state is RUNNING and world.master.cluster.truncate_tid is None
     world.admin().ask(SetNodeState(2, NodeState.UNKNOWN)).result()
-    world.admin().ask(Truncate(tid(50))).result()
+    world.admin().ask(Truncate(tid(50)))
     assert world.master.cluster.state is RECOVERING
 
 
@@ -105,8 +107,7 @@ def test_refused_before_the_last_pack() -> None:
     world, _ = served()
     world.master.packs.tid = tid(60)
     assert "packed at 000000000000003c" in world.denied(Truncate(tid(59)))
-    answer = world.admin().ask(Truncate(tid(60))).result()
-    assert answer.message.startswith("everything after 000000000000003c is deleted on all nodes")
+    world.admin().ask(Truncate(tid(60)))
     assert world.master.cluster.state is RECOVERING
 
 
@@ -133,7 +134,7 @@ def test_ids_are_those_of_the_database_that_is_left(caplog: pytest.LogCaptureFix
     world, storages = served()
     given = world.master.cluster.tids.ttid()
     assert world.admin().ask(AskLastIDs()).result().ltid == given
-    world.admin().ask(Truncate(tid(50))).result()
+    world.admin().ask(Truncate(tid(50)))
     for remembered in (None, tid(50)):
         for storage in storages:
             recovery(storage, remembered)
