@@ -1992,3 +1992,19 @@ class AskVoteSingle(Request[AnswerVoteSingle]):
     stored_list: list[Oid]
     checked_list: list[Oid]
     durable: bool
+
+
+#: A client understands NotifyConflictData.
+FEATURE_CONFLICT_DATA = "conflict-data"
+
+
+@notification(EXTENSION | 0xD9)
+class NotifyConflictData(Message):
+    """The revision with which a store of an object conflicts. Precedes the answer to the store. S → C"""
+
+    ttid: Tid
+    oid: Oid
+    serial: Tid
+    compression: Compression
+    checksum: Checksum
+    data: bytes

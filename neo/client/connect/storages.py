@@ -21,11 +21,13 @@ from neo.protocol.enums import NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
+    FEATURE_CONFLICT_DATA,
     FEATURE_OIDS,
     FEATURES,
     Address,
     FlushLog,
     Message,
+    NotifyConflictData,
     NotifyFeatures,
     Ping,
     RequestIdentification,
@@ -33,6 +35,10 @@ from neo.protocol.packets import (
 
 logger = logging.getLogger("neo.client")
 
+#: What a client announces to storage nodes.
+FEATURES_KNOWN = [FEATURE_OIDS, FEATURE_CONFLICT_DATA]
+#: Revisions that a node sent with conflicts and no transaction has asked for yet, 64 KiB each at most.
+CONFLICTS_MAX = 32
 #: A node that was silent is avoided for this time, if another one can be asked.
 SUSPECTED_SECONDS = 10.0
 #: Timeout of the attempt to connect to any node only to ask for its size.
@@ -49,6 +55,8 @@ class StorageHandler:
         self.features: frozenset[str] = frozenset()
         #: Whether all of them have arrived.
         self.complete = False
+        #: What stores conflict with, by (ttid, oid).
+        self.conflicts: dict[tuple[bytes, bytes], NotifyConflictData] = {}
 
     def lost(self, channel: Channel, reason: str) -> None:
         if channel.silent:
@@ -58,6 +66,10 @@ class StorageHandler:
     def notified(self, channel: Channel, message: Message) -> None:
         if isinstance(message, NotifyFeatures):
             self.features = frozenset(message.features)
+        elif isinstance(message, NotifyConflictData):
+            if len(self.conflicts) >= CONFLICTS_MAX:
+                self.conflicts.clear()  # of transactions that ended: they only save a load
+            self.conflicts[message.ttid, message.oid] = message
         elif not isinstance(message, FlushLog):
             raise PeerError(f"unexpected {type(message).__name__}")
 
@@ -140,7 +152,7 @@ class StorageConnections:
         try:
             request = RequestIdentification(
                 NodeType.CLIENT, joined.nid, None, connections.settings.cluster,
-                joined.handler.id_timestamp(joined.nid), {FEATURES: [FEATURE_OIDS]},
+                joined.handler.id_timestamp(joined.nid), {FEATURES: FEATURES_KNOWN},
             )  # fmt: skip
             accepted = connections.identify(channel, request, NodeType.STORAGE, deadline)
             if accepted.nid != nid:
@@ -176,6 +188,14 @@ class StorageConnections:
         """Return the features that a storage node has announced so far."""
         handler = self._handlers.get(nid)
         return frozenset() if handler is None else handler.features
+
+    def conflicting(self, ttid: bytes, oid: bytes, serial: bytes) -> NotifyConflictData | None:
+        """Return, once, the revision with which a store conflicts if a storage node has sent it."""
+        found = None
+        for handler in list(self._handlers.values()):
+            sent = handler.conflicts.pop((ttid, oid), None)
+            found = sent if sent is not None and sent.serial == serial else found
+        return found
 
     def features(self, nid: int, backoff: Backoff | None = None) -> frozenset[str]:
         """Return the features of a storage node. Raise the errors of channel()."""

@@ -15,6 +15,7 @@ from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     FEATURE_BLOBS,
     FEATURE_COMMITTED,
+    FEATURE_CONFLICT_DATA,
     FEATURE_LOCKS,
     FEATURE_OIDS,
     FEATURE_PAGES,
@@ -192,7 +193,8 @@ class Identification(StorageHandler, Part):
             self._link(peer, request, node)
             return
         peer.node = node
-        peer.handler = ServeClient(self.parts, Client(node.nid, next(_connections)))
+        client = Client(node.nid, next(_connections))
+        peer.handler = ServeClient(self.parts, client, FEATURE_CONFLICT_DATA in _features(request))
         self.parts.clients.add(peer)
         if FEATURES in request.extra:
             features = [*CLIENT_FEATURES]
