@@ -34,7 +34,8 @@ def test_features_are_told_to_who_announces_some(world: World, master: End) -> N
     world.notify(master, world.client_row(C1))
     end = world.stranger()
     assert isinstance(world.identify(end, extra={FEATURES: ["oids"]}), AcceptIdentification)
-    assert end.take(NotifyFeatures).features == ["oids", "pages", "locks", "size", "committed"]
+    announced = ["oids", "pages", "locks", "size", "committed", "single"]
+    assert end.take(NotifyFeatures).features == announced
 
 
 def test_nobody_is_served_before_the_operation_starts(world: World) -> None:
