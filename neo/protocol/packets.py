@@ -1941,6 +1941,21 @@ class AskVoteSingle(Request[AnswerVoteSingle]):
     durable: bool
 
 
+# -- ours: data of conflicts ------------------------------------------------------------------------
+
+
+@notification(EXTENSION | 0xD9)
+class NotifyConflictData(Message):
+    """The revision with which a store of an object conflicts. Precedes the answer to the store. S → C"""
+
+    ttid: Tid
+    oid: Oid
+    serial: Tid
+    compression: Compression
+    checksum: Checksum
+    data: bytes
+
+
 # -- ours: disks of storage nodes ------------------------------------------------------------------
 
 DiskRow = tuple[str, Number, Number]

@@ -21,12 +21,13 @@ from neo.protocol.packets import (
     AnswerTransactionInformation,
     AskObject,
     AskStoreTransaction,
+    AskVoteSingle,
     AskVoteTransaction,
     Message,
     NotifyDeadlock,
 )
 
-_VOTES = AskStoreTransaction, AskVoteTransaction
+_VOTES = AskStoreTransaction, AskVoteTransaction, AskVoteSingle
 _ANSWERS = frozenset(
     {
         AnswerObject,

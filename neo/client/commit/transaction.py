@@ -37,7 +37,7 @@ from neo.client.errors import (
     refusal,
 )
 from neo.client.read.invalidations import Invalidations
-from neo.client.read.records import FOREIGN_LARGEST_BYTES, pack_data, unpack_data
+from neo.client.read.records import FOREIGN_LARGEST_BYTES, data_of, pack_data, sound, unpack_data
 from neo.client.read.replicas import Replicas
 from neo.net.channel import Channel, Ticket
 from neo.net.fault_sites import FaultSite
@@ -73,8 +73,9 @@ from neo.protocol.packets import (
 #: behind its stores, and once when conflicts are resolved.
 SINGLE_MAX = 2
 
-Resolve = Callable[[bytes, bytes, bytes, bytes], bytes]
-"""Conflict resolution: (oid, committed serial, base serial, new data) → data; raises ConflictError."""
+Resolve = Callable[[bytes, bytes, bytes, bytes, bytes], bytes]
+"""Conflict resolution: (oid, committed serial, base serial, new data, committed data, loaded if empty)
+→ data; raises ConflictError."""
 
 
 class ClientTransaction:
@@ -408,12 +409,17 @@ class ClientTransaction:
         elif change.kind is Kind.CHECK:
             raise ReadConflictError(oid=oid, serials=(serial, change.base))
         elif change.kind in (Kind.STORE, Kind.MERGED) and change.data is not None:
-            data = self._resolve(oid, serial, change.base, change.data)
+            data = self._resolve(oid, serial, change.base, change.data, self._committed(oid, serial))
             self.resolved.add(oid)
             again = Change(change.kind, serial, data, None, change.blob)
         else:
             raise ConflictError(oid=oid, serials=(serial, change.base))
         self._put(oid, again)
+
+    def _committed(self, oid: bytes, serial: bytes) -> bytes:
+        """Return the data of the revision with which a store conflicts; empty if it must be loaded."""
+        sent = self._storages.conflicting(self.ttid, oid, serial)
+        return b"" if sent is None or not sound(sent) else data_of(sent) or b""
 
     def _check_ended(self) -> None:
         if self._ended_by_operator:

@@ -26,6 +26,7 @@ from neo.protocol.packets import (
     Address,
     FlushLog,
     Message,
+    NotifyConflictData,
     NotifyFeatures,
     Ping,
     RequestIdentification,
@@ -33,6 +34,8 @@ from neo.protocol.packets import (
 
 logger = logging.getLogger("neo.client")
 
+#: Revisions that a node sent with conflicts and no transaction has asked for yet, 64 KiB each at most.
+CONFLICTS_MAX = 32
 #: A node that was silent is avoided for this time, if another one can be asked.
 SUSPECTED_SECONDS = 10.0
 #: Timeout of the attempt to connect to any node only to ask for its size.
@@ -49,6 +52,8 @@ class StorageHandler:
         self.features: frozenset[str] = frozenset()
         #: Whether all of them have arrived.
         self.complete = False
+        #: What stores conflict with, by (ttid, oid).
+        self.conflicts: dict[tuple[bytes, bytes], NotifyConflictData] = {}
 
     def lost(self, channel: Channel, reason: str) -> None:
         if channel.silent:
@@ -58,6 +63,10 @@ class StorageHandler:
     def notified(self, channel: Channel, message: Message) -> None:
         if isinstance(message, NotifyFeatures):
             self.features = frozenset(message.features)
+        elif isinstance(message, NotifyConflictData):
+            if len(self.conflicts) >= CONFLICTS_MAX:
+                self.conflicts.clear()  # of transactions that ended: they only save a load
+            self.conflicts[message.ttid, message.oid] = message
         elif not isinstance(message, FlushLog):
             raise PeerError(f"unexpected {type(message).__name__}")
 
@@ -176,6 +185,14 @@ class StorageConnections:
         """Return the features that a storage node has announced so far."""
         handler = self._handlers.get(nid)
         return frozenset() if handler is None else handler.features
+
+    def conflicting(self, ttid: bytes, oid: bytes, serial: bytes) -> NotifyConflictData | None:
+        """Return, once, the revision with which a store conflicts if a storage node has sent it."""
+        found = None
+        for handler in list(self._handlers.values()):
+            sent = handler.conflicts.pop((ttid, oid), None)
+            found = sent if sent is not None and sent.serial == serial else found
+        return found
 
     def features(self, nid: int, backoff: Backoff | None = None) -> frozenset[str]:
         """Return the features of a storage node. Raise the errors of channel()."""

@@ -15,7 +15,7 @@ from neo.protocol.blobs import (
     without_content,
 )
 from neo.protocol.codec import LIMIT_PEER
-from neo.protocol.packets import AnswerObject
+from neo.protocol.packets import AnswerObject, NotifyConflictData
 
 try:
     # The extras for pipelines install libdeflate, which takes three fifths of zlib's time for records of
@@ -73,12 +73,12 @@ def unpack_data(compression: int, data: bytes) -> bytes:
         raise CorruptedError(f"compressed data cannot be read: {e}") from None
 
 
-def sound(answer: AnswerObject) -> bool:
+def sound(answer: AnswerObject | NotifyConflictData) -> bool:
     """Return whether the data matches its checksum. The undo of a creation has no data."""
     return answer.compression is None or sha1(answer.data).digest() == answer.checksum
 
 
-def data_of(answer: AnswerObject) -> bytes | None:
+def data_of(answer: AnswerObject | NotifyConflictData) -> bytes | None:
     """Return the object's data, without a reference; None if its creation was undone. Raise
     CorruptedError."""
     if answer.compression is None:

@@ -83,12 +83,14 @@ from neo.storage.commit.transactions import (
     Client,
     Hopeless,
     RebaseConflict,
+    StoreAnswer,
     TransactionRefused,
 )
 from neo.storage.database import Database
 from neo.storage.events import Part
 from neo.storage.maintenance.pack import PackProgress
 from neo.storage.maintenance.size import Sizes
+from neo.storage.serving.conflicts import answer_locked, answer_with_data
 from neo.storage.serving.handler import StorageHandler, attempting, refusal
 from neo.storage.sync.source import SyncSource
 
@@ -155,27 +157,16 @@ class ClientParts:
     uploads: Uploads
 
 
-def _answer_locked(
-    peer: Peer,
-    message_id: int,
-    kind: type[AnswerStoreObject] | type[AnswerCheckCurrentSerial],
-    locked: bytes | Hopeless | None,
-) -> None:
-    """Answer a store or a check, perhaps after a wait for the lock."""
-    if isinstance(locked, Hopeless):
-        peer.refuse(message_id, ErrorCode.INCOMPLETE_TRANSACTION, str(locked))
-    else:
-        peer.answer(message_id, kind(locked))
-
-
 class ServeClient(StorageHandler):
     """The handler of an identified client. Reads see whole transactions: they wait for locked ones, of
     which the client may know already (specification 6.6, 6.7)."""
 
-    def __init__(self, parts: ClientParts, client: Client) -> None:
-        """``client``: the connection to which its transactions belong."""
+    def __init__(self, parts: ClientParts, client: Client, conflict_data: bool = False) -> None:
+        """``client``: the connection to which its transactions belong. ``conflict_data``: it announced
+        the feature."""
         super().__init__(parts.database)
         self.client = client
+        self._conflict_data = conflict_data
         self._parts = parts
         self._reads = parts.database.backend.reads
         self._values = parts.database.backend.values
@@ -394,7 +385,10 @@ class ServeClient(StorageHandler):
         stored = None  # a store in an absent cell is ignored
         if self._cells.mode(m.oid) is not CellMode.ABSENT:
             stored = self._write(peer, m)
-        answer = partial(_answer_locked, peer, message_id, AnswerStoreObject)
+        if self._conflict_data:
+            answer: StoreAnswer = partial(answer_with_data, peer, message_id, m, self._reads)
+        else:
+            answer = partial(answer_locked, peer, message_id, AnswerStoreObject)
         try:
             self._locks.store(m.ttid, self.client, m.oid, m.serial, stored, answer)
         except TransactionRefused:
@@ -459,7 +453,7 @@ class ServeClient(StorageHandler):
     @on(AskCheckCurrentSerial)
     def check(self, peer: Peer, message_id: int, m: AskCheckCurrentSerial) -> None:
         self._check_writable()
-        answer = partial(_answer_locked, peer, message_id, AnswerCheckCurrentSerial)
+        answer = partial(answer_locked, peer, message_id, AnswerCheckCurrentSerial)
         self._locks.store(m.ttid, self.client, m.oid, m.serial, None, answer)
 
     @on(AskRebaseTransaction)

@@ -13,6 +13,7 @@ from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
+    FEATURE_OURS,
     FEATURES,
     PARTITIONS,
     AcceptIdentification,
@@ -180,7 +181,8 @@ class Identification(StorageHandler, Part):
             self._link(peer, request, node)
             return
         peer.node = node
-        peer.handler = ServeClient(self.parts, Client(node.nid, next(_connections)))
+        client = Client(node.nid, next(_connections))
+        peer.handler = ServeClient(self.parts, client, FEATURE_OURS in _features(request))
         self.parts.clients.add(peer)
         if FEATURES in request.extra:
             peer.send(NotifyFeatures(self.links.announced))

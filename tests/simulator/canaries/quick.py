@@ -17,6 +17,7 @@ QUICK: tuple[str, ...] = tuple(
     objects-not-compared truncated-on-one promise-not-synced decided-before-synced
     lease-outlives-suspicion no-wait-before-serving table-not-logged lease-of-a-minority
     log-of-a-minority comparison-ignored mark-ignored generation-stays scrub-of-one-partition
+    lock-before-the-vote-is-durable vote-without-the-conflict
     lock-waited-for-for-ever waiting-store-left-behind interrupted-finish-forgotten
     prepared-dropped-with-its-client prepared-dropped-at-start cell-without-prepared-rows
     rollback-answered-before-the-disk backup-asked-at-once sync-lease-too-early

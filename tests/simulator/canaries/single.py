@@ -44,7 +44,7 @@ CANARIES = (
     Canary(
         "lock-before-the-vote-is-durable",
         "a lock is answered at once, although the vote did not wait for the disk",
-        "disks: what was acknowledged is lost in a crash",
+        "history: what was acknowledged is lost",
         _lock_answered_at_once,
         30,
         ALONE | {"faults": ("kill-server",), "seconds": 10.0},

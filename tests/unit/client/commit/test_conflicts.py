@@ -15,6 +15,8 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, p64
 from neo.protocol.packets import (
+    FEATURE_OURS,
+    FEATURES,
     AnswerCheckCurrentSerial,
     AnswerObject,
     AnswerRebaseObject,
@@ -25,7 +27,9 @@ from neo.protocol.packets import (
     AskRebaseObject,
     AskRebaseTransaction,
     AskStoreObject,
+    NotifyConflictData,
     NotifyDeadlock,
+    RequestIdentification,
 )
 from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.client.committing import OID, OTHER, TTID, Merging, begin, finish, stored, storing
@@ -64,6 +68,28 @@ def test_a_conflict_is_resolved_and_stored_again_on_all_cells() -> None:
         assert stored(cluster, 1) == stored(cluster, 2) == again
         tid = storage.tpc_finish(t)
         assert storage.load(OID) == (b"one+\x09", tid)
+
+
+@pytest.mark.parametrize("what", ["sent", "damaged", "another revision"])
+def test_a_revision_that_comes_with_a_conflict_is_not_loaded(what: str) -> None:
+    """Specification 8.31."""
+    with scripted([1]) as (cluster, storage):
+        merging, node = Merging(storage), cluster.storages[1]
+        checksum = sha1(b"theirs" if what != "damaged" else b"other").digest()
+        serial = p64(8) if what == "another revision" else p64(9)
+        conflict = conflict_once(p64(9))
+
+        def answer(m: AskStoreObject) -> Any:
+            if m.serial == p64(7):
+                node.peer.send(NotifyConflictData(TTID, OID, serial, 0, checksum, b"theirs"))
+            return conflict(m)
+
+        node.answers[AskStoreObject] = answer
+        finish(storage, storing(storage, OID, b"one", p64(7)))
+        sent = b"theirs" if what == "sent" else b""
+        assert merging.calls == [(OID, p64(9), p64(7), b"one", sent)]
+        (identified,) = node.asked(RequestIdentification)
+        assert FEATURE_OURS in identified.extra[FEATURES]
 
 
 def test_a_conflict_that_cannot_be_resolved_is_raised() -> None:

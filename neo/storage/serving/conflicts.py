@@ -1,0 +1,59 @@
+"""Answers to stores and checks, and the revision with which a store conflicts (specification 8.31)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from neo.node.peer import Peer
+from neo.protocol.enums import ErrorCode
+from neo.protocol.ids import MAX_TID, ZERO_TID
+from neo.protocol.packets import (
+    AnswerCheckCurrentSerial,
+    AnswerStoreObject,
+    AskStoreObject,
+    NotifyConflictData,
+)
+from neo.storage.backend.api import Record, RecordDamaged
+from neo.storage.commit.transactions import Hopeless
+
+#: A larger revision is not sent before it is asked for: the class of the object may resolve no conflicts.
+DATA_MAX = 64 << 10
+
+
+class Reads(Protocol):
+    """The reads of the backend."""
+
+    def load(self, oid: bytes, at: bytes | None, before: bytes | None) -> Record | None: ...
+
+
+def answer_locked(
+    peer: Peer,
+    message_id: int,
+    kind: type[AnswerStoreObject] | type[AnswerCheckCurrentSerial],
+    locked: bytes | Hopeless | None,
+) -> None:
+    """Answer a store or a check, perhaps after a wait for the lock."""
+    if isinstance(locked, Hopeless):
+        peer.refuse(message_id, ErrorCode.INCOMPLETE_TRANSACTION, str(locked))
+    else:
+        peer.answer(message_id, kind(locked))
+
+
+def answer_with_data(
+    peer: Peer, message_id: int, m: AskStoreObject, reads: Reads, locked: bytes | Hopeless | None
+) -> None:
+    """Answer a store. If it conflicts, send the other revision first, so that the client need not load it
+    to resolve the conflict, while others wait for the object."""
+    if isinstance(locked, bytes) and locked not in (ZERO_TID, MAX_TID) and not peer.closed:
+        _send_revision(peer, m, reads, locked)
+    answer_locked(peer, message_id, AnswerStoreObject, locked)
+
+
+def _send_revision(peer: Peer, m: AskStoreObject, reads: Reads, serial: bytes) -> None:
+    try:
+        record = reads.load(m.oid, serial, None)
+    except RecordDamaged:
+        return  # the client hears of it when it loads the revision
+    if record is not None and record.compression is not None and len(record.data) <= DATA_MAX:
+        stored = record.compression, record.checksum, record.data
+        peer.send(NotifyConflictData(m.ttid, m.oid, serial, *stored))
