@@ -1,50 +1,38 @@
 """A process that loads objects through a kept cache, until it is killed.
 
-``python -m tests.faults.cached_reader URI FOLDER SAVE_SECONDS`` prints, as JSON, the values of all objects
-and how many loads the cluster was asked for; then it counts in an object of its own, again and again, and
-prints each value that was acknowledged. With SAVE_SECONDS 0 it closes the storage instead.
+``python -m tests.faults.cached_reader URI FOLDER SAVE_SECONDS`` prints, as JSON, the values of all
+objects and how many loads the cluster was asked for; then it counts in the root, again and again. With
+SAVE_SECONDS 0 it closes the storage instead.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import Any
 
 import transaction
 import ZODB
+from ZODB.POSException import ConflictError
 
 from neo.client.uri import resolve
 from neo.client.warm import keeper
-from neo.protocol.packets import AskObject
-
-
-def counted(storage: Any) -> list[int]:
-    """Count the objects that a storage asks for, from now on."""
-    count = [0]
-    read = storage.replicas.read
-
-    def counting(where: Any, message: Any, *others: Any) -> Any:
-        count[0] += isinstance(message, AskObject)
-        return read(where, message, *others)
-
-    storage.replicas.read = counting
-    return count
+from tests.support.loads import counted_loads
 
 
 def main(uri: str, folder: str, seconds: float) -> None:
     keeper.SAVE_SECONDS = seconds or keeper.SAVE_SECONDS
     factory, _ = resolve(f"{uri}?cache_dir={folder}")
-    storage: Any = factory()
-    loads = counted(storage)
-    db = ZODB.DB(storage)
-    root = db.open().root()
-    values = [each["n"] for each in root.get("all", ())]
-    print(json.dumps([values, loads[0]]), flush=True)
+    with counted_loads() as loads:
+        db = ZODB.DB(factory())
+        root = db.open().root()
+        values = [each["n"] for each in root.get("all", ())]
+    print(json.dumps([values, *loads]), flush=True)
     while seconds:
         root["own"] = root.get("own", 0) + 1
-        transaction.commit()
-        print(root["own"], flush=True)
+        try:
+            transaction.commit()
+        except ConflictError:
+            transaction.abort()  # another process counts, too
     db.close()
 
 
