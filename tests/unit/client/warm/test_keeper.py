@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -241,6 +242,48 @@ def test_after_another_connection_only_a_known_transaction_is_a_mark(
         site.tell(400)
         wait_until(lambda: storage.lastTransaction() == p64(400), "the invalidation")
         assert storage._invalidations.last == (p64(400), [p64(2)])
+
+
+def test_what_needs_no_save_is_not_written(site: History, tmp_path: Path) -> None:
+    """Specification 16.47."""
+    site.kept(tmp_path)
+    (path,) = tmp_path.glob("*.cache")
+    before = path.stat().st_ino
+    assert loads(site, tmp_path, {1: b"one"}) == 0
+    assert path.stat().st_ino == before
+    site.commit(300, o3=b"new")
+    with site.client(tmp_path):
+        pass
+    assert path.stat().st_ino != before
+    site.commit(400, o2=b"newer")
+    assert loads(site, tmp_path, {1: b"one", 2: b"newer", 3: b"new"}) == 2
+
+
+def test_the_child_of_a_fork_has_its_memory_alone(site: History, tmp_path: Path) -> None:
+    """Specification 16.51."""
+    with site.client(tmp_path) as storage:
+        storage.load(p64(1))
+        pid = os.fork()
+        if not pid:
+            try:
+                assert not len(storage._invalidations.cache)
+                storage.close()
+                assert not list(tmp_path.glob("*.cache"))
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert loads(site, tmp_path, {1: b"one"}) == 0
+
+
+def test_invalidations_are_noted_no_longer_than_for_the_comparison(
+    site: History, tmp_path: Path
+) -> None:
+    site.kept(tmp_path)
+    for tid in (200, 100):  # a file that is used, then one that is not
+        site.truncate(tid)
+        with site.client(tmp_path) as storage:
+            assert storage._invalidations.cache._since is None
 
 
 def test_an_unavailable_partition_does_not_keep_a_client_from_opening(
