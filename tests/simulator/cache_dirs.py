@@ -49,10 +49,10 @@ class CacheDirs:
             if owner.dead:
                 slot.release()
         self._taken = [(owner, slot) for owner, slot in self._taken if not owner.dead]
-        slot = take_slot(folder, cluster)
-        if slot is not None:
-            self._taken.append((process, slot))
-        return slot
+        taken = take_slot(folder, cluster)
+        if taken is not None:
+            self._taken.append((process, taken))
+        return taken
 
     @contextmanager
     def world(self, current: Callable[[], ClientProcess]) -> Iterator[None]:

@@ -38,6 +38,7 @@ def test_zconfig_opens_a_storage_with_all_its_options(cluster: Fleet, tmp_path: 
             "compress 3",
             "read-only true",
             "cache-size 5MB",
+            f"cache-dir {tmp_path / 'caches'}",
             "wait-timeout 7.5",
             "durable-vote on",
             "server-sync off",
@@ -52,6 +53,7 @@ def test_zconfig_opens_a_storage_with_all_its_options(cluster: Fleet, tmp_path: 
         assert storage._invalidations.cache.capacity == 5 * 1024 * 1024
         assert storage._session.settings.wait_timeout == 7.5
         assert storage._session.settings.durable_vote and not storage._session.settings.server_sync
+        assert storage._session.settings.cache_dir == str(tmp_path / "caches")
         logging.getLogger("neo.client").error("for the file")
         assert "for the file" in (tmp_path / "client.log").read_text()
     finally:
@@ -97,9 +99,12 @@ def test_wrong_sections_are_explained(lines: list[str], message: str) -> None:
         storageFromString(section(*lines))
 
 
-def test_a_uri_opens_a_storage_and_hands_on_the_options_of_the_database(cluster: Fleet) -> None:
+def test_a_uri_opens_a_storage_and_hands_on_the_options_of_the_database(
+    cluster: Fleet, tmp_path: Path
+) -> None:
     factory, dbkw = zodburi.resolve_uri(
-        f"neo://{NAME}@{cluster.masters}?compress=0&cache_size=1MB&read_only=1&wait-timeout=5&durable_vote=1&server-sync=0"
+        f"neo://{NAME}@{cluster.masters}?compress=0&cache_size=1MB&read_only=1&wait-timeout=5"
+        f"&durable_vote=1&server-sync=0&cache-dir={tmp_path}"
         "&connection_pool_size=3&connection_cache_size=500&database_name=n"
     )
     assert dbkw == {"pool_size": 3, "cache_size": 500, "database_name": "n"}
@@ -110,6 +115,7 @@ def test_a_uri_opens_a_storage_and_hands_on_the_options_of_the_database(cluster:
         assert storage._invalidations.cache.capacity == 1024 * 1024
         assert storage._session.settings.wait_timeout == 5
         assert storage._session.settings.durable_vote and not storage._session.settings.server_sync
+        assert storage._session.settings.cache_dir == str(tmp_path)
     finally:
         storage.close()
 

@@ -87,23 +87,29 @@ class CacheKeeper:
             self._begin(self._slot)
         except (POSError, ErrorAnswer) as e:
             logger.warning("the kept cache is not used: %s", e)
-        self._saved = self._state()
+        finally:
+            self._invalidations.cache.restore(())  # invalidations are not noted any more
         self._host.background(self._run, "neo-client-cache")
 
     def _begin(self, slot: Slot) -> None:
         """Raise the errors of reads."""
         # NotifyPack of the last pack has arrived afterwards.
         self._replicas.barrier()
-        if any(self._restore(path) for path in slot.candidates()):
-            return
+        for path in slot.candidates():
+            if (mark := self._restore(path)) is not None:
+                last = self._invalidations.last
+                if path == slot.path and last is not None and last[0] == mark.tid:
+                    self._saved = self._state()  # the file needs no save yet
+                return
         last_tid = self._invalidations.last_transaction()
         if last_tid != ZERO_TID:
             (answer,) = transaction_information(self._replicas, [last_tid])
             if answer is not None:
                 self._invalidations.learn(last_tid, answer.oid_list)
 
-    def _restore(self, path: Path) -> bool:
-        """Restore the cache from a file. Return whether that was possible. Raise the errors of reads."""
+    def _restore(self, path: Path) -> Mark | None:
+        """Restore the cache from a file. Return its mark, or None if the file cannot be used. Raise the
+        errors of reads."""
         cache = self._invalidations.cache
         try:
             with open(path, "rb") as file:
@@ -116,14 +122,14 @@ class CacheKeeper:
             check_sample(self._replicas, [r for r in records if r.next_tid is None], last_tid)
         except (UnusableError, OSError) as e:
             logger.warning("kept cache %s is not used: %s", path, e)
-            return False
+            return None
         count = cache.restore(records)
         self._invalidations.learn(changes.last, changes.last_oids)
         logger.info(
             "kept cache %s: %d of %d records are valid at %s",
             path, count, len(snapshot.records), last_tid.hex(),
         )  # fmt: skip
-        return True
+        return snapshot.mark
 
     def _valid(self, snapshot: Snapshot, changes: Changes) -> Iterator[Record]:
         """Yield the records that are still right. Old revisions may be packed away, which only a master

@@ -49,7 +49,8 @@ class Slot:
         is what it was."""
         new = self.path.with_suffix(".new")
         try:
-            with open(new, "wb", opener=_opener) as file:
+            # Without a buffer, of which the child of a fork would write its copy.
+            with open(new, "wb", buffering=0, opener=_opener) as file:
                 keep = write(file)
             if keep:
                 os.replace(new, self.path)

@@ -73,14 +73,21 @@ def write(file: BinaryIO, cluster: str, mark: Mark, records: Iterable[Record]) -
             size = 0
     pieces.append(_END)
     _flush(file, digest, pieces)
-    file.write(digest.digest())
+    _write(file, digest.digest())
 
 
 def _flush(file: BinaryIO, digest: blake2b, pieces: list[bytes]) -> None:
     piece = b"".join(pieces)
     pieces.clear()
     digest.update(piece)
-    file.write(piece)
+    _write(file, piece)
+
+
+def _write(file: BinaryIO, data: bytes) -> None:
+    """Write all bytes to a file that may take some of them at a time."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
 
 
 class _Reader:

@@ -112,6 +112,8 @@ def test_zconfig_opens_a_folder(tmp_path: Path) -> None:
         assert storage.isReadOnly()
     with pytest.raises(ConfigurationError, match="master_nodes is for a cluster, and '.*' is a folder"):
         storageFromString(section.format(f"path {tmp_path}\nmaster_nodes localhost:1\nname neo"))
+    with pytest.raises(ConfigurationError, match="cache_dir is for a cluster, and '.*' is a folder"):
+        storageFromString(section.format(f"path {tmp_path}\ncache-dir /nowhere"))
     with pytest.raises(ConfigurationError, match="master_nodes is missing; or give path"):
         storageFromString(section.format("name neo"))
 

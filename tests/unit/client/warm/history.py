@@ -93,7 +93,7 @@ class History:
     @contextmanager
     def client(self, folder: Path | str, **options: Any) -> Iterator[NEOStorage]:
         """Yield a storage that keeps its cache in a folder."""
-        settings = {"wait_timeout": PATIENCE_SECONDS, "cache_dir": str(folder)} | options
+        settings: dict[str, Any] = {"wait_timeout": PATIENCE_SECONDS, "cache_dir": str(folder)} | options
         storage = NEOStorage(self.cluster.masters, NAME, **settings)
         try:
             yield storage

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from neo.client.errors import ConfigurationError
 from neo.client.settings import make_settings
 from neo.client.warm import keeper, validation
 from neo.client.warm.slots import SLOTS, Slot, take_slot
+from neo.client.warm.snapshot import write
 from neo.protocol.ids import p64
 from neo.protocol.packets import AnswerLastTransaction, AskLastTransaction, AskTIDsFrom, Message
 from tests.support.patience import wait_until
@@ -213,13 +215,12 @@ def test_a_file_of_a_history_that_ended_while_it_was_written_is_not_kept(
     site: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Specification 16.49."""
-    original = keeper.write
 
-    def write(file: BinaryIO, *arguments: object) -> None:
+    def emptied(*arguments: Any) -> None:
         storage._invalidations.cache.clear()
-        original(file, *arguments)  # type: ignore[arg-type]
+        write(*arguments)
 
-    monkeypatch.setattr(keeper, "write", write)
+    monkeypatch.setattr(keeper, "write", emptied)
     with site.client(tmp_path) as storage:
         storage.load(p64(1))
         storage._session.keeper.save()
@@ -241,6 +242,48 @@ def test_after_another_connection_only_a_known_transaction_is_a_mark(
         site.tell(400)
         wait_until(lambda: storage.lastTransaction() == p64(400), "the invalidation")
         assert storage._invalidations.last == (p64(400), [p64(2)])
+
+
+def test_what_needs_no_save_is_not_written(site: History, tmp_path: Path) -> None:
+    """Specification 16.47."""
+    site.kept(tmp_path)
+    (path,) = tmp_path.glob("*.cache")
+    before = path.stat().st_ino
+    assert loads(site, tmp_path, {1: b"one"}) == 0
+    assert path.stat().st_ino == before
+    site.commit(300, o3=b"new")
+    with site.client(tmp_path):
+        pass
+    assert path.stat().st_ino != before
+    site.commit(400, o2=b"newer")
+    assert loads(site, tmp_path, {1: b"one", 2: b"newer", 3: b"new"}) == 2
+
+
+def test_the_child_of_a_fork_has_its_memory_alone(site: History, tmp_path: Path) -> None:
+    """Specification 16.51."""
+    with site.client(tmp_path) as storage:
+        storage.load(p64(1))
+        pid = os.fork()
+        if not pid:
+            try:
+                assert not len(storage._invalidations.cache)
+                storage.close()
+                assert not list(tmp_path.glob("*.cache"))
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert loads(site, tmp_path, {1: b"one"}) == 0
+
+
+def test_invalidations_are_noted_no_longer_than_for_the_comparison(
+    site: History, tmp_path: Path
+) -> None:
+    site.kept(tmp_path)
+    for tid in (200, 100):  # a file that is used, then one that is not
+        site.truncate(tid)
+        with site.client(tmp_path) as storage:
+            assert storage._invalidations.cache._since is None
 
 
 def test_an_unavailable_partition_does_not_keep_a_client_from_opening(
