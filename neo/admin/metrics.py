@@ -62,7 +62,7 @@ def _states(state: ClusterState | None) -> Metric:
 
 def _tables(found: Snapshot) -> Iterator[Metric]:
     nodes = _labelled("neo_nodes", "Nodes of the cluster.", "type", "state")
-    for (kind, node_state), count in sorted(found.nodes.items(), key=lambda item: item[0]):
+    for (kind, node_state), count in found.nodes.items():
         nodes.add_metric([kind.name, node_state.name], count)
     yield nodes
     cells = _labelled("neo_cells", "Copies of partitions.", "state")

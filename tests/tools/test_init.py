@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from transaction.interfaces import TransientError
@@ -117,7 +119,9 @@ class Machines:
         for number in range(1, len(HOSTS) + 1):
             path = self.settings(number) / "neo.conf"
             text = path.read_text().replace(f"{SETTINGS}/", f"{self.settings(number)}/")
+            text = text.replace("[admin2]\n", f"[admin2]\nhttp = {port + len(ROLES)}\n")
             path.write_text(text.replace(DATA, str(root / "data")))
+        self.http = f"http://127.0.0.1:{port + len(ROLES)}"
         self.ready: dict[tuple[str, int], socket.socket] = {}
         self.processes: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
 
@@ -183,6 +187,17 @@ class Machines:
         )
 
 
+def status(url: str) -> int:
+    """Return the status of a page."""
+    try:
+        with urlopen(url, timeout=PATIENCE_SECONDS) as answer:
+            code: int = answer.status
+            return code
+    except HTTPError as e:
+        e.close()
+        return e.code
+
+
 def committed(db: DB) -> bool:
     """Commit something. Return whether that was possible now."""
     try:
@@ -196,7 +211,7 @@ def committed(db: DB) -> bool:
 @pytest.fixture
 def machines(tmp_path: Path) -> Iterator[Machines]:
     with ExitStack() as stack:
-        machines = Machines(tmp_path, free_range(3))
+        machines = Machines(tmp_path, free_range(len(ROLES) + 1))
         stack.callback(machines.close)
         yield machines
 
@@ -210,6 +225,8 @@ def test_units_start_a_cluster_of_which_any_machine_may_be_lost(machines: Machin
     wait_until(
         lambda: machines.neoctl(1, "print", "node").count("| PENDING |") == 3, "storage nodes"
     )
+    assert status(f"{machines.http}/live") == 200
+    assert status(f"{machines.http}/ready") == 503
     machines.neoctl(1, "start")
     wait_until(lambda: "RUNNING" in machines.neoctl(3, "print", "cluster"), "a database")
     wait_until(lambda: "any 1 storage node may fail" in machines.neoctl(1, "status"), "copies")
@@ -219,6 +236,9 @@ def test_units_start_a_cluster_of_which_any_machine_may_be_lost(machines: Machin
             connection.root()["greeting"] = "hello"
         machines.kill(1)
         wait_until(lambda: committed(db), "a commit without the first machine")
+        assert status(f"{machines.http}/ready") == 200
+        with urlopen(f"{machines.http}/metrics", timeout=PATIENCE_SECONDS) as answer:
+            assert "neo_problem{backup=\"\"} 1.0\n" in answer.read().decode()
         for role in ROLES:
             machines.start(role, 1)
         wait_until(lambda: "No problem." in machines.neoctl(1, "status"), "the first machine")

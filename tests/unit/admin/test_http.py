@@ -31,7 +31,7 @@ from neo.protocol.packets import (
     TransactionRow,
 )
 from tests.support.certificates import Authority
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.unit.admin.world import M1, World
 
 TID = tid_from_time(1_800_000_000.0)
@@ -39,7 +39,13 @@ CLIENT = -536870911
 SERVED = Snapshot(
     primary=M1,
     state=ClusterState.RUNNING,
-    nodes=Counter({(NodeType.STORAGE, NodeState.RUNNING): 2}),
+    nodes=Counter(
+        {
+            (NodeType.STORAGE, NodeState.RUNNING): 2,
+            (NodeType.STORAGE, NodeState.DOWN): 1,
+            (NodeType.MASTER, NodeState.RUNNING): 3,
+        }
+    ),
     cells=Counter({CellState.UP_TO_DATE: 23, CellState.OUT_OF_DATE: 1}),
     partitions=12,
     replicas=1,
@@ -107,6 +113,7 @@ def test_metrics_of_a_cluster() -> None:
     assert found["neo_cluster_state", "RUNNING"] == 1
     assert found["neo_cluster_state", "RECOVERING"] == 0
     assert found["neo_nodes", "RUNNING STORAGE"] == 2
+    assert found["neo_nodes", "DOWN STORAGE"] == 1 and found["neo_nodes", "RUNNING MASTER"] == 3
     assert found["neo_cells", "OUT_OF_DATE"] == 1 and found["neo_cells", "CORRUPTED"] == 0
     assert found["neo_last_transaction_timestamp_seconds", ""] == pytest.approx(
         1_800_000_000, abs=1
@@ -144,8 +151,12 @@ def another_thread(callback: Callable[..., None], *args: object) -> None:
 
 
 @contextmanager
-def server(told: Told, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    server = HttpServer(("127.0.0.1", 0), tls, "shop", told, another_thread)
+def server(
+    told: Told,
+    tls: ssl.SSLContext | None = None,
+    from_thread: Callable[..., object] = another_thread,
+) -> Iterator[str]:
+    server = HttpServer(("127.0.0.1", 0), tls, "shop", told, from_thread)
     server.start()
     try:
         yield f"{'http' if tls is None else 'https'}://127.0.0.1:{server.address[1]}"
@@ -176,6 +187,22 @@ def test_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("neo.admin.http.TIMEOUT_SECONDS", 0.05)
         assert get(f"{url}/ready")[0] == 503
         assert get(f"{url}/live") == (200, "live\n"), "the master does not answer, this node does"
+
+
+def test_a_bug_is_logged_and_a_peer_that_went_away_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    errors: list[Exception] = [ValueError("planted"), ConnectionResetError("planted")]
+
+    def failing(callback: Callable[..., None], *args: object) -> None:
+        raise errors.pop()
+
+    with server(Told(), from_thread=failing) as url:
+        for _ in range(2):
+            with pytest.raises(OSError):
+                get(f"{url}/ready")
+        wait_until(lambda: caplog.text.count("ValueError: planted") == 1, "the bug is logged")
+    assert len(caplog.messages) == 1 and "failure while serving HTTP" in caplog.messages[0]
 
 
 def test_pages_over_tls_need_a_certificate_of_the_cluster(tmp_path: Path) -> None:
