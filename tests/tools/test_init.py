@@ -236,7 +236,7 @@ def test_units_start_a_cluster_of_which_any_machine_may_be_lost(machines: Machin
             connection.root()["greeting"] = "hello"
         machines.kill(1)
         wait_until(lambda: committed(db), "a commit without the first machine")
-        assert status(f"{machines.http}/ready") == 200
+        wait_until(lambda: status(f"{machines.http}/ready") == 200, "readiness")
         with urlopen(f"{machines.http}/metrics", timeout=PATIENCE_SECONDS) as answer:
             assert "neo_problem{backup=\"\"} 1.0\n" in answer.read().decode()
         for role in ROLES:
