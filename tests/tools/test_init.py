@@ -19,6 +19,7 @@ import pytest
 from transaction.interfaces import TransientError
 from ZODB.DB import DB
 
+from neo import __version__
 from neo.client.storage import Storage
 from neo.node.config import ConfigError
 from neo.storage.__main__ import load_settings
@@ -222,6 +223,7 @@ def test_units_start_a_cluster_of_which_any_machine_may_be_lost(machines: Machin
         machines.start(role, number)
     for notify in machines.ready.values():
         assert notify.recv(100) == b"READY=1"
+    assert f"neostorage {__version__} begins" in (machines.root / "storage1.log").read_text()
     wait_until(
         lambda: machines.neoctl(1, "print", "node").count("| PENDING |") == 3, "storage nodes"
     )
