@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
@@ -86,6 +87,21 @@ def test_what_cannot_be_a_cluster_is_refused(
         assert main(["init", str(tmp_path / "shop"), *words]) == 1
     assert said in capsys.readouterr().out
     assert not (tmp_path / "shop").exists()
+
+
+def test_name_and_addresses_are_asked_for_on_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = io.StringIO("shop\n10.0.0.1, 10.0.0.2 10.0.0.3\n")
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", terminal)
+    assert main(["init", str(tmp_path / "shop")]) == 0
+    assert "Name of the cluster" in capsys.readouterr().err
+    assert "masters = 10.0.0.1:2050 10.0.0.2:2050 10.0.0.3:2050\n" in (
+        tmp_path / "shop" / "neo.conf"
+    ).read_text()
+    assert main(["init", str(tmp_path / "other")]) == 1
+    assert "no answer: nothing is written" in capsys.readouterr().out
 
 
 def test_a_folder_with_files_is_left_alone(

@@ -22,10 +22,13 @@ from neo.net.tls import tls_context
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import (
+    FEATURE_DISKS,
     FEATURE_LOCKS,
     AnswerLastTransaction,
+    AnswerNodeDisks,
     AnswerTransactions,
     AskLastTransaction,
+    AskNodeDisks,
     AskTransactions,
     NotifyFeatures,
     TransactionRow,
@@ -54,6 +57,7 @@ SERVED = Snapshot(
     problems=["shop-backup"],
     summary="RUNNING; all is told here",
     contents=[(1, 7, 7000, 1 << 40, 1, 2)],
+    disks=[(1, "0.1.0", 12345, [("database", 5, 10)])],
     transactions=[
         (TID, CLIENT, None, 4.5, "voted", 2, 1.0),
         (TID, CLIENT, None, 0.5, "waiting", 0, 0.0),
@@ -76,7 +80,7 @@ def figures(text: str) -> dict[tuple[str, str], float]:
 def test_snapshot_is_what_mirror_and_master_say() -> None:
     world = World()
     master = world.accept()
-    master.send(NotifyFeatures([FEATURE_LOCKS]))
+    master.send(NotifyFeatures([FEATURE_LOCKS, FEATURE_DISKS]))
     found: list[Snapshot] = []
     world.core.observer.observe(found.append)
     world.core.flush()
@@ -84,7 +88,10 @@ def test_snapshot_is_what_mirror_and_master_say() -> None:
     for _ in range(2):  # the health of the cluster, and the rest
         master.answer(master.take(AskLastTransaction), AnswerLastTransaction(TID))
     master.answer(master.take(AskTransactions), AnswerTransactions(rows))
+    disks = [(1, "0.1.0", 7, [("database", 5, 10)])]
+    master.answer(master.take(AskNodeDisks), AnswerNodeDisks(disks))
     (snapshot,) = found
+    assert snapshot.disks == disks
     assert snapshot.ready and snapshot.primary == M1
     assert snapshot.nodes[NodeType.STORAGE, NodeState.RUNNING] == 2
     assert (snapshot.partitions, snapshot.cells) == (4, Counter({CellState.UP_TO_DATE: 4}))
@@ -124,6 +131,10 @@ def test_metrics_of_a_cluster() -> None:
     assert found["neo_transaction_oldest_seconds", ""] == 4.5
     assert found["neo_blob_disk_free_bytes", "S1"] == 1 << 40
     assert found["neo_blob_contents_lost", "S1"] == 1
+    assert found["neo_node_info", "S1 0.1.0"] == 1 and found["neo_node_bytes", "S1"] == 12345
+    # Labels are in the order of the alphabet: disk, node.
+    assert found["neo_disk_free_bytes", "database S1"] == 5
+    assert found["neo_disk_size_bytes", "database S1"] == 10
 
 
 def test_metrics_without_a_master_say_only_that() -> None:
