@@ -417,6 +417,12 @@ def _cell_problems(
             problems.append(Problem("warning", text, "nothing, it takes a while"))
     if state in SERVING and can_lose(nodes, table) < table["replicas"]:
         problems.append(_copies_problem(nodes, table))
+    rows = [row["cells"] for row in table["partitions"]]
+    having = {nid for cells in rows for nid in cells}
+    alone = table["replicas"] == 0 and all(len(cells) < 2 for cells in rows)
+    if state is ClusterState.RUNNING and alone and len(having) > 1:
+        text = f"there are {len(having)} storage nodes and no copies: a lost disk is lost data"
+        problems.append(Problem("warning", text, "neoctl set replicas 1; neoctl tweak"))
     return problems
 
 

@@ -146,17 +146,30 @@ def _ago(seconds: float) -> str:
 
 def _node_table(data: Data) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("node", "type", "address", "state", "partitions"):
-        table.add_column(name, no_wrap=name != "partitions")
+    disks = {row["nid"]: row for row in data["disks"]}
+    names = ["node", "type", "address", "state", *(["data", "free"] if disks else []), "partitions"]
+    for name in names:
+        right = name in ("data", "free")
+        table.add_column(name, no_wrap=name != "partitions", justify="right" if right else "left")
     for node in data["nodes"]:
         table.add_row(
             node["nid"],
             node["type"].lower(),
             node["address"] or "-",
             Text(node["state"], COLOURS.get(node["state"], "")),
+            *(_room(disks.get(node["nid"])) if disks else []),
             _cells(data, node),
         )
     return table
+
+
+def _room(row: Data | None) -> list[str]:
+    """Return the bytes that a node keeps, and those that are free on the fullest of its disks."""
+    if row is None:
+        return ["", ""]
+    parts = [(disk["free"] / max(disk["total"], 1), disk["free"]) for disk in row["disks"]]
+    part, free = min(parts, default=(0.0, 0))
+    return [decimal(row["bytes"]), f"{decimal(free)} ({part:.0%})" if parts else "?"]
 
 
 def _cells(data: Data, node: Data) -> Text:

@@ -36,6 +36,7 @@ from neo.protocol.packets import (
 )
 from neoctl import render
 from neoctl.client import AdminAway, AdminClient
+from neoctl.disks import ask_disks, disk_data
 from neoctl.problems import (
     Problem,
     can_lose,
@@ -71,7 +72,8 @@ def status_reply(admin: AdminClient) -> Reply:
     lost without losing service, null if the cluster does not serve); ``scrub`` (see AnswerScrub; null if
     copies are not compared in the background); ``sync`` (see ``render.sync_data``; null if the master
     does not know it); ``blobs`` (see ``render.content_data``); ``operations`` in progress (see
-    ``render.operation_data``); ``conditions`` (see ``render.condition_data``); ``problems`` (``severity
+    ``render.operation_data``); ``conditions`` (see ``render.condition_data``); ``disks``
+    (see ``disks.disk_data``); ``problems`` (``severity
     text advice`` of each).
     """
     state = admin.ask(AskClusterState()).state
@@ -89,6 +91,7 @@ def status_reply(admin: AdminClient) -> Reply:
     prepared = _prepared(admin)
     scrub, sync = _scrub(admin), _sync(admin, last_tid)
     blobs, operations, conditions = _blobs(admin), _operations(admin), _conditions(admin)
+    disks = disk_data(ask_disks(admin))
     now = time.time()
     problems = [
         *([] if report is None else find_check_problems(report.row_list)),
@@ -116,6 +119,7 @@ def status_reply(admin: AdminClient) -> Reply:
         "blobs": blobs,
         "operations": operations,
         "conditions": conditions,
+        "disks": disks,
         "problems": [problem._asdict() for problem in problems],
     }
     last = None if last_tid == ZERO_TID else time_from_tid(last_tid)

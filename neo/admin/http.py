@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from http import HTTPStatus
@@ -124,7 +125,10 @@ class _Server(ThreadingHTTPServer):
         return sock, address
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        logger.debug("HTTP request of %s failed", client_address, exc_info=True)
+        """Log a bug; a connection that ended or was refused is the business of its peer."""
+        ended = isinstance(sys.exception(), OSError)
+        level = logging.DEBUG if ended else logging.ERROR
+        logger.log(level, "failure while serving HTTP to %s", client_address, exc_info=True)
 
 
 class _Server6(_Server):

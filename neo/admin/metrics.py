@@ -43,6 +43,7 @@ class _Figures(Collector):
         yield from _health(found)
         yield from _transactions(found)
         yield from _contents(found)
+        yield from _disks(found)
 
 
 def _gauge(name: str, help: str, value: float) -> GaugeMetricFamily:
@@ -62,7 +63,7 @@ def _states(state: ClusterState | None) -> Metric:
 
 def _tables(found: Snapshot) -> Iterator[Metric]:
     nodes = _labelled("neo_nodes", "Nodes of the cluster.", "type", "state")
-    for (kind, node_state), count in sorted(found.nodes.items(), key=lambda item: item[0]):
+    for (kind, node_state), count in found.nodes.items():
         nodes.add_metric([kind.name, node_state.name], count)
     yield nodes
     cells = _labelled("neo_cells", "Copies of partitions.", "state")
@@ -109,3 +110,18 @@ def _contents(found: Snapshot) -> Iterator[Metric]:
         for family, value in zip(families, values, strict=True):
             family.add_metric([format_nid(nid)], value)
     yield from families
+
+
+def _disks(found: Snapshot) -> Iterator[Metric]:
+    versions = _labelled("neo_node_info", "1 for each storage node.", "node", "version")
+    sizes = _labelled("neo_node_bytes", "Bytes that a storage node keeps.", "node")
+    free = _labelled("neo_disk_free_bytes", "Free bytes of a disk.", "node", "disk")
+    total = _labelled("neo_disk_size_bytes", "Bytes of a disk that can be used.", "node", "disk")
+    for nid, version, size, disks in found.disks:
+        node = format_nid(nid)
+        versions.add_metric([node, version], 1.0)
+        sizes.add_metric([node], size)
+        for what, free_bytes, total_bytes in disks:
+            free.add_metric([node, what], free_bytes)
+            total.add_metric([node, what], total_bytes)
+    yield from (versions, sizes, free, total)

@@ -18,8 +18,10 @@ from neo.protocol.packets import (
     AnswerMonitorInformation,
     AskContents,
     AskLastTransaction,
+    AskNodeDisks,
     AskTransactions,
     ContentRow,
+    NodeDisksRow,
     TransactionRow,
 )
 
@@ -40,6 +42,7 @@ class Snapshot(NamedTuple):
     problems: list[str | None] = []
     summary: str = "not connected to a primary master"
     contents: list[ContentRow] = []
+    disks: list[NodeDisksRow] = []
     transactions: list[TransactionRow] = []
 
     @property
@@ -73,11 +76,13 @@ class Observer:
         peer, features = primary.peer, primary.features
         ask_tid = peer.ask(AskLastTransaction())
         ask_contents = peer.ask(AskContents()) if FEATURE_BLOBS in features else None
+        ask_disks = peer.ask(AskNodeDisks()) if FEATURE_OURS in features else None
         locks = FEATURE_OURS in features and primary.state in SERVING
         ask_transactions = peer.ask(AskTransactions()) if locks else None
         try:
             last_tid = (await ask_tid).tid
             contents = [] if ask_contents is None else (await ask_contents).row_list
+            disks = [] if ask_disks is None else (await ask_disks).row_list
             transactions = [] if ask_transactions is None else (await ask_transactions).row_list
         except (ConnectionLost, ErrorAnswer):
             done(Snapshot())
@@ -96,6 +101,7 @@ class Observer:
                 problems=health.problem_list,
                 summary=health.summary,
                 contents=contents,
+                disks=disks,
                 transactions=transactions,
             )
         )

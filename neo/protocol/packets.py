@@ -1975,10 +1975,14 @@ class AskDisks(Request[AnswerDisks]):
     """The disks of the node, and what it keeps there. M ⇄ S"""
 
 
-class AnswerNodeDisks(Answer):
-    """Those of the storage nodes that answer; the fields are those of AnswerDisks."""
+NodeDisksRow = tuple[Nid, str, Number, list[DiskRow]]
+"""Node id, then the fields of AnswerDisks."""
 
-    row_list: list[tuple[Nid, str, Number, list[DiskRow]]]
+
+class AnswerNodeDisks(Answer):
+    """Those of the storage nodes that answer."""
+
+    row_list: list[NodeDisksRow]
 
 
 @request(EXTENSION | 0xE1)

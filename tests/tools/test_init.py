@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
@@ -12,11 +13,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from transaction.interfaces import TransientError
 from ZODB.DB import DB
 
+from neo import __version__
 from neo.client.storage import Storage
 from neo.node.config import ConfigError
 from neo.storage.__main__ import load_settings
@@ -85,6 +89,21 @@ def test_what_cannot_be_a_cluster_is_refused(
     assert not (tmp_path / "shop").exists()
 
 
+def test_name_and_addresses_are_asked_for_on_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = io.StringIO("shop\n10.0.0.1, 10.0.0.2 10.0.0.3\n")
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", terminal)
+    assert main(["init", str(tmp_path / "shop")]) == 0
+    assert "Name of the cluster" in capsys.readouterr().err
+    assert "masters = 10.0.0.1:2050 10.0.0.2:2050 10.0.0.3:2050\n" in (
+        tmp_path / "shop" / "neo.conf"
+    ).read_text()
+    assert main(["init", str(tmp_path / "other")]) == 1
+    assert "no answer: nothing is written" in capsys.readouterr().out
+
+
 def test_a_folder_with_files_is_left_alone(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,7 +136,9 @@ class Machines:
         for number in range(1, len(HOSTS) + 1):
             path = self.settings(number) / "neo.conf"
             text = path.read_text().replace(f"{SETTINGS}/", f"{self.settings(number)}/")
+            text = text.replace("[admin2]\n", f"[admin2]\nhttp = {port + len(ROLES)}\n")
             path.write_text(text.replace(DATA, str(root / "data")))
+        self.http = f"http://127.0.0.1:{port + len(ROLES)}"
         self.ready: dict[tuple[str, int], socket.socket] = {}
         self.processes: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
 
@@ -183,6 +204,17 @@ class Machines:
         )
 
 
+def status(url: str) -> int:
+    """Return the status of a page."""
+    try:
+        with urlopen(url, timeout=PATIENCE_SECONDS) as answer:
+            code: int = answer.status
+            return code
+    except HTTPError as e:
+        e.close()
+        return e.code
+
+
 def committed(db: DB) -> bool:
     """Commit something. Return whether that was possible now."""
     try:
@@ -196,7 +228,7 @@ def committed(db: DB) -> bool:
 @pytest.fixture
 def machines(tmp_path: Path) -> Iterator[Machines]:
     with ExitStack() as stack:
-        machines = Machines(tmp_path, free_range(3))
+        machines = Machines(tmp_path, free_range(len(ROLES) + 1))
         stack.callback(machines.close)
         yield machines
 
@@ -207,9 +239,12 @@ def test_units_start_a_cluster_of_which_any_machine_may_be_lost(machines: Machin
         machines.start(role, number)
     for notify in machines.ready.values():
         assert notify.recv(100) == b"READY=1"
+    assert f"neostorage {__version__} begins" in (machines.root / "storage1.log").read_text()
     wait_until(
         lambda: machines.neoctl(1, "print", "node").count("| PENDING |") == 3, "storage nodes"
     )
+    assert status(f"{machines.http}/live") == 200
+    assert status(f"{machines.http}/ready") == 503
     machines.neoctl(1, "start")
     wait_until(lambda: "RUNNING" in machines.neoctl(3, "print", "cluster"), "a database")
     wait_until(lambda: "any 1 storage node may fail" in machines.neoctl(1, "status"), "copies")
@@ -219,6 +254,9 @@ def test_units_start_a_cluster_of_which_any_machine_may_be_lost(machines: Machin
             connection.root()["greeting"] = "hello"
         machines.kill(1)
         wait_until(lambda: committed(db), "a commit without the first machine")
+        wait_until(lambda: status(f"{machines.http}/ready") == 200, "readiness")
+        with urlopen(f"{machines.http}/metrics", timeout=PATIENCE_SECONDS) as answer:
+            assert "neo_problem{backup=\"\"} 1.0\n" in answer.read().decode()
         for role in ROLES:
             machines.start(role, 1)
         wait_until(lambda: "No problem." in machines.neoctl(1, "status"), "the first machine")

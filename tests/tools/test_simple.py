@@ -327,7 +327,8 @@ def test_command_with_tls_tells_what_works_and_ends_when_the_operator_stops_the_
 ) -> None:
     folder = tmp_path / "my cluster"
     files = Authority(tmp_path).node()
-    words = ["--storages", "2", "--ca", files.ca, "--cert", files.cert, "--key", files.key]
+    words = ["--storages", "2", "--replicas", "1"]
+    words += ["--ca", files.ca, "--cert", files.cert, "--key", files.key]
     with start_command(folder, *words) as process:
         out = read_until(process, "Ctrl-C")
         (line,) = (line for line in out.splitlines() if "neoctl" in line)

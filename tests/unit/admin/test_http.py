@@ -24,14 +24,16 @@ from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import (
     FEATURE_OURS,
     AnswerLastTransaction,
+    AnswerNodeDisks,
     AnswerTransactions,
     AskLastTransaction,
+    AskNodeDisks,
     AskTransactions,
     NotifyFeatures,
     TransactionRow,
 )
 from tests.support.certificates import Authority
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.unit.admin.world import M1, World
 
 TID = tid_from_time(1_800_000_000.0)
@@ -39,7 +41,13 @@ CLIENT = -536870911
 SERVED = Snapshot(
     primary=M1,
     state=ClusterState.RUNNING,
-    nodes=Counter({(NodeType.STORAGE, NodeState.RUNNING): 2}),
+    nodes=Counter(
+        {
+            (NodeType.STORAGE, NodeState.RUNNING): 2,
+            (NodeType.STORAGE, NodeState.DOWN): 1,
+            (NodeType.MASTER, NodeState.RUNNING): 3,
+        }
+    ),
     cells=Counter({CellState.UP_TO_DATE: 23, CellState.OUT_OF_DATE: 1}),
     partitions=12,
     replicas=1,
@@ -48,6 +56,7 @@ SERVED = Snapshot(
     problems=["shop-backup"],
     summary="RUNNING; all is told here",
     contents=[(1, 7, 7000, 1 << 40, 1, 2)],
+    disks=[(1, "0.1.0", 12345, [("database", 5, 10)])],
     transactions=[
         (TID, CLIENT, None, 4.5, "voted", 2, 1.0),
         (TID, CLIENT, None, 0.5, "waiting", 0, 0.0),
@@ -78,7 +87,10 @@ def test_snapshot_is_what_mirror_and_master_say() -> None:
     for _ in range(2):  # the health of the cluster, and the rest
         master.answer(master.take(AskLastTransaction), AnswerLastTransaction(TID))
     master.answer(master.take(AskTransactions), AnswerTransactions(rows))
+    disks = [(1, "0.1.0", 7, [("database", 5, 10)])]
+    master.answer(master.take(AskNodeDisks), AnswerNodeDisks(disks))
     (snapshot,) = found
+    assert snapshot.disks == disks
     assert snapshot.ready and snapshot.primary == M1
     assert snapshot.nodes[NodeType.STORAGE, NodeState.RUNNING] == 2
     assert (snapshot.partitions, snapshot.cells) == (4, Counter({CellState.UP_TO_DATE: 4}))
@@ -107,6 +119,7 @@ def test_metrics_of_a_cluster() -> None:
     assert found["neo_cluster_state", "RUNNING"] == 1
     assert found["neo_cluster_state", "RECOVERING"] == 0
     assert found["neo_nodes", "RUNNING STORAGE"] == 2
+    assert found["neo_nodes", "DOWN STORAGE"] == 1 and found["neo_nodes", "RUNNING MASTER"] == 3
     assert found["neo_cells", "OUT_OF_DATE"] == 1 and found["neo_cells", "CORRUPTED"] == 0
     assert found["neo_last_transaction_timestamp_seconds", ""] == pytest.approx(
         1_800_000_000, abs=1
@@ -117,6 +130,10 @@ def test_metrics_of_a_cluster() -> None:
     assert found["neo_transaction_oldest_seconds", ""] == 4.5
     assert found["neo_blob_disk_free_bytes", "S1"] == 1 << 40
     assert found["neo_blob_contents_lost", "S1"] == 1
+    assert found["neo_node_info", "S1 0.1.0"] == 1 and found["neo_node_bytes", "S1"] == 12345
+    # Labels are in the order of the alphabet: disk, node.
+    assert found["neo_disk_free_bytes", "database S1"] == 5
+    assert found["neo_disk_size_bytes", "database S1"] == 10
 
 
 def test_metrics_without_a_master_say_only_that() -> None:
@@ -144,8 +161,12 @@ def another_thread(callback: Callable[..., None], *args: object) -> None:
 
 
 @contextmanager
-def server(told: Told, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    server = HttpServer(("127.0.0.1", 0), tls, "shop", told, another_thread)
+def server(
+    told: Told,
+    tls: ssl.SSLContext | None = None,
+    from_thread: Callable[..., object] = another_thread,
+) -> Iterator[str]:
+    server = HttpServer(("127.0.0.1", 0), tls, "shop", told, from_thread)
     server.start()
     try:
         yield f"{'http' if tls is None else 'https'}://127.0.0.1:{server.address[1]}"
@@ -176,6 +197,22 @@ def test_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("neo.admin.http.TIMEOUT_SECONDS", 0.05)
         assert get(f"{url}/ready")[0] == 503
         assert get(f"{url}/live") == (200, "live\n"), "the master does not answer, this node does"
+
+
+def test_a_bug_is_logged_and_a_peer_that_went_away_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    errors: list[Exception] = [ValueError("planted"), ConnectionResetError("planted")]
+
+    def failing(callback: Callable[..., None], *args: object) -> None:
+        raise errors.pop()
+
+    with server(Told(), from_thread=failing) as url:
+        for _ in range(2):
+            with pytest.raises(OSError):
+                get(f"{url}/ready")
+        wait_until(lambda: caplog.text.count("ValueError: planted") == 1, "the bug is logged")
+    assert len(caplog.messages) == 1 and "failure while serving HTTP" in caplog.messages[0]
 
 
 def test_pages_over_tls_need_a_certificate_of_the_cluster(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_status(console: Make) -> None:
     assert set(data) == {
         "state", "primary", "election", "last_oid", "last_tid", "last_tid_date", "nodes",
         "upstream", "ptid", "replicas", "partitions", "can_lose", "scrub", "sync", "blobs",
-        "operations", "conditions", "problems",
+        "operations", "conditions", "disks", "problems",
     }  # fmt: skip
     assert (data["state"], data["primary"], data["can_lose"]) == ("RUNNING", "M1", 1)
     assert data["nodes"][2]["cells"] == {UP: 4}

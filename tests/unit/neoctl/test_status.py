@@ -65,7 +65,20 @@ def judge(
 
 
 def test_complete_cluster_has_no_problem() -> None:
-    assert judge([storage(1), storage(2)], [[(1, UP)], [(2, UP)]]) == []
+    assert judge([storage(1)], [[(1, UP)], [(1, UP)]]) == []
+    copies = [(1, UP), (2, UP)]
+    assert judge([storage(1), storage(2)], [copies, copies], replicas=1) == []
+
+
+def test_several_nodes_without_copies_are_a_warning() -> None:
+    (warning,) = judge([storage(1), storage(2)], [[(1, UP)], [(2, UP)]])
+    assert warning.severity == "warning"
+    assert warning.text.startswith("there are 2 storage nodes and no copies")
+    assert warning.advice == "neoctl set replicas 1; neoctl tweak"
+    backup = judge(
+        [storage(1), storage(2)], [[(1, UP)], [(2, UP)]], state=ClusterState.BACKINGUP
+    )
+    assert backup == []
 
 
 def test_node_that_is_down_is_a_problem_with_both_ways_out() -> None:
@@ -191,7 +204,8 @@ def test_screen_of_a_healthy_cluster(console: Make, now: None) -> None:
         "last transaction 2027-01-15 05:59:59.499999 UTC, 2 hours ago   tid 0x"
     )
     assert lines[2] == ("6 partitions, 1 replica, partition table 1; any 1 storage node may fail")
-    assert any(line.split()[-2:] == ["RUNNING", "U.UU.U"] for line in lines)
+    (row,) = (line.split() for line in lines if line.endswith("U.UU.U"))
+    assert row[3:] == ["RUNNING", "1.0", "GB", "90.0", "GB", "(90%)", "U.UU.U"]
     assert lines[-1] == "No problem."
 
 
