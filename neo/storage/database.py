@@ -125,19 +125,14 @@ class Database:
             peer.answer(message_id, answer)
 
         send = self.guard(answer_now)
-        if self._core.host.fault(FaultSite.STORED_ANSWER_LATE):
-            self._engine.stored(lambda: self._late(send))
-        else:
-            self._engine.stored(send)
+        late = self._core.host.fault(FaultSite.STORED_ANSWER_LATE)
+        self._engine.stored(partial(self._core.call_later, LATE_SECONDS, send) if late else send)
 
     def answer_written(self, peer: Peer, message_id: int, answer: Message) -> None:
         """Answer when what was written until now has its room on the disk. It becomes durable within
         COMMIT_SECONDS: until then a crash of the machine may lose it."""
         self._engine.written(self.guard(partial(peer.answer, message_id, answer)))
         self.commit_soon()
-
-    def _late(self, send: Callable[[], None]) -> None:
-        self._core.call_later(LATE_SECONDS, send)
 
     def stored(self) -> Future[None]:
         """Return a future for a job: everything that was written until now is durable."""

@@ -17,13 +17,13 @@ import pytest
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError
 
+from neo.admin.problems import BLOCKING_SECONDS, PREPARED_SECONDS
 from neo.master.settings import SyncPolicy
 from neo.net.connection import Connection
 from neo.protocol.enums import CellState, ClusterState, ErrorCode
 from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import Error
 from neo.storage.node import StorageNode
-from neoctl.problems import BLOCKING_SECONDS, PREPARED_SECONDS
 from tests.sim import condition_scenes, operation_scenes
 from tests.sim.advice import CHOICE, Stage, steps, write
 from tests.sim.backup_scenes import (
@@ -632,7 +632,7 @@ def _literals(expression: ast.expr) -> Iterator[str]:
 def advised() -> set[str]:
     calls = [
         node
-        for node in ast.walk(ast.parse((ROOT / "neoctl/problems.py").read_text()))
+        for node in ast.walk(ast.parse((ROOT / "neo/admin/problems.py").read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Problem"
     ]
     return {text for call in calls for text in templates(call.args[2])}

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from neo.node.answering import answering
 from neo.node.bootstrap import find_primary
 from neo.node.core import Core
 from neo.node.handler import Handler, on
@@ -224,22 +225,20 @@ async def check_history(
     if not sources or own is None:
         raise ConnectionLost("the upstream cluster does not serve all partitions")
     peer = core.dial(core.host.random.choice(sources), Handler())
-    timer = core.call_later(ANSWER_SECONDS, lambda: peer.lost("it does not answer"))
+    request = RequestIdentification(
+        node_type=NodeType.CLIENT,
+        nid=upstream.nid,
+        address=None,
+        name=cluster,
+        id_timestamp=own.id_timestamp,
+        extra={},
+    )
     try:
-        request = RequestIdentification(
-            node_type=NodeType.CLIENT,
-            nid=upstream.nid,
-            address=None,
-            name=cluster,
-            id_timestamp=own.id_timestamp,
-            extra={},
-        )
-        await peer.ask(request)
-        await peer.ask(AskTransactionInformation(tid))
+        with answering(core, peer, ANSWER_SECONDS):
+            await peer.ask(request)
+            await peer.ask(AskTransactionInformation(tid))
     except ErrorAnswer as e:
         if e.code is ErrorCode.TID_NOT_FOUND:
             raise unfit from None
         raise
-    finally:
-        timer.cancel()
-        peer.close()
+    peer.close()

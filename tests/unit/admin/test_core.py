@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from neo.admin.asking import ANSWER_SECONDS
 from neo.admin.control import NOT_CONNECTED
 from neo.node.core import STRANGER_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
@@ -408,6 +409,7 @@ def test_health_names_this_cluster_nil_where_it_is_unwell(world: World) -> None:
     def health() -> AnswerMonitorInformation:
         future = ctl.ask(AskMonitorInformation())
         master.answer(master.take(AskLastTransaction), AnswerLastTransaction(ZERO_TID))
+        world.host.advance(ANSWER_SECONDS)  # nodes that are down are asked why
         return future.result()
 
     master.send(NotifyPartitionChanges(2, 1, [(0, 2, CellState.CORRUPTED)]))
@@ -417,7 +419,9 @@ def test_health_names_this_cluster_nil_where_it_is_unwell(world: World) -> None:
     master.send(NotifyNodeInformation(11.0, [down]))
     answer = health()
     assert (answer.warning_list, answer.problem_list) == ([], [None])
-    assert answer.summary.startswith("RUNNING; UP_TO_DATE=4, CORRUPTED=1; DOWN=1; ltid=0000")
+    line, *more = answer.summary.splitlines()
+    assert line.startswith("RUNNING; UP_TO_DATE=4, CORRUPTED=1; DOWN=1; ltid=0000")
+    assert "problem: S2 (127.0.0.1:2102) is down -> start neostorage there" in "\n".join(more)
 
 
 @pytest.mark.parametrize("features", [[], [FEATURE_OURS]])
@@ -441,4 +445,4 @@ def test_health_of_a_backup_that_does_not_hear_its_upstream(
     master.answer(master.take(AskRecovery), AnswerRecovery(1, None, None))
     world.tell()
     assert again.result().problem_list == [], "backup mode ended meanwhile"
-    assert future.result().summary.endswith("; lag=?; upstream not heard for 45 s")
+    assert future.result().summary.splitlines()[0].endswith("; lag=?; upstream not heard for 45 s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from neo.admin.core import AdminCore, AdminSettings
@@ -37,6 +38,19 @@ NODES: list[NodeRow] = [
     (NodeType.STORAGE, ("127.0.0.1", 2102), 2, NodeState.RUNNING, 7.0),
 ]
 TABLE = [[(1, UP)], [(2, UP)], [(1, UP)], [(2, UP)]]
+
+
+class Outbox:
+    """What sends mails: keeps them."""
+
+    def __init__(self) -> None:
+        self.mails: list[tuple[str, str]] = []
+        #: Why a mail is not sent; None if it is.
+        self.failure: str | None = None
+
+    def send(self, subject: str, text: str, sent: Callable[[str | None], None]) -> None:
+        self.mails.append((subject, text))
+        sent(self.failure)
 
 
 class World:
