@@ -50,8 +50,8 @@ def status_reply(admin: AdminClient) -> Reply:
     lost without losing service, null if the cluster does not serve); ``scrub`` (see AnswerScrub; null if
     copies are not compared in the background); ``sync`` (see ``facts.sync_data``; null if the master
     does not know it); ``blobs`` (see ``facts.content_data``); ``operations`` in progress (see
-    ``facts.operation_data``); ``conditions`` (see ``facts.condition_data``); ``disks`` (see ``disks.disk_data``); ``problems`` (``severity
-    text advice`` of each).
+    ``facts.operation_data``); ``conditions`` (see ``facts.condition_data``); ``disks``
+    (see ``disks.disk_data``); ``problems`` (``severity text advice`` of each).
     """
     state = admin.ask(AskClusterState()).state
     primary = format_nid(admin.ask(AskPrimary()).primary_nid)
