@@ -60,7 +60,11 @@ class Reads:
             "(SELECT n.tid FROM obj n WHERE n.`partition`=o.`partition` AND n.oid=o.oid"
             " AND n.tid>o.tid ORDER BY n.tid LIMIT 1)"
         )
-        source = " FROM obj o LEFT JOIN data d ON d.id=o.data_id WHERE o.`partition`=? AND o.oid=?"
+        # MariaDB would look into two indexes before it takes this one: a sixth of the time of a load.
+        source = (
+            f" FROM obj o{dialect.primary_key} LEFT JOIN data d ON d.id=o.data_id"
+            " WHERE o.`partition`=? AND o.oid=?"
+        )
         last = " AND o.tid<? ORDER BY o.tid DESC LIMIT 1"
         self._load_at = record + following + source + " AND o.tid=?"
         self._load_before = record + following + source + last
