@@ -513,6 +513,12 @@ def second(seconds: float) -> str:
     return tid_date(tid_from_time(seconds)).partition(".")[0]
 
 
+#: Arguments of operations that only nodes need.
+_HIDDEN = frozenset(("gains", "losses", "pack", "readers"))
+#: How others are shown, if not as they are.
+_FORMS = {"full": "full", "tid": "as of 0x{}", "before": "instead of {}"}
+
+
 def operation_data(row: OperationRow) -> Data:
     """Return ``id kind arguments state since locks text steps progress done``: ``steps``: ``name nodes
     synchronised undo``; ``progress``: ``node step mark done text`` of each; ``done``: from 0 to 1."""
@@ -556,14 +562,23 @@ def operation_step_data(step: StepRow) -> Data:
 
 def operation_line(row: Data) -> str:
     """Return an operation in one line."""
-    shown = (value for key, value in row["arguments"].items() if key not in ("gains", "losses"))
-    values = " ".join(str(value) for value in shown if value not in (False, None, ""))
-    text = f"operation {row['id']}: {row['kind']} {values}".rstrip()
+    text = f"operation {row['id']}: {row['kind']} {_operation_values(row)}".rstrip()
     state = row["state"].lower().replace("_", " ")
     if row["state"] in OPERATION_ENDED:
         return f"{text}: {state}" + (f": {row['text']}" if row["text"] else "")
     text += f", {state}, {operation_step_now(row)}, {100 * row['done']:.0f} %"
     return f"{text}, since {second(row['since'])} UTC"
+
+
+def _operation_values(row: Data) -> str:
+    """Return the arguments of an operation that an operator wants to see, without choices of the master
+    that only nodes need."""
+    hidden = _HIDDEN if row["kind"] == "partitions" else _HIDDEN | {"partitions"}
+    return " ".join(
+        _FORMS.get(key, "{}").format(value)
+        for key, value in row["arguments"].items()
+        if key not in hidden and value not in (False, None, "")
+    )
 
 
 def operation_step_now(row: Data) -> str:

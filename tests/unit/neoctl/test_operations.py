@@ -88,6 +88,27 @@ def test_a_verb_waits_for_the_end(
     assert ctl.admin.asked[0] == AskBeginOperation("backup", ARGUMENTS | {"full": True}, False)
 
 
+@pytest.mark.parametrize(
+    ("kind", "arguments", "shown"),
+    [
+        (
+            "backup",
+            {"path": "/b", "full": True, "tid": "0a", "pack": "00", "partitions": 12, "readers": [1]},
+            "backup /b full as of 0x0a",
+        ),
+        ("restore", {"path": "/b", "tid": "", "partitions": 12}, "restore /b"),
+        ("partitions", {"partitions": 24, "before": 12}, "partitions 24 instead of 12"),
+        ("replace", {"leaving": "S1", "incoming": "S4", "gains": "4:0"}, "replace S1 S4"),
+    ],
+)
+def test_an_operation_shows_what_operators_want_of_it(
+    console: Make, kind: str, arguments: dict[str, Any], shown: str
+) -> None:
+    answer = 12, kind, arguments, "SUCCEEDED", 1764040000.5, [], "", STEPS, [*DONE]
+    ctl = console({AskOperations: AnswerOperations([answer])})
+    assert ctl.lines("print", "operations") == [f"operation 12: {shown}: succeeded"]
+
+
 def test_a_master_that_is_away_for_a_while_is_waited_for(console: Make) -> None:
     away = ErrorAnswer(ErrorCode.NOT_READY, "Not connected to a primary master.")
     answers = iter([away, away, AnswerOperations([row("SUCCEEDED", "", *DONE)])])
