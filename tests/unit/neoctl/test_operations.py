@@ -104,7 +104,7 @@ def test_a_verb_waits_for_the_end(
 def test_an_operation_shows_what_operators_want_of_it(
     console: Make, kind: str, arguments: dict[str, Any], shown: str
 ) -> None:
-    answer = 12, kind, arguments, "SUCCEEDED", 1764040000.5, [], "", STEPS, [*DONE]
+    answer: OperationRow = 12, kind, arguments, "SUCCEEDED", 1764040000.5, [], "", STEPS, [*DONE]
     ctl = console({AskOperations: AnswerOperations([answer])})
     assert ctl.lines("print", "operations") == [f"operation 12: {shown}: succeeded"]
 
