@@ -566,8 +566,11 @@ def operation_line(row: Data) -> str:
     state = row["state"].lower().replace("_", " ")
     if row["state"] in OPERATION_ENDED:
         return f"{text}: {state}" + (f": {row['text']}" if row["text"] else "")
-    text += f", {state}, {operation_step_now(row)}, {100 * row['done']:.0f} %"
-    return f"{text}, since {second(row['since'])} UTC"
+    now = f"{operation_step_now(row)}, {100 * row['done']:.0f} %"
+    if row["state"] == "ROLLING_BACK":
+        left = {each["node"]: None for each in row["progress"] if each["mark"] != "rolled back"}
+        now = f"{row['text']}; {', '.join(left)} must still undo its part" if left else row["text"]
+    return f"{text}, {state}, {now}, since {second(row['since'])} UTC"
 
 
 def _operation_values(row: Data) -> str:
@@ -601,7 +604,7 @@ def operation_step_line(number: int, step: Data) -> str:
 def operation_details(row: Data) -> Iterator[str]:
     """Yield the lines of ``print operations ID``."""
     yield operation_line(row)
-    if row["locks"]:
+    if row["locks"] and row["state"] not in OPERATION_ENDED:
         yield f"locks: {', '.join(row['locks'])}"
     for number, step in enumerate(row["steps"]):
         yield operation_step_line(number + 1, step)

@@ -210,14 +210,18 @@ def test_one_operation_is_shown_with_its_nodes(console: Make) -> None:
         "   S2 waits, 0 %",
     ]
     assert ctl.admin.asked == [AskOperations(12)]
+    ctl = console({AskOperations: AnswerOperations([row("SUCCEEDED", "", *DONE)])})
+    assert not any("locks" in line for line in ctl.lines("print", "operations", "12"))
 
 
 def test_status_tells_what_is_in_progress_and_what_keeps_it(console: Make) -> None:
     stuck = (2, 1, "failed", 0.0, "it cannot be undone yet: the disk is full")
-    found = [row("SUCCEEDED"), row("ROLLING_BACK", "why", stuck)]
+    undone = (1, 1, "rolled back", 0.0, "")
+    found = [row("SUCCEEDED"), row("ROLLING_BACK", "why", undone, stuck)]
     ctl = console({AskOperations: AnswerOperations(found)})
     ctl("status")
-    assert "operation 12: backup /backup, rolling back, step 1 of 2 (look), 0 %" in ctl.out
+    text = "operation 12: backup /backup, rolling back, why; S2 must still undo its part, since"
+    assert text in ctl.out
     assert "S2: it cannot be undone yet: the disk is full" in ctl.out
     assert "succeeded" not in ctl.out
     assert [each["state"] for each in ctl.data("status")["operations"]] == ["ROLLING_BACK"]
