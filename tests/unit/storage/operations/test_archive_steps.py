@@ -159,7 +159,7 @@ def test_what_a_pack_removed_between_two_copies_is_not_restored_28_21(
 ) -> None:
     """A deletion that was packed away is in no copy. Also into another number of partitions.
     ``length``: of blocks and of steps."""
-    monkeypatch.setattr("neo.storage.operations.backup.KEPT_LENGTH", length)
+    monkeypatch.setattr("neo.storage.operations.backup.LENGTH", length)
     monkeypatch.setattr("neo.storage.operations.restore.LENGTH", length)
     for name in (LOOK, COPY, MANIFEST):
         node.run(name)
