@@ -315,16 +315,34 @@ def millisecond(seconds: float) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}.{milliseconds % 1000:03}"
 
 
+#: Arguments of operations that only nodes need.
+_HIDDEN = frozenset(("gains", "losses", "pack", "readers"))
+#: How others are shown, if not as they are.
+_FORMS = {"full": "full", "tid": "as of 0x{}", "before": "instead of {}"}
+
+
 def operation_line(row: Data) -> str:
     """Return an operation in one line."""
-    shown = (value for key, value in row["arguments"].items() if key not in ("gains", "losses"))
-    values = " ".join(str(value) for value in shown if value not in (False, None, ""))
-    text = f"operation {row['id']}: {row['kind']} {values}".rstrip()
+    text = f"operation {row['id']}: {row['kind']} {_operation_values(row)}".rstrip()
     state = row["state"].lower().replace("_", " ")
     if row["state"] in OPERATION_ENDED:
         return f"{text}: {state}" + (f": {row['text']}" if row["text"] else "")
-    text += f", {state}, {operation_step_now(row)}, {100 * row['done']:.0f} %"
-    return f"{text}, since {second(row['since'])} UTC"
+    now = f"{operation_step_now(row)}, {100 * row['done']:.0f} %"
+    if row["state"] == "ROLLING_BACK":
+        left = {each["node"]: None for each in row["progress"] if each["mark"] != "rolled back"}
+        now = f"{row['text']}; {', '.join(left)} must still undo its part" if left else row["text"]
+    return f"{text}, {state}, {now}, since {second(row['since'])} UTC"
+
+
+def _operation_values(row: Data) -> str:
+    """Return the arguments of an operation that an operator wants to see, without choices of the master
+    that only nodes need."""
+    hidden = _HIDDEN if row["kind"] == "partitions" else _HIDDEN | {"partitions"}
+    return " ".join(
+        _FORMS.get(key, "{}").format(value)
+        for key, value in row["arguments"].items()
+        if key not in hidden and value not in (False, None, "")
+    )
 
 
 def operation_step_now(row: Data) -> str:
@@ -347,7 +365,7 @@ def operation_step_line(number: int, step: Data) -> str:
 def operation_details(row: Data) -> Iterator[str]:
     """Yield the lines of ``print operations ID``."""
     yield operation_line(row)
-    if row["locks"]:
+    if row["locks"] and row["state"] not in OPERATION_ENDED:
         yield f"locks: {', '.join(row['locks'])}"
     for number, step in enumerate(row["steps"]):
         yield operation_step_line(number + 1, step)

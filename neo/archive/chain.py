@@ -7,7 +7,10 @@ from typing import NamedTuple
 
 from neo.archive.format import ArchiveDamaged, ArchiveError
 from neo.archive.manifest import Manifest, show
-from neo.protocol.ids import ZERO_TID
+from neo.protocol.ids import ZERO_TID, tid_from_time
+
+#: No ZODB is older. A smaller tid was meant to be a number of seconds, or lost some digits.
+EARLIEST = tid_from_time(0)
 
 
 class Chain(NamedTuple):
@@ -37,6 +40,11 @@ def select(
             " folder of its own"
         )
     until = max(found) if at is None else at
+    if until < EARLIEST <= max(found):
+        raise ArchiveError(
+            f"the moment {show(until)} is before 1970: nothing would be restored; a time is written in"
+            " seconds since 1970, with a dot"
+        )
     last = until if until in found else _covering(found, until)
     copies = [_intact(found[last])]
     while (after := copies[0].after) is not None:

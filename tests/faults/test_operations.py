@@ -80,7 +80,7 @@ def test_a_cluster_is_backed_up_under_load_and_restored_elsewhere(
     """Specification 27.50 to 27.66: other numbers of nodes and of partitions, from the other backend."""
     folder = ArchiveFolder(str(tmp_path / "archive"))
     with Cluster(storages=3, partitions=12, replicas=1) as source:
-        load = Load(source, tmp_path)
+        load = Load(source, tmp_path, writers=4)
         prepare(source.storage(), len(load.ledgers))
         with closing(DB(source.storage())) as db:
             with db.transaction() as connection:

@@ -242,7 +242,7 @@ class Moves:
         for nid in nids:
             self._nodes.check_known(nid)
             if not table.assigned(nid):
-                raise Refused(f"{format_nid(nid)} has no cells: neoctl drop")
+                raise Refused(f"{format_nid(nid)} has no cells: neoctl drop {format_nid(nid)}")
         # Without gains, the other nodes have all cells already.
         return self._balanced([], nids).planned(min(table.nodes() - {*nids}, default=INITIATOR))
 

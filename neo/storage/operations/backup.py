@@ -38,11 +38,10 @@ from neo.storage.operations.steps import Context, Report, StepFailed, StepFuncti
 from neo.storage.operations.worker import Worker
 
 LOOK, COPY, MANIFEST = "look at the folder", "copy", "write the manifest"
-#: Transactions, and bytes of objects, that are read together while no client is active.
+#: Transactions or names of revisions, and bytes of objects, that are read together while no client is
+#: active.
 LENGTH = 500
 PAGE_BYTES = 1 << 20
-#: Revisions that are named together, without their data.
-KEPT_LENGTH = 10_000
 #: Period in which a node looks whether it operates again.
 WAIT_SECONDS = 0.5
 
@@ -268,7 +267,7 @@ class Copy:
         read, pace = self._database.backend.replication.objects_ascending, self._background
         first = ZERO_TID, ZERO_OID
         while True:
-            began, length = pace.monotonic(), pace.rows(KEPT_LENGTH)
+            began, length = pace.monotonic(), pace.rows(LENGTH)
             rows = read(header.partition, *first, after, length)
             await self._worker.call(partial(writer.kept, rows))
             if len(rows) < length:

@@ -227,11 +227,11 @@ class Load:
             elif isinstance(block, Objects):
                 await self._objects(folder, target, index, block.rows)
             elif isinstance(block, Kept):
-                first = named or (ZERO_TID, ZERO_OID)
-                named = block.rows[-1] if block.rows else first
-                await self._keep(copy, number, first, block.rows)
+                kept = [named or (ZERO_TID, ZERO_OID), *block.rows]
+                named = kept[-1]
+                await self._keep(copy, number, kept)
             elif isinstance(block, End) and named is not None and copy.after is not None:
-                await self._keep(copy, number, named, [named, (copy.after, OID_MAX)])
+                await self._keep(copy, number, [named, (copy.after, OID_MAX)])
             if self._written >= COMMIT_BYTES:
                 self._written = 0
                 await self._database.stored()
@@ -271,22 +271,14 @@ class Load:
             for content in held:
                 self._contents.release(content.checksum)
 
-    async def _keep(
-        self,
-        copy: Manifest,
-        number: int,
-        first: Key,
-        kept: Sequence[Key],
-    ) -> None:
-        """Delete the revisions (tid, oid) of a partition of the archive from ``first`` to the last of
+    async def _keep(self, copy: Manifest, number: int, kept: Sequence[Key]) -> None:
+        """Delete the revisions (tid, oid) of a partition of the archive from the first to the last of
         ``kept`` that are not among these: a pack had removed them when the copy was made."""
-        if not kept:
-            return
         backend, pace = self._database.backend, self._background
         partitions, there, last = self._cells.partitions, set(kept), kept[-1]
         same = len(partitions) == copy.partitions
         for cell in [number] if same else self._cells.assigned():
-            following = first
+            following = kept[0]
             while following <= last:
                 began = pace.monotonic()
                 found = backend.replication.objects_ascending(cell, *following, last[0], LENGTH)

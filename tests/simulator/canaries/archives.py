@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -16,7 +16,6 @@ from neo.archive.writer import PartitionWriter
 from neo.operations.model import Operation
 from neo.protocol.blobs import Content
 from neo.protocol.ids import MAX_TID
-from neo.storage.backend.api import Key
 from neo.storage.operations import restore
 from neo.storage.operations.backup import Copy, WriteManifest
 from neo.storage.operations.restore import Load, _Target
@@ -108,15 +107,6 @@ def _nothing_named() -> list[Patch]:
     return [(Copy, "_kept", kept)]
 
 
-def _all_kept() -> list[Patch]:
-    async def keep(
-        self: Load, copy: Manifest, number: int, first: Key, kept: Sequence[Key]
-    ) -> None:
-        return None
-
-    return [(Load, "_keep", keep)]
-
-
 CANARIES = (
     Canary(
         "archive-of-several-moments",
@@ -160,14 +150,7 @@ CANARIES = (
         _nothing_named,
         60,
         _OPTIONS | {"workloads": ("pack",)},
-    ),
-    Canary(
-        "restore-keeps-deleted",
-        "a restore ignores what a copy after a pack names",
-        "restore: the restored database has revisions that a pack had removed",
-        _all_kept,
-        120,
-        _OPTIONS | {"workloads": ("pack",)},
+        first=20,
     ),
     Canary(
         "restore-of-the-last-copy",

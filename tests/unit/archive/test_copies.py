@@ -15,7 +15,7 @@ from neo.archive.folder import ArchiveFolder
 from neo.archive.format import ArchiveDamaged, ArchiveError
 from neo.archive.manifest import NAME, Manifest, check_continues, check_history, new_manifest
 from neo.archive.verify import verify_partition
-from neo.protocol.ids import p64
+from neo.protocol.ids import p64, tid_from_time, u64
 from tests.unit.archive.copies import CLUSTER, Source, content_of, transaction
 
 
@@ -187,6 +187,15 @@ def test_a_moment_is_restored_from_the_copies_that_have_it(
 ) -> None:
     """Specification 28.14."""
     assert restored(archive, at) == (tids, 30 if at is None else at)
+
+
+def test_a_time_without_its_dot_restores_no_empty_database_28_22(tmp_path: Path) -> None:
+    archive = ArchiveFolder(str(tmp_path / "archive"))
+    tid = u64(tid_from_time(1795171600))
+    Source(tmp_path / "source").copy(archive, [tid, tid + 1])
+    with pytest.raises(ArchiveError, match="before 1970.*with a dot"):
+        select(archive.complete(), p64(1795171600))
+    assert select(archive.complete(), p64(tid)).until == p64(tid)
 
 
 def test_a_moment_after_the_newest_copy_is_refused(archive: Archive) -> None:

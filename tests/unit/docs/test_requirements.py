@@ -54,6 +54,20 @@ def test_all_requirements_are_listed_in_order() -> None:
     assert len(re.findall(r"^\| \d", TEXT, re.MULTILINE)) == COUNT, "a row has another form"
 
 
+def test_each_requirement_of_operations_has_tests_that_exist() -> None:
+    """The table at the end of page 27."""
+    _, _, table = (PAGES / "27-operations.md").read_text("utf-8").partition("## Requirements")
+    found: list[int] = []
+    for numbers, tests in re.findall(r"^\| (\d[^|]*) \| [^|]* \| ([^|]*) \|$", table, re.MULTILINE):
+        for part in numbers.split(","):
+            first, _, last = part.partition(" to ")
+            found += range(int(first), int(last or first) + 1)
+        for name in re.findall(r"`([^`]+)`", tests):
+            path = ROOT / name if "/" in name else ROOT / "tests" / "unit" / "operations" / name
+            assert path.is_file(), name
+    assert sorted(found) == list(range(1, 30))
+
+
 def test_each_requirement_has_rules_and_tests_that_exist() -> None:
     wrong = list(errors(TEXT))
     assert not wrong, "\n".join(wrong)

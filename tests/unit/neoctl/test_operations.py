@@ -88,6 +88,27 @@ def test_a_verb_waits_for_the_end(
     assert ctl.admin.asked[0] == AskBeginOperation("backup", ARGUMENTS | {"full": True}, False)
 
 
+@pytest.mark.parametrize(
+    ("kind", "arguments", "shown"),
+    [
+        (
+            "backup",
+            {"path": "/b", "full": True, "tid": "0a", "pack": "00", "partitions": 12, "readers": [1]},
+            "backup /b full as of 0x0a",
+        ),
+        ("restore", {"path": "/b", "tid": "", "partitions": 12}, "restore /b"),
+        ("partitions", {"partitions": 24, "before": 12}, "partitions 24 instead of 12"),
+        ("replace", {"leaving": "S1", "incoming": "S4", "gains": "4:0"}, "replace S1 S4"),
+    ],
+)
+def test_an_operation_shows_what_operators_want_of_it(
+    console: Make, kind: str, arguments: dict[str, Any], shown: str
+) -> None:
+    answer: OperationRow = 12, kind, arguments, "SUCCEEDED", 1764040000.5, [], "", STEPS, [*DONE]
+    ctl = console({AskOperations: AnswerOperations([answer])})
+    assert ctl.lines("print", "operations") == [f"operation 12: {shown}: succeeded"]
+
+
 def test_a_master_that_is_away_for_a_while_is_waited_for(console: Make) -> None:
     away = ErrorAnswer(ErrorCode.NOT_READY, "Not connected to a primary master.")
     answers = iter([away, away, AnswerOperations([row("SUCCEEDED", "", *DONE)])])
@@ -189,14 +210,18 @@ def test_one_operation_is_shown_with_its_nodes(console: Make) -> None:
         "   S2 waits, 0 %",
     ]
     assert ctl.admin.asked == [AskOperations(12)]
+    ctl = console({AskOperations: AnswerOperations([row("SUCCEEDED", "", *DONE)])})
+    assert not any("locks" in line for line in ctl.lines("print", "operations", "12"))
 
 
 def test_status_tells_what_is_in_progress_and_what_keeps_it(console: Make) -> None:
     stuck = (2, 1, "failed", 0.0, "it cannot be undone yet: the disk is full")
-    found = [row("SUCCEEDED"), row("ROLLING_BACK", "why", stuck)]
+    undone = (1, 1, "rolled back", 0.0, "")
+    found = [row("SUCCEEDED"), row("ROLLING_BACK", "why", undone, stuck)]
     ctl = console({AskOperations: AnswerOperations(found)})
     ctl("status")
-    assert "operation 12: backup /backup, rolling back, step 1 of 2 (look), 0 %" in ctl.out
+    text = "operation 12: backup /backup, rolling back, why; S2 must still undo its part, since"
+    assert text in ctl.out
     assert "S2: it cannot be undone yet: the disk is full" in ctl.out
     assert "succeeded" not in ctl.out
     assert [each["state"] for each in ctl.data("status")["operations"]] == ["ROLLING_BACK"]

@@ -71,7 +71,7 @@ def test_a_node_without_new_cells_knows_of_the_operation_27_74() -> None:
         ("add", {"nodes": []}, "no node is named"),
         ("add", {}, "no node is named"),
         ("add", {"nodes": [-1]}, f"{format_nid(-1)} is not a storage node: neoctl print node"),
-        ("remove", {"nodes": [3]}, "S3 has no cells: neoctl drop"),
+        ("remove", {"nodes": [3]}, "S3 has no cells: neoctl drop S3"),
         (
             "remove",
             {"nodes": [1, 2]},

@@ -147,11 +147,20 @@ def test_a_restore_may_be_undone_twice_and_after_any_half_27_3(empty: ArchiveNod
     check_loaded(empty)
 
 
+@pytest.mark.parametrize("length", [1, 2, 100])
 @pytest.mark.parametrize("partitions", [2, 3])
 def test_what_a_pack_removed_between_two_copies_is_not_restored_28_21(
-    node: ArchiveNode, tmp_path: Path, path: Path, partitions: int
+    node: ArchiveNode,
+    tmp_path: Path,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    partitions: int,
+    length: int,
 ) -> None:
-    """A deletion that was packed away is in no copy. Also into another number of partitions."""
+    """A deletion that was packed away is in no copy. Also into another number of partitions.
+    ``length``: of blocks and of steps."""
+    monkeypatch.setattr("neo.storage.operations.backup.LENGTH", length)
+    monkeypatch.setattr("neo.storage.operations.restore.LENGTH", length)
     for name in (LOOK, COPY, MANIFEST):
         node.run(name)
     replication, last = node.world.backend.replication, LAST + 8
