@@ -10,7 +10,7 @@ import pytest
 
 from neo.client.warm import slots
 from neo.client.warm.slots import SLOTS, Slot, take_slot
-from neo.client.warm.snapshot import Mark, write
+from neo.client.warm.snapshot import Anchor, write
 from neo.protocol.ids import p64
 
 
@@ -22,7 +22,7 @@ def taken(folder: Path, cluster: str = "site/1") -> Slot:
 
 def save(slot: Slot, tid: int) -> None:
     def writes(file: BinaryIO) -> bool:
-        write(file, "site/1", Mark.of(p64(tid), []), [])
+        write(file, "site/1", Anchor.of(p64(tid), []), [])
         return True
 
     slot.replace(writes)
