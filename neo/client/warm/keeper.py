@@ -38,6 +38,8 @@ logger = logging.getLogger("neo.client")
 SAVE_SECONDS = 30.0
 #: The time between two saves, in durations of the last one.
 SAVE_EACH = 100
+#: Other threads, or greenlets, run after so many records: some milliseconds.
+PAUSE_EACH = 1000
 
 
 class CacheKeeper:
@@ -177,8 +179,14 @@ class CacheKeeper:
         cache is emptied when the history may be another one."""
         cache = self._invalidations.cache
         emptied, records = cache.kept()
-        write(file, self._settings.cluster, anchor, records)
+        write(file, self._settings.cluster, anchor, self._with_pauses(records))
         return bool(records) and cache.emptied == emptied
+
+    def _with_pauses(self, records: list[Record]) -> Iterator[Record]:
+        for number, record in enumerate(records, 1):
+            yield record
+            if not number % PAUSE_EACH:
+                self._host.sleep(0.0)
 
     # -- the end ---------------------------------------------------------------------------------
 
