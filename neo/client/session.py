@@ -72,9 +72,9 @@ class Session:
         # First, so that a later failure does not leave the parent's connections in use here.
         channels = [*self.master.forked(), *self.storages.forked()]
         self.transactions.clear()
+        self.keeper.forked()
         for channel in channels:
             channel.abandon()
         self.host.forked()
         self.invalidations.forked()
-        self.keeper.forked()
         self.blobs.forked()

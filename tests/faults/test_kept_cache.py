@@ -84,9 +84,11 @@ def test_after_a_restart_nearly_nothing_is_loaded(
         db.undo(db.undoLog(0, 1)[0]["id"], manager.get())
         manager.commit()
         db.pack()
-    for _ in range(2):
-        expected = [-1 if n in (3, 4) else n for n in filled]
-        assert read(cluster, tmp_path)[0] == current(cluster) == expected
+    expected = [-1 if n in (3, 4) else n for n in filled]
+    assert read(cluster, tmp_path)[0] == current(cluster) == expected
+    values, loads = read(cluster, tmp_path)
+    assert values == expected
+    assert loads <= COLD_PART * OBJECTS
 
 
 def current(cluster: Cluster) -> list[int]:
@@ -118,7 +120,9 @@ def test_kill_processes_that_keep_their_caches(
             for reader in readers:
                 reader.kill()
                 reader.communicate()
-    assert read(cluster, tmp_path)[0] == expected == current(cluster)
+    values, loads = read(cluster, tmp_path)
+    assert values == expected == current(cluster)
+    assert loads <= COLD_PART * OBJECTS + 2  # the object that was changed last, and the root
 
 
 def test_a_truncation_and_later_commits_are_noticed(cluster: Cluster, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from tests.simulator.planting import plant
 KEPT_CHANCE = 0.3
 #: Times between two saves: usually some in each life of a process.
 SAVE_SECONDS = (0.05, 0.5, 5.0)
+#: Records after which other threads run while a cache is saved.
+PAUSE_EACH = (1, 3, 1000)
 
 
 class CacheDirs:
@@ -62,7 +64,13 @@ class CacheDirs:
             return self.take(current(), folder, cluster)
 
         seconds = self._random.choice(SAVE_SECONDS)
-        with plant([(keeper, "take_slot", take), (keeper, "SAVE_SECONDS", seconds)]):
+        with plant(
+            [
+                (keeper, "take_slot", take),
+                (keeper, "SAVE_SECONDS", seconds),
+                (keeper, "PAUSE_EACH", self._random.choice(PAUSE_EACH)),
+            ]
+        ):
             yield
 
     def close(self) -> None:

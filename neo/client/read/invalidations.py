@@ -205,8 +205,8 @@ class Invalidations:
                 if before is not None:
                     self._empty_caches(self._adapter(), tid)
                 # Nothing is called between these lines.
-                self.last_tid = tid
                 self.last = None
+                self.last_tid = tid
                 self._effect = None
 
     def learn(self, tid: bytes, oids: Sequence[bytes]) -> None:

@@ -25,7 +25,7 @@ from neo.client.read.invalidations import Invalidations
 from neo.client.read.replicas import Replicas
 from neo.client.settings import Settings
 from neo.client.warm.slots import Slot, take_slot
-from neo.client.warm.snapshot import Mark, Snapshot, UnusableError, read, write
+from neo.client.warm.snapshot import Anchor, Snapshot, UnusableError, read, write
 from neo.client.warm.validation import Changes, changes_since, check_sample
 from neo.net.host import ThreadHost, Waker
 from neo.protocol.errors import ErrorAnswer
@@ -38,6 +38,8 @@ logger = logging.getLogger("neo.client")
 SAVE_SECONDS = 30.0
 #: The time between two saves, in durations of the last one.
 SAVE_EACH = 100
+#: Other threads, or greenlets, run after so many records: some milliseconds.
+PAUSE_EACH = 1000
 
 
 class CacheKeeper:
@@ -96,9 +98,9 @@ class CacheKeeper:
         # NotifyPack of the last pack has arrived afterwards.
         self._replicas.barrier()
         for path in slot.candidates():
-            if (mark := self._restore(path)) is not None:
+            if (anchor := self._restore(path)) is not None:
                 last = self._invalidations.last
-                if path == slot.path and last is not None and last[0] == mark.tid:
+                if path == slot.path and last is not None and last[0] == anchor.tid:
                     self._saved = self._state()  # the file needs no save yet
                 return
         last_tid = self._invalidations.last_transaction()
@@ -107,8 +109,8 @@ class CacheKeeper:
             if answer is not None:
                 self._invalidations.learn(last_tid, answer.oid_list)
 
-    def _restore(self, path: Path) -> Mark | None:
-        """Restore the cache from a file. Return its mark, or None if the file cannot be used. Raise the
+    def _restore(self, path: Path) -> Anchor | None:
+        """Restore the cache from a file. Return its anchor, or None if the file cannot be used. Raise the
         errors of reads."""
         cache = self._invalidations.cache
         try:
@@ -117,7 +119,7 @@ class CacheKeeper:
             # From here on, invalidations are noted, as for a load.
             cache.restoring()
             last_tid = self._invalidations.last_transaction()
-            changes = changes_since(self._replicas, snapshot.mark, last_tid)
+            changes = changes_since(self._replicas, snapshot.anchor, last_tid)
             records = list(self._valid(snapshot, changes))
             check_sample(self._replicas, [r for r in records if r.next_tid is None], last_tid)
         except (UnusableError, OSError) as e:
@@ -129,7 +131,7 @@ class CacheKeeper:
             "kept cache %s: %d of %d records are valid at %s",
             path, count, len(snapshot.records), last_tid.hex(),
         )  # fmt: skip
-        return snapshot.mark
+        return snapshot.anchor
 
     def _valid(self, snapshot: Snapshot, changes: Changes) -> Iterator[Record]:
         """Yield the records that are still right. Old revisions may be packed away, which only a master
@@ -165,20 +167,26 @@ class CacheKeeper:
             if slot is None or last is None or state == self._saved:
                 return
             try:
-                slot.replace(partial(self._write, Mark.of(*last)))
+                slot.replace(partial(self._write, Anchor.of(*last)))
                 self._saved, self._failed = state, False
             except OSError as e:
                 if not self._failed:
                     logger.warning("the cache cannot be kept now in %s: %s", slot.path, e)
                 self._failed = True
 
-    def _write(self, mark: Mark, file: BinaryIO) -> bool:
-        """Write the file of a slot. Return whether the records are those of the history of ``mark``: the
+    def _write(self, anchor: Anchor, file: BinaryIO) -> bool:
+        """Write the file of a slot. Return whether the records are of the history of ``anchor``: the
         cache is emptied when the history may be another one."""
         cache = self._invalidations.cache
         emptied, records = cache.kept()
-        write(file, self._settings.cluster, mark, records)
+        write(file, self._settings.cluster, anchor, self._with_pauses(records))
         return bool(records) and cache.emptied == emptied
+
+    def _with_pauses(self, records: list[Record]) -> Iterator[Record]:
+        for number, record in enumerate(records, 1):
+            yield record
+            if not number % PAUSE_EACH:
+                self._host.sleep(0.0)
 
     # -- the end ---------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
 
-from neo.client.warm.snapshot import UnusableError, read_mark
+from neo.client.warm.snapshot import UnusableError, read_anchor
 
 #: Processes that keep a cache in one folder. Bound of the disk that is used: as many caches.
 SLOTS = 16
@@ -36,13 +36,13 @@ class Slot:
     def candidates(self) -> list[Path]:
         """Return files to begin with, the best one first: the own one, then those with the latest
         transactions."""
-        marks = []
+        anchors = []
         for number in range(SLOTS):
             path = _path(self._folder, self._cluster, number)
             with suppress(UnusableError, OSError), open(path, "rb") as file:
-                mark = read_mark(file, self._cluster)
-                marks.append((number == self._number, mark.tid, path))
-        return [path for _, _, path in sorted(marks, reverse=True)[:TRIED]]
+                anchor = read_anchor(file, self._cluster)
+                anchors.append((number == self._number, anchor.tid, path))
+        return [path for _, _, path in sorted(anchors, reverse=True)[:TRIED]]
 
     def replace(self, write: Callable[[BinaryIO], bool]) -> None:
         """Replace the file. ``write`` returns whether to keep what it wrote. Raise OSError; then the file

@@ -35,30 +35,30 @@ class UnusableError(Exception):
     """A kept cache must not be used; the message says why."""
 
 
-class Mark(NamedTuple):
+class Anchor(NamedTuple):
     """A transaction by which a history is known: its tid, and the digest of the oids that it changed."""
 
     tid: bytes
     digest: bytes
 
     @classmethod
-    def of(cls, tid: bytes, oids: Iterable[bytes]) -> Mark:
+    def of(cls, tid: bytes, oids: Iterable[bytes]) -> Anchor:
         return cls(tid, sha1(b"".join(sorted(set(oids)))).digest())
 
 
 class Snapshot(NamedTuple):
-    """``mark``: the last transaction that took effect on the records."""
+    """``anchor``: the last transaction that took effect on the records."""
 
-    mark: Mark
+    anchor: Anchor
     records: list[Record]
 
 
-def write(file: BinaryIO, cluster: str, mark: Mark, records: Iterable[Record]) -> None:
-    """Write what a cache was when ``mark`` was the last transaction. ``records`` may have changed since:
-    what later transactions did is left out. Raise OSError."""
+def write(file: BinaryIO, cluster: str, anchor: Anchor, records: Iterable[Record]) -> None:
+    """Write what a cache was when ``anchor`` was the last transaction. ``records`` may have changed
+    since: what later transactions did is left out. Raise OSError."""
     digest = blake2b(digest_size=_DIGEST_BYTES)
-    name, last = cluster.encode(), mark.tid
-    pieces = [_HEAD.pack(MAGIC, last, mark.digest, len(name)), name]
+    name, last = cluster.encode(), anchor.tid
+    pieces = [_HEAD.pack(MAGIC, last, anchor.digest, len(name)), name]
     size = 0
     for record in records:
         next_tid, data = record.next_tid, record.data
@@ -107,13 +107,13 @@ class _Reader:
         self._digest.update(data)
         return data
 
-    def head(self, cluster: str) -> Mark:
+    def head(self, cluster: str) -> Anchor:
         magic, tid, digest, length = _HEAD.unpack(self.take(_HEAD.size))
         if magic != MAGIC:
             raise UnusableError("the file is no cache of this version of NEO")
         if self.take(length) != cluster.encode():
             raise UnusableError("the file is of another cluster")
-        return Mark(tid, digest)
+        return Anchor(tid, digest)
 
     def end(self) -> None:
         expected = self._digest.digest()
@@ -124,7 +124,7 @@ class _Reader:
 def read(file: BinaryIO, cluster: str) -> Snapshot:
     """Return what was written for a cluster of this name. Raise UnusableError, OSError."""
     reader = _Reader(file)
-    mark = reader.head(cluster)
+    anchor = reader.head(cluster)
     records = []
     while (oid := reader.take(len(_END))) != _END:
         rest = reader.take(_RECORD.size - len(_END))
@@ -134,9 +134,9 @@ def read(file: BinaryIO, cluster: str) -> Snapshot:
         record.main = main
         records.append(record)
     reader.end()
-    return Snapshot(mark, records)
+    return Snapshot(anchor, records)
 
 
-def read_mark(file: BinaryIO, cluster: str) -> Mark:
+def read_anchor(file: BinaryIO, cluster: str) -> Anchor:
     """Return the last transaction of a file, which may be damaged. Raise UnusableError, OSError."""
     return _Reader(file).head(cluster)

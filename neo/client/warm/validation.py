@@ -39,7 +39,7 @@ from neo.client.history.transactions import (
 from neo.client.read.cache import Record
 from neo.client.read.records import data_of
 from neo.client.read.replicas import Replicas
-from neo.client.warm.snapshot import Mark, UnusableError
+from neo.client.warm.snapshot import Anchor, UnusableError
 from neo.protocol.ids import add64
 from neo.protocol.packets import AnswerObject, AskObject
 
@@ -51,24 +51,24 @@ SAMPLE_MAX = 16
 
 
 class Changes(NamedTuple):
-    """``oids``: what transactions after the mark changed. ``last``, ``last_oids``: the last one, and what
-    it changed."""
+    """``oids``: what transactions after the anchor changed. ``last``, ``last_oids``: the last one, and
+    what it changed."""
 
     oids: set[bytes]
     last: bytes
     last_oids: list[bytes]
 
 
-def changes_since(replicas: Replicas, mark: Mark, last_tid: bytes) -> Changes:
+def changes_since(replicas: Replicas, anchor: Anchor, last_tid: bytes) -> Changes:
     """Return what changed since a transaction. Raise UnusableError, and the errors of reads."""
-    if mark.tid > last_tid:
+    if anchor.tid > last_tid:
         raise UnusableError(
-            f"it knows transaction {mark.tid.hex()}, and the last one of the cluster is"
+            f"it knows transaction {anchor.tid.hex()}, and the last one of the cluster is"
             f" {last_tid.hex()}: the database was truncated, or is another one"
         )
-    tids = list(islice(tids_ascending(replicas, mark.tid, last_tid), CHANGES_MAX + 2))
-    if tids[:1] != [mark.tid]:
-        raise UnusableError(_not_there(mark))
+    tids = list(islice(tids_ascending(replicas, anchor.tid, last_tid), CHANGES_MAX + 2))
+    if tids[:1] != [anchor.tid]:
+        raise UnusableError(_not_there(anchor))
     if len(tids) > CHANGES_MAX + 1:
         raise UnusableError(f"more than {CHANGES_MAX} transactions were committed since")
     changed: set[bytes] = set()
@@ -76,20 +76,20 @@ def changes_since(replicas: Replicas, mark: Mark, last_tid: bytes) -> Changes:
         for tid, answer in zip(batch, transaction_information(replicas, batch), strict=True):
             if answer is None:
                 raise UnusableError(f"transaction {tid.hex()} disappears: a truncation or a pack runs")
-            if tid != mark.tid:
+            if tid != anchor.tid:
                 changed.update(answer.oid_list)
-            elif Mark.of(tid, answer.oid_list) != mark:
-                raise UnusableError(_not_there(mark))
+            elif Anchor.of(tid, answer.oid_list) != anchor:
+                raise UnusableError(_not_there(anchor))
             elif answer.packed and tid != last_tid:
                 raise UnusableError(f"the database was packed after transaction {tid.hex()}")
             last = answer
     return Changes(changed, last.tid, last.oid_list)
 
 
-def _not_there(mark: Mark) -> str:
+def _not_there(anchor: Anchor) -> str:
     return (
-        f"its last transaction {mark.tid.hex()} is not in the cluster: the database was truncated, or is"
-        " another one"
+        f"its last transaction {anchor.tid.hex()} is not in the cluster: the database was truncated, or"
+        " is another one"
     )
 
 

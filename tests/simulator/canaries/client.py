@@ -142,7 +142,7 @@ CANARIES = (
     ),
     Canary(
         "cache-survives-reconnection",
-        "the cache keeps current records over a lost connection to the master",
+        "the cache keeps its records over a lost connection to the master",
         "reads: the invalidations of the time between are missing",
         _cache_survives_reconnection,
         60,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from neo.client.read.cache import Cache, Record
 from neo.client.read.replicas import Replicas
 from neo.client.warm import keeper
-from neo.client.warm.snapshot import Mark, UnusableError
+from neo.client.warm.snapshot import Anchor, UnusableError
 from neo.client.warm.validation import Changes, changes_since
 from neo.protocol.ids import ZERO_TID
 from tests.simulator.planting import Canary, Patch
@@ -26,24 +26,24 @@ def _no_sample(replicas: Replicas, records: Sequence[Record], last_tid: bytes) -
 
 
 def _believed() -> list[Patch]:
-    def believe(replicas: Replicas, mark: Mark, last_tid: bytes) -> Changes:
+    def believe(replicas: Replicas, anchor: Anchor, last_tid: bytes) -> Changes:
         return Changes(set(), ZERO_TID, [])
 
     return [(keeper, "changes_since", believe), (keeper, "check_sample", _no_sample)]
 
 
 def _last_one_skipped() -> list[Patch]:
-    def skip(replicas: Replicas, mark: Mark, last_tid: bytes) -> Changes:
-        found = changes_since(replicas, mark, last_tid)
+    def skip(replicas: Replicas, anchor: Anchor, last_tid: bytes) -> Changes:
+        found = changes_since(replicas, anchor, last_tid)
         return found._replace(oids=found.oids - set(found.last_oids))
 
     return [(keeper, "changes_since", skip), (keeper, "check_sample", _no_sample)]
 
 
 def _truncation_not_noticed() -> list[Patch]:
-    def ignore(replicas: Replicas, mark: Mark, last_tid: bytes) -> Changes:
+    def ignore(replicas: Replicas, anchor: Anchor, last_tid: bytes) -> Changes:
         try:
-            return changes_since(replicas, mark, last_tid)
+            return changes_since(replicas, anchor, last_tid)
         except UnusableError:
             return Changes(set(), ZERO_TID, [])
 

@@ -27,6 +27,7 @@ QUICK: tuple[str, ...] = tuple(
     partitions-read-by-number
     partitions-outcome-of-the-ttid archive-of-several-moments archive-not-synced
     archive-left-behind restore-of-the-last-copy restore-not-emptied
+    kept-last-one-skipped kept-restored-without-invalidations
     local-delivery-at-once local-newest-first local-lists-shared local-close-overtakes
     """.split()
 )

@@ -7,7 +7,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from neo.client.read.cache import LARGEST_PART, OVERHEAD_BYTES, REVISIONS_MAX, Cache, Load, Loaded
+from neo.client.read.cache import (
+    LARGEST_PART,
+    OVERHEAD_BYTES,
+    REVISIONS_MAX,
+    Cache,
+    Load,
+    Loaded,
+    Record,
+)
 from neo.protocol.ids import p64, u64
 from tests.unit.client.peers import in_threads
 
@@ -92,6 +100,26 @@ def test_reconnection_keeps_nothing() -> None:
     cache.clear()
     assert cache.load_before(OID, p64(4)) is None
     assert (len(cache), cache.size) == (0, 0)
+
+
+def test_kept_records_that_are_invalidated_meanwhile_are_not_restored() -> None:
+    """Specification 16.48."""
+    cache = Cache(10_000)
+    cache.restoring()
+    cache.invalidate(p64(9), [OID])
+    old = Record(OID, p64(3), p64(5), b"old")
+    assert cache.restore([Record(OID, p64(5), None, b"x"), old]) == 1
+    assert cache.load_before(OID, p64(10)) is None
+    assert cache.load_before(OID, p64(5)) == (b"old", p64(3), p64(5))
+
+
+def test_nothing_is_restored_into_a_cache_that_was_emptied_meanwhile() -> None:
+    """Specification 16.48."""
+    cache = Cache(10_000)
+    cache.restoring()
+    cache.clear()
+    assert cache.restore([Record(OID, p64(5), None, b"x")]) == 0
+    assert len(cache) == 0
 
 
 def test_our_commit_replaces_the_current_revision() -> None:
@@ -230,6 +258,19 @@ class History(RuleBasedStateMachine):
         self.waiting.clear()
         self.cache.clear()
         self.last = self.committed
+
+    @rule(evicted=st.booleans())
+    def restart(self, evicted: bool) -> None:
+        """Keep the cache, as specification 16.48 says; a smaller one evicts."""
+        _, kept = self.cache.kept()
+        changed = {oid for _, oids in self.waiting for oid in oids}
+        self.cache = Cache((3 if evicted else 6) * OVERHEAD_BYTES)
+        self.cache.restoring()
+        self.loads.clear()
+        self.waiting.clear()
+        self.last = self.committed
+        right = (r for r in kept if r.next_tid is not None or r.oid not in changed)
+        self.cache.restore(Record(r.oid, r.tid, r.next_tid, r.data or b"") for r in right)
 
     @invariant()
     def everything_known_is_true(self) -> None:

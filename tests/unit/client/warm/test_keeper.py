@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from neo.client.errors import ConfigurationError
+from neo.client.read.invalidations import Invalidations
 from neo.client.settings import make_settings
 from neo.client.warm import keeper, validation
 from neo.client.warm.slots import SLOTS, Slot, take_slot
 from neo.client.warm.snapshot import write
 from neo.protocol.ids import p64
 from neo.protocol.packets import AnswerLastTransaction, AskLastTransaction, AskTIDsFrom, Message
-from tests.support.patience import wait_until
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.unit.client.scripted import NAME
 from tests.unit.client.warm.history import History, history
 
@@ -72,21 +74,30 @@ def test_what_was_changed_meanwhile_is_dropped(site: History, tmp_path: Path) ->
     assert loads(site, tmp_path, {1: b"new", 2: b"newer", 3: b"more"}) == 2
 
 
-def test_what_is_changed_during_the_comparison_is_dropped(site: History, tmp_path: Path) -> None:
+def test_what_is_changed_during_the_comparison_is_dropped(
+    site: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Specification 16.48."""
     site.kept(tmp_path)
     answers = site.storage_node.answers
-    original = answers[AskTIDsFrom]
+    original, invalidate = answers[AskTIDsFrom], Invalidations.invalidate
+    told = threading.Event()
+
+    def invalidated(self: Invalidations, tid: bytes, oids: Sequence[bytes], of: object) -> None:
+        invalidate(self, tid, oids, of)
+        told.set()
 
     def tids(m: AskTIDsFrom) -> Message | None:
         found = original(m)
         site.commit(300, o1=b"new")
         site.tell(300)
+        assert told.wait(PATIENCE_SECONDS)
         return found
+
+    monkeypatch.setattr(Invalidations, "invalidate", invalidated)
 
     answers[AskTIDsFrom] = tids
     with site.client(tmp_path) as storage:
-        wait_until(lambda: storage.lastTransaction() == p64(300), "the invalidation")
         assert storage._invalidations.cache.load_before(p64(2), p64(301)) is not None
         assert storage.load(p64(1)) == (b"new", p64(300))
 
@@ -114,8 +125,9 @@ def test_a_database_that_was_truncated_and_went_on_is_noticed(
 def test_another_database_of_the_same_name_is_noticed(site: History, tmp_path: Path) -> None:
     """Specification 16.48: the last transaction has the same tid, and changed other objects."""
     site.kept(tmp_path)
-    site.transactions = {100: {1: b"a", 2: b"b", 3: b"c"}, 200: {2: b"d"}}
-    assert loads(site, tmp_path, {1: b"a", 2: b"d", 3: b"c"}) == 3
+    # The object of the sample is the same.
+    site.transactions = {100: {1: b"one", 2: b"b", 3: b"c"}, 200: {2: b"d"}}
+    assert loads(site, tmp_path, {1: b"one", 2: b"d", 3: b"c"}) == 3
 
 
 def test_changed_data_under_the_old_tids_is_noticed(

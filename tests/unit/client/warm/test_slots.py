@@ -10,7 +10,7 @@ import pytest
 
 from neo.client.warm import slots
 from neo.client.warm.slots import SLOTS, Slot, take_slot
-from neo.client.warm.snapshot import Mark, write
+from neo.client.warm.snapshot import Anchor, read, write
 from neo.protocol.ids import p64
 
 
@@ -22,7 +22,7 @@ def taken(folder: Path, cluster: str = "site/1") -> Slot:
 
 def save(slot: Slot, tid: int) -> None:
     def writes(file: BinaryIO) -> bool:
-        write(file, "site/1", Mark.of(p64(tid), []), [])
+        write(file, "site/1", Anchor.of(p64(tid), []), [])
         return True
 
     slot.replace(writes)
@@ -63,8 +63,12 @@ def test_files_are_readable_for_their_user_alone(tmp_path: Path) -> None:
 def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     """Specification 16.49: a full disk."""
     slot = taken(tmp_path)
+    slot.path.with_suffix(".new").write_bytes(b"of a process that was killed" * 100)
     save(slot, 5)
     before = slot.path.read_bytes()
+    assert slot.candidates() == [slot.path]
+    with open(slot.path, "rb") as file:
+        read(file, "site/1")
 
     def fails(file: BinaryIO) -> bool:
         file.write(b"some")

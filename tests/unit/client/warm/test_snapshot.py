@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from neo.client.read.cache import Record
-from neo.client.warm.snapshot import Mark, Snapshot, UnusableError, read, write
+from neo.client.warm.snapshot import Anchor, Snapshot, UnusableError, read, write
 from neo.protocol.ids import p64
 
-MARK = Mark.of(p64(9), [p64(1), p64(2)])
+ANCHOR = Anchor.of(p64(9), [p64(1), p64(2)])
 
 
 def record(oid: int, tid: int, next_tid: int | None = None, data: bytes = b"data") -> Record:
@@ -20,7 +20,7 @@ def record(oid: int, tid: int, next_tid: int | None = None, data: bytes = b"data
 
 def written(*records: Record) -> bytes:
     file = io.BytesIO()
-    write(file, "cluster", MARK, records)
+    write(file, "cluster", ANCHOR, records)
     return file.getvalue()
 
 
@@ -38,7 +38,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     used = record(2, 5, 8, b"")
     used.main = True
     snapshot = reads(tmp_path / "f", written(record(1, 3), used))
-    assert snapshot.mark == MARK
+    assert snapshot.anchor == ANCHOR
     assert values(snapshot) == [
         (p64(1), p64(3), None, b"data", False),
         (p64(2), p64(5), p64(8), b"", True),
@@ -86,5 +86,5 @@ def test_a_foreign_file_is_not_used(tmp_path: Path) -> None:
 
 
 def test_the_mark_does_not_depend_on_the_order_of_oids() -> None:
-    assert Mark.of(p64(9), [p64(2), p64(1), p64(2)]) == MARK
-    assert Mark.of(p64(9), [p64(1)]) != MARK
+    assert Anchor.of(p64(9), [p64(2), p64(1), p64(2)]) == ANCHOR
+    assert Anchor.of(p64(9), [p64(1)]) != ANCHOR
