@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from neo import __version__
 from neo.net.sockets import format_address, parse_address
 from neo.net.tls import tls_context
 from neo.protocol.enums import ErrorCode
@@ -216,7 +217,8 @@ def test_a_log_whose_folder_is_gone_ends_no_node(start: Start) -> None:
 def test_json_log(start: Start) -> None:
     tiny = start("--log-format", "json")
     address = tiny_address(tiny)
-    entry = json.loads(tiny.text().splitlines()[0])
+    first, entry = map(json.loads, tiny.text().splitlines()[:2])
+    assert first["message"] == f"neotiny {__version__} begins"
     assert entry["message"] == f"listening on {format_address(address)}"
     assert (entry["level"], entry["logger"], entry["node"]) == ("INFO", "neo.node", "neotiny")
 
@@ -226,9 +228,9 @@ def tiny_address(tiny: Tiny) -> Address:
 
     def message() -> str | None:
         lines = tiny.text().splitlines()
-        return json.loads(lines[0])["message"] if lines else None
+        return json.loads(lines[1])["message"] if len(lines) > 1 else None
 
-    return parse_address(wait_until(message, "a line in the log").rpartition(" ")[2])
+    return parse_address(wait_until(message, "two lines in the log").rpartition(" ")[2])
 
 
 def test_an_address_that_it_cannot_listen_on(start: Start) -> None:
