@@ -75,7 +75,6 @@ def make_settings(
         master_nodes = " ".join(master_nodes)
     ca, cert, key = tls
     blob_dir, blob_cache_size, blob_cache_size_check = blobs
-    durable_vote, server_sync = waits
     try:
         addresses = parse_addresses(master_nodes)
         if not addresses:
@@ -109,8 +108,8 @@ def make_settings(
         blob_dir=blob_dir,
         blob_cache_size=blob_cache_size,
         blob_cache_size_check=blob_cache_size_check,
-        durable_vote=durable_vote,
-        server_sync=server_sync,
+        durable_vote=waits[0],
+        server_sync=waits[1],
     )
 
 

@@ -1,11 +1,14 @@
-"""Planted bugs of transactions with one storage node (specification 7.51 to 7.53)."""
+"""Planted bugs: transactions with one storage node (specification 7.51 to 7.55), conflicts (8.31)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from neo.client.commit.transaction import ClientTransaction
+from neo.node.peer import Peer
+from neo.protocol.packets import AskStoreObject, NotifyConflictData
 from neo.storage.commit.locks import Locks
+from neo.storage.serving import conflicts
 from tests.simulator.planting import Canary, Patch
 
 ALONE = {
@@ -40,7 +43,25 @@ def _lock_answered_at_once() -> list[Patch]:
     return [(Locks, "locks_at_once", lambda self, ttid: True)]
 
 
+def _conflict_with_an_earlier_revision() -> list[Patch]:
+    def send_revision(peer: Peer, m: AskStoreObject, reads: conflicts.Reads, serial: bytes) -> None:
+        record = reads.load(m.oid, None, serial)  # the one before
+        if record is not None and record.compression is not None:
+            stored = record.compression, record.checksum, record.data
+            peer.send(NotifyConflictData(m.ttid, m.oid, serial, *stored))
+
+    return [(conflicts, "_send_revision", send_revision)]
+
+
 CANARIES = (
+    Canary(
+        "conflict-with-an-earlier-revision",
+        "the revision that comes with a conflict is the one before it",
+        "counters: an increment is lost",
+        _conflict_with_an_earlier_revision,
+        10,
+        ALONE,
+    ),
     Canary(
         "lock-before-the-vote-is-durable",
         "a lock is answered at once, although the vote did not wait for the disk",

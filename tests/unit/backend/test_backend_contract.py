@@ -342,3 +342,14 @@ def test_tables_show_dates_and_hexadecimal_ids_to_people(node: Harness) -> None:
     assert [text(v) for v in backend.engine.read("SELECT state FROM show_pt")[0]] == ["UP_TO_DATE"]
     assert len(backend.engine.read("SELECT * FROM show_ttrans")) == 0
     assert len(backend.engine.read("SELECT * FROM show_tobj")) == 0
+
+
+def test_what_has_its_room_is_there_and_durable_with_the_next_promise(node: Harness) -> None:
+    """Specification 7.54: the vote, then the lock, on both backends."""
+    backend = node.ready()
+    node.vote(backend, 10, {1: b"x"})
+    node.wait(backend.engine.written)
+    assert backend.commits.locked_transactions() == {p64(10): None}
+    backend.commits.lock(p64(10), p64(12))
+    backend = node.restart(backend)
+    assert backend.commits.locked_transactions() == {p64(10): p64(12)}
