@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from neo.admin import facts
 from neo.archive.chain import select
 from neo.archive.folder import ArchiveFolder
 from neo.archive.format import ArchiveError
 from neo.archive.manifest import Manifest
 from neo.archive.verify import verify_partition
-from neoctl import render
 from neoctl.verbs import Arguments, CommandError, Reply, local_verb, tid
 
 #: Problems that are printed. One damaged disk may have a million.
@@ -36,8 +36,8 @@ def verify(arguments: Arguments) -> Reply:
         problems.append(problem)
         if len(problems) == PRINTED_MAX:
             break
-    copies = [render.hex_id(copy.tid) for copy in chain.copies]
-    data = {"copies": copies, "moment": render.hex_id(chain.until), "problems": problems}
+    copies = [facts.hex_id(copy.tid) for copy in chain.copies]
+    data = {"copies": copies, "moment": facts.hex_id(chain.until), "problems": problems}
     lost = sum(file.lost for copy in chain.copies for file in copy.files)
     hint = f"{lost} contents of blobs were lost already when they were copied" if lost else ""
     if problems:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import time
 
+from neo.admin import facts
 from neo.admin.monitor import tid_date
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import ZERO_TID, format_nid
@@ -105,7 +106,7 @@ def print_primary(admin: AdminClient, arguments: Arguments) -> Reply:
 @verb("print masters", "of several masters: epoch, lease, and the log of each")
 def print_masters(admin: AdminClient, arguments: Arguments) -> Reply:
     """Data: ``epoch lease tid ptid`` and ``masters`` (``nid address role tid note``)."""
-    data = render.election_data(admin.ask(AskElection()))
+    data = facts.election_data(admin.ask(AskElection()))
     return Reply(render.election_text(data), data)
 
 
@@ -113,7 +114,7 @@ def print_masters(admin: AdminClient, arguments: Arguments) -> Reply:
 def print_node(admin: AdminClient, arguments: Arguments) -> Reply:
     """Data: ``nodes``."""
     wanted = node_type(arguments.words[0]) if arguments.words else None
-    nodes = render.node_data(admin.ask(AskNodeList(wanted)).node_list)
+    nodes = facts.node_data(admin.ask(AskNodeList(wanted)).node_list)
     return Reply(render.node_text(nodes), {"nodes": nodes})
 
 
@@ -124,9 +125,9 @@ def print_pt(admin: AdminClient, arguments: Arguments) -> Reply:
     first, last = (natural(word) for word in (*words[:2], "0", "0")[:2]) if words else (0, 0)
     node = nid(words[2]) if len(words) > 2 else None
     answer = admin.ask(AskPartitionList(first, last, node))
-    table = render.table_data(answer.ptid, answer.num_replicas, answer.row_list, first)
+    table = facts.table_data(answer.ptid, answer.num_replicas, answer.row_list, first)
     if not words:
-        nodes = render.node_data(admin.ask(AskNodeList(NodeType.STORAGE)).node_list)
+        nodes = facts.node_data(admin.ask(AskNodeList(NodeType.STORAGE)).node_list)
         return Reply(render.table_by_node(table, nodes), {**table, "nodes": nodes})
     if node is not None:
         if node not in (row[2] for row in admin.ask(AskNodeList(NodeType.STORAGE)).node_list):
@@ -148,8 +149,8 @@ def print_ids(admin: AdminClient, arguments: Arguments) -> Reply:
         "truncate_tid": recovery.truncate_tid,
     }
     data = {
-        "last_oid": render.hex_id(last.loid),
-        **{name: render.hex_id(value) for name, value in tids.items()},
+        "last_oid": facts.hex_id(last.loid),
+        **{name: facts.hex_id(value) for name, value in tids.items()},
         "last_tid_date": None if last.ltid is None else tid_date(last.ltid),
         "last_ptid": recovery.ptid,
     }
@@ -179,8 +180,8 @@ def print_check(admin: AdminClient, arguments: Arguments) -> Reply:
         for partition, node, finding, text in answer.row_list
     ]
     data = {
-        "min_tid": render.hex_id(answer.min_tid),
-        "max_tid": render.hex_id(answer.max_tid),
+        "min_tid": facts.hex_id(answer.min_tid),
+        "max_tid": facts.hex_id(answer.max_tid),
         "partitions": rows,
     }
     return Reply(render.check_text(rows, answer.min_tid, answer.max_tid), data)
@@ -189,7 +190,7 @@ def print_check(admin: AdminClient, arguments: Arguments) -> Reply:
 @verb("print transactions", "open transactions: client, age, phase, and how many wait for each")
 def print_transactions(admin: AdminClient, arguments: Arguments) -> Reply:
     """Data: ``transactions``."""
-    rows = render.transaction_data(admin.ask(AskTransactions()).row_list)
+    rows = facts.transaction_data(admin.ask(AskTransactions()).row_list)
     return Reply(render.transaction_text(rows), {"transactions": rows})
 
 
@@ -202,7 +203,7 @@ def print_transactions(admin: AdminClient, arguments: Arguments) -> Reply:
 def print_prepared(admin: AdminClient, arguments: Arguments) -> Reply:
     """Data: ``prepared``."""
     outcomes = natural(arguments.words[0]) if arguments.words else 0
-    rows = render.prepared_data(admin.ask(AskPrepared(outcomes, None)).row_list)
+    rows = facts.prepared_data(admin.ask(AskPrepared(outcomes, None)).row_list)
     return Reply(render.prepared_text(rows), {"prepared": rows})
 
 
@@ -211,14 +212,14 @@ def print_backups(admin: AdminClient, arguments: Arguments) -> Reply:
     """Data: ``backups own``."""
     now = time.time()  # before the answer: what was in sync then is told, not more
     answer = admin.ask(AskSync())
-    data = render.sync_data(answer, admin.ask(AskLastTransaction()).tid, now)
+    data = facts.sync_data(answer, admin.ask(AskLastTransaction()).tid, now)
     return Reply(render.sync_text(data), data)
 
 
 @verb("print blobs", "contents of blobs on each storage node, and those that are lost")
 def print_blobs(admin: AdminClient, arguments: Arguments) -> Reply:
     """Data: ``blobs``."""
-    rows = render.content_data(admin.ask(AskContents()).row_list)
+    rows = facts.content_data(admin.ask(AskContents()).row_list)
     return Reply(render.content_text(rows), {"blobs": rows})
 
 
@@ -294,7 +295,7 @@ def tweak(admin: AdminClient, arguments: Arguments) -> Reply:
         if not arguments.force:
             refuse_full(found)
         answer = admin.ask(TweakPartitionTable(False, emptied))
-    table = render.table_data(None, 0, answer.row_list)
+    table = facts.table_data(None, 0, answer.row_list)
     data = {
         "changed": answer.changed,
         "dry_run": arguments.dry_run,
@@ -303,7 +304,7 @@ def tweak(admin: AdminClient, arguments: Arguments) -> Reply:
     }
     if not answer.changed:
         return Reply("No change done.", data)
-    nodes = render.node_data(admin.ask(AskNodeList(NodeType.STORAGE)).node_list)
+    nodes = facts.node_data(admin.ask(AskNodeList(NodeType.STORAGE)).node_list)
     body = render.table_by_node(table, nodes).partition("\n")[2]
     title = "It would become:" if arguments.dry_run else "The partition table becomes:"
     return Reply(f"{title}\n{body}", data, 0, found.hint)
@@ -420,8 +421,8 @@ def end(admin: AdminClient, arguments: Arguments) -> Reply:
 def commit(admin: AdminClient, arguments: Arguments) -> Reply:
     """Data: ``message tid``."""
     tid = admin.ask(AskFinishPrepared(xid(arguments.words[0]), True)).tid
-    message = f"committed as {render.hex_id(tid)}"
-    return Reply(message, {"message": message, "tid": render.hex_id(tid)})
+    message = f"committed as {facts.hex_id(tid)}"
+    return Reply(message, {"message": message, "tid": facts.hex_id(tid)})
 
 
 @verb("rollback XID", "roll back a prepared transaction, or one that is not prepared yet", 1, 1)

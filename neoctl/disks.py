@@ -1,4 +1,4 @@
-"""Disks of storage nodes, and whether what a tweak moves to them fits (specification 17.34)."""
+"""Disks of storage nodes, and whether what a tweak moves to them fits (specification 17.36)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from rich.filesize import decimal
 
+from neo.admin.facts import Data
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import AskNodeDisks, AskPartitionList, CellRow, DiskRow
 from neoctl.client import AdminAway, AdminClient
-from neoctl.render import Data
 from neoctl.verbs import Arguments, CommandError, Reply, verb
 
 #: A disk that would be left with less than one part in so many is called full: the log of SQLite and

@@ -16,6 +16,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+from neo.admin import facts
+from neo.admin.facts import Data
 from neo.admin.monitor import SERVING
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
@@ -30,7 +32,6 @@ from neo.protocol.packets import (
 from neoctl import render
 from neoctl.client import AdminAway, AdminClient
 from neoctl.commands import confirmed, pending_or_named
-from neoctl.render import Data
 from neoctl.verbs import Arguments, CommandError, Reply, natural, nid, nids, tid, verb
 
 #: Period in which an operation is asked how far it is: a person sees it move, and the master has little
@@ -43,7 +44,7 @@ PATIENCE_SECONDS = 120.0
 
 @verb("backup [-n] PATH [full]", "copy the database into files of all nodes; again: what is new", 1, 2)
 def backup(admin: AdminClient, arguments: Arguments) -> Reply:
-    """Data: see :func:`neoctl.render.operation_data`."""
+    """Data: see :func:`neo.admin.facts.operation_data`."""
     path, *words = arguments.words
     if words not in ([], ["full"]):
         raise CommandError(f"{words[0]!r} is not 'full'")
@@ -53,7 +54,7 @@ def backup(admin: AdminClient, arguments: Arguments) -> Reply:
 
 @verb("restore [-n] PATH [TID]", "load a backup into an empty cluster, as it was at TID", 1, 2)
 def restore(admin: AdminClient, arguments: Arguments) -> Reply:
-    """Data: see :func:`neoctl.render.operation_data`."""
+    """Data: see :func:`neo.admin.facts.operation_data`."""
     path, *words = arguments.words
     _check_path(path)
     moment = tid(words[0]).hex() if words else ""
@@ -62,14 +63,14 @@ def restore(admin: AdminClient, arguments: Arguments) -> Reply:
 
 @verb("replace [-n] OLD NEW", "move all cells of a storage node to a new one, and drop it", 2, 2)
 def replace(admin: AdminClient, arguments: Arguments) -> Reply:
-    """Data: see :func:`neoctl.render.operation_data`."""
+    """Data: see :func:`neo.admin.facts.operation_data`."""
     old, new = nids(arguments.words)
     return _run(admin, "replace", {"old": old, "new": new}, arguments)
 
 
 @verb("add [-n] NODE...|all", "give storage nodes their share of the cells; or add a master", 1, None)
 def add(admin: AdminClient, arguments: Arguments) -> Reply:
-    """Data: see :func:`neoctl.render.operation_data`; ``message`` for a master."""
+    """Data: see :func:`neo.admin.facts.operation_data`; ``message`` for a master."""
     wanted = pending_or_named(admin, arguments.words)
     if not wanted:
         return Reply("No node added", {"message": "No node added"})
@@ -82,27 +83,27 @@ def add(admin: AdminClient, arguments: Arguments) -> Reply:
 
 @verb("remove [-n] NODE...", "move the cells of storage nodes to the others, and drop the nodes", 1, None)
 def remove(admin: AdminClient, arguments: Arguments) -> Reply:
-    """Data: see :func:`neoctl.render.operation_data`."""
+    """Data: see :func:`neo.admin.facts.operation_data`."""
     return _run(admin, "remove", {"nodes": nids(arguments.words)}, arguments)
 
 
 @verb("upgrade [-n] [NODE...]", "restart storage nodes with the installed release, in turn", 0, None)
 def upgrade(admin: AdminClient, arguments: Arguments) -> Reply:
-    """Data: see :func:`neoctl.render.operation_data`."""
+    """Data: see :func:`neo.admin.facts.operation_data`."""
     return _run(admin, "upgrade", {"nodes": nids(arguments.words)}, arguments)
 
 
 @verb("set partitions [-n] N", "divide the objects anew, while the cluster works", 1, 1)
 def set_partitions(admin: AdminClient, arguments: Arguments) -> Reply:
-    """Data: see :func:`neoctl.render.operation_data`."""
+    """Data: see :func:`neo.admin.facts.operation_data`."""
     return _run(admin, "partitions", {"partitions": natural(arguments.words[0])}, arguments)
 
 
 @verb("print operations [ID]", "operations in progress, and the last ones; ID: each step and node", 0, 1)
 def print_operations(admin: AdminClient, arguments: Arguments) -> Reply:
-    """Data: ``operations`` (see :func:`neoctl.render.operation_data`)."""
+    """Data: ``operations`` (see :func:`neo.admin.facts.operation_data`)."""
     wanted = natural(arguments.words[0]) if arguments.words else None
-    rows = [render.operation_data(row) for row in admin.ask(AskOperations(wanted)).row_list]
+    rows = [facts.operation_data(row) for row in admin.ask(AskOperations(wanted)).row_list]
     if wanted is None:
         text = "\n".join(map(render.operation_line, rows)) if rows else "No operation."
     else:
@@ -135,7 +136,7 @@ def _run(admin: AdminClient, kind: str, values: dict[str, Any], arguments: Argum
     """Begin an operation and wait for its end; with ``-n``, return its steps."""
     answer = admin.ask(AskBeginOperation(kind, values, arguments.dry_run))
     if answer.id is None:
-        steps = [render.operation_step_data(step) for step in answer.step_list]
+        steps = [facts.operation_step_data(step) for step in answer.step_list]
         lines = (render.operation_step_line(number, step) for number, step in enumerate(steps, 1))
         return Reply("\n".join(lines), {"steps": steps})
     return _follow(admin, answer.id)
@@ -173,9 +174,9 @@ def _polled(admin: AdminClient, id: int) -> Iterator[Data]:
                 _check_known(admin, id)
             continue
         known = time.monotonic()
-        row = render.operation_data(found)
+        row = facts.operation_data(found)
         yield row
-        if row["state"] in render.OPERATION_ENDED:
+        if row["state"] in facts.OPERATION_ENDED:
             return
         time.sleep(POLL_SECONDS)
 

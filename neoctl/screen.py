@@ -11,8 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from neo.admin import facts
+from neo.admin.facts import Data, duration
 from neoctl import render
-from neoctl.render import Data, duration
 
 #: More partitions than this are shown as counts instead of letters.
 LETTERS_MOST = 64
@@ -106,7 +107,7 @@ def _sync_sentences(data: Data) -> list[Text]:
     sync = data["sync"] or {"backups": [], "own": None}
     texts = [
         f"synchronous backup {row['name']}: {render.sync_state_text(row)} since"
-        f" {render.second(row['since'])} UTC; if it takes over now, lost is:"
+        f" {facts.second(row['since'])} UTC; if it takes over now, lost is:"
         f" {render.sync_loss_text(row)}"
         for row in sync["backups"]
     ]

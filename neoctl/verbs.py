@@ -47,7 +47,7 @@ class Arguments(NamedTuple):
 
 
 Run = Callable[[AdminClient, Arguments], Reply]
-#: Of a verb that needs no cluster.
+#: The function of a verb that needs no cluster.
 LocalRun = Callable[[Arguments], Reply]
 
 

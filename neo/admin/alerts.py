@@ -1,9 +1,8 @@
 """Send mail when the health of the cluster, or of a backup, changes.
 
 A change is reported when it has lasted for two checks, because a backup may lag for a moment after a
-commit. What storage nodes say is part of the health: one more condition is a change, although the
-cluster had a problem before. A health that keeps changing is reported after some checks. A mail that
-could not be sent is sent again at the next check.
+commit. One more problem is a change, although the cluster had a problem before. A health that keeps
+changing is reported after some checks. A mail that could not be sent is sent again at the next check.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ LOOK_SECONDS = 30.0
 CHANGING_LOOKS = 4
 
 Severities = tuple[tuple[str, ...], tuple[str, ...]]
-#: With node, kind and severity of what storage nodes say.
-State = tuple[Severities, frozenset[tuple[int, str, str]]]
+#: With severity and subject of each problem of this cluster.
+State = tuple[Severities, frozenset[tuple[str, str]]]
 
 
 class Mailer(Protocol):
@@ -41,7 +40,7 @@ class Alerts:
         self._examiner = examiner
         self._cluster = cluster
         self._mailer = mailer
-        #: As reported by the last mail; empty at the beginning.
+        #: The state that the last mail reported; empty at the beginning.
         self._known: State = (((), ()), frozenset())
         self._seen: State = self._known
         self._untold = 0  # consecutive checks that differ from the last mail
@@ -63,7 +62,7 @@ class Alerts:
             tuple(own if name is None else name for name in found.warning_list),
             tuple(own if name is None else name for name in found.problem_list),
         )
-        state = severities, self._examiner.conditions
+        state = severities, self._examiner.problems
         self._untold = 0 if state == self._known else self._untold + 1
         lasting = state == self._seen or self._untold >= CHANGING_LOOKS
         self._seen = state

@@ -21,8 +21,8 @@ ANSWER_SECONDS = 2.0
 NODES_MAX = 100
 
 
-async def answer_down(core: Core, nodes: NodeTable, asker: Peer, message_id: int) -> None:
-    """Answer AskDownNodes."""
+async def ask_down(core: Core, nodes: NodeTable) -> list[tuple[int, str]]:
+    """Return what the storage nodes that are DOWN say, of those that are reached."""
     asked: list[tuple[int, Peer, Future[Pong]]] = []
     for node in nodes.of_type(NodeType.STORAGE):
         if node.state is NodeState.DOWN and node.nid is not None and node.address is not None:
@@ -36,4 +36,9 @@ async def answer_down(core: Core, nodes: NodeTable, asker: Peer, message_id: int
     said = [(nid, peer.last_words) for nid, peer, _ in asked if peer.connection.greeted]
     for _, peer, _ in asked:
         peer.close()
-    asker.answer(message_id, AnswerDownNodes(said))
+    return said
+
+
+async def answer_down(core: Core, nodes: NodeTable, asker: Peer, message_id: int) -> None:
+    """Answer AskDownNodes."""
+    asker.answer(message_id, AnswerDownNodes(await ask_down(core, nodes)))

@@ -15,18 +15,7 @@ from neo.node.task import Future
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
-    FEATURE_BLOBS,
-    FEATURE_CONDITIONS,
-    FEATURE_DISKS,
-    FEATURE_LOCKS,
-    FEATURE_LOG,
-    FEATURE_LOST_CONTENTS,
-    FEATURE_MAINTENANCE,
-    FEATURE_OPERATIONS,
-    FEATURE_PREPARED,
-    FEATURE_SCRUB,
-    FEATURE_STATUS,
-    FEATURE_SYNC,
+    FEATURE_OURS,
     AbortOperation,
     AddPendingNodes,
     Answer,
@@ -85,40 +74,26 @@ logger = logging.getLogger("neo.admin")
 
 NOT_CONNECTED = "Not connected to a primary master."
 
-#: Feature that the primary master must have announced, by message.
-OURS: dict[type[Message], str] = {
-    AskCheckReport: FEATURE_MAINTENANCE,
-    RepairCells: FEATURE_MAINTENANCE,
-    AskElection: FEATURE_LOG,
-    AskObstacle: FEATURE_STATUS,
-    AskUpstream: FEATURE_STATUS,
-    ForgetTable: FEATURE_LOG,
-    SetPrimary: FEATURE_LOG,
-    AskTransactions: FEATURE_LOCKS,
-    EndTransaction: FEATURE_LOCKS,
-    AskScrub: FEATURE_SCRUB,
-    AskPrepared: FEATURE_PREPARED,
-    AskFinishPrepared: FEATURE_PREPARED,
-    ForgetPrepared: FEATURE_PREPARED,
-    AskSync: FEATURE_SYNC,
-    AskContents: FEATURE_BLOBS,
-    AskNodeConditions: FEATURE_CONDITIONS,
-    AskNodeDisks: FEATURE_DISKS,
-    AskLostContents: FEATURE_LOST_CONTENTS,
-    SetSync: FEATURE_SYNC,
-    AskBeginOperation: FEATURE_OPERATIONS,
-    AskOperations: FEATURE_OPERATIONS,
-    AbortOperation: FEATURE_OPERATIONS,
-    ForgetOperation: FEATURE_OPERATIONS,
-}
-
-#: Those of them that change nothing.
+#: Commands and questions of our own, which the primary master must know.
+COMMANDS = (
+    AbortOperation,
+    AskBeginOperation,
+    AskCheckReport,
+    AskFinishPrepared,
+    EndTransaction,
+    ForgetOperation,
+    ForgetPrepared,
+    ForgetTable,
+    RepairCells,
+    SetPrimary,
+    SetSync,
+)
 QUESTIONS = (
     AskContents,
     AskElection,
+    AskLostContents,
     AskNodeConditions,
     AskNodeDisks,
-    AskLostContents,
     AskObstacle,
     AskOperations,
     AskPrepared,
@@ -235,17 +210,24 @@ class ControlHandler(Handler):
         logger.info("%r commands: %s", peer, message)
         self.question(peer, message_id, message)
 
-    @on(*OURS)
-    def ours(self, peer: Peer, message_id: int, message: Request[Answer]) -> None:
-        """Forward a message of an extension, if the primary master has announced it."""
-        if (primary := self._primary(peer, message_id)) is None:
-            return
-        if OURS[type(message)] not in primary.features:
-            raise ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command")
-        if type(message) in QUESTIONS:
-            self.question(peer, message_id, message)
-        else:
+    @on(*COMMANDS)
+    def our_command(self, peer: Peer, message_id: int, message: Request[Answer]) -> None:
+        if self._knows_ours(peer, message_id):
             self.command(peer, message_id, message)
+
+    @on(*QUESTIONS)
+    def our_question(self, peer: Peer, message_id: int, message: Request[Answer]) -> None:
+        if self._knows_ours(peer, message_id):
+            self.question(peer, message_id, message)
+
+    def _knows_ours(self, peer: Peer, message_id: int) -> bool:
+        """Return whether there is a primary master. Raise ErrorAnswer if it is of another
+        implementation."""
+        if (primary := self._primary(peer, message_id)) is None:
+            return False
+        if FEATURE_OURS not in primary.features:
+            raise ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command")
+        return True
 
     @on(AskRecovery)
     def recovery(self, peer: Peer, message_id: int, message: AskRecovery) -> Message | None:

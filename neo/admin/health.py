@@ -3,41 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from neo.admin.monitor import (
-    SERVING,
-    Health,
-    examine,
-    examine_conditions,
-    examine_prepared,
-    examine_sync,
-)
+from neo.admin.asking import ask_down
+from neo.admin.facts import table_data
+from neo.admin.judgement import BACKUP_STATES, Evidence, gather, judge, questions
+from neo.admin.monitor import Health, count_prepared, examine
 from neo.admin.primary import Primary, PrimaryLink
+from neo.admin.problems import Problem
 from neo.admin.watching import Watching
 from neo.node.core import Core
 from neo.node.task import Future, first
-from neo.protocol.enums import ClusterState, ErrorCode
+from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
-    FEATURE_CONDITIONS,
-    FEATURE_PREPARED,
-    FEATURE_STATUS,
-    FEATURE_SYNC,
+    FEATURE_OURS,
+    Answer,
     AnswerMonitorInformation,
-    AnswerSync,
-    AnswerUpstream,
     AskLastTransaction,
-    AskNodeConditions,
-    AskPrepared,
     AskRecovery,
-    AskSync,
-    AskUpstream,
+    Request,
 )
 
 logger = logging.getLogger("neo.admin")
 
-BACKUP_STATES = (ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP)
 #: Timeout of the answers of backups.
 REFRESH_SECONDS = 5.0
 
@@ -53,73 +43,68 @@ class Examiner:
         self._link = link
         self._watching = watching
         self._max_lag = max_lag
-        #: Node, kind and severity of what storage nodes said in the last examination.
-        self.conditions: frozenset[tuple[int, str, str]] = frozenset()
+        #: Severity and subject of the problems of this cluster in the last examination.
+        self.problems: frozenset[tuple[str, str]] = frozenset()
 
     def examine(self, done: Done) -> None:
         """Examine all clusters, then call ``done``."""
         primary = self._link.primary
         if primary is None:
-            self.conditions = frozenset()
+            self.problems = frozenset()
             done(None)
         else:
             self._node.spawn(self._examine(primary, done))
 
     async def _examine(self, primary: Primary, done: Done) -> None:
-        backup = primary.state in BACKUP_STATES
         ask_tid = primary.peer.ask(AskLastTransaction())
-        ask_backup = primary.peer.ask(AskRecovery()) if backup else None
-        tells = backup and FEATURE_STATUS in primary.features
-        ask_upstream = primary.peer.ask(AskUpstream()) if tells else None
-        synchronous = primary.state in SERVING and FEATURE_SYNC in primary.features
-        prepared = primary.state in SERVING and FEATURE_PREPARED in primary.features
-        ask_prepared = primary.peer.ask(AskPrepared(0, None)) if prepared else None
-        ask_sync = primary.peer.ask(AskSync()) if synchronous else None
-        told = FEATURE_CONDITIONS in primary.features
-        ask_conditions = primary.peer.ask(AskNodeConditions()) if told else None
+        ask_backup = primary.peer.ask(AskRecovery()) if primary.state in BACKUP_STATES else None
+        ours = questions(primary.state) if FEATURE_OURS in primary.features else ()
+        asked = {type(question): primary.peer.ask(question) for question in ours}
+        began = self._node.host.time()
+        words = self._node.spawn(ask_down(self._node, primary.mirror.nodes))
         refreshed = self._watching.refresh(self._node)
         # A backup that does not answer must not block the answer about this cluster.
         limit = self._node.sleep(REFRESH_SECONDS)
         try:
             last_tid = (await ask_tid).tid
             backup_tid = None if ask_backup is None else (await ask_backup).backup_tid
-            unheard = None if ask_upstream is None else await _unheard(ask_upstream)
-            sync = AnswerSync([], None) if ask_sync is None else await ask_sync
-            rows = [] if ask_prepared is None else (await ask_prepared).row_list
-            conditions = [] if ask_conditions is None else (await ask_conditions).row_list
+            answers = await _answers(asked)
         except (ConnectionLost, ErrorAnswer) as e:
-            logger.info("the primary master does not tell its last transaction: %s", e)
-            self.conditions = frozenset()
+            logger.info("the primary master does not tell the health of the cluster: %s", e)
+            self.problems = frozenset()
             done(None)
             return
         for future in refreshed:
             await first(future, limit)
-        now = self._node.host.time()
-        more = examine_prepared(rows, now).plus(examine_sync(sync, now))
-        more = more.plus(examine_conditions(conditions))
-        self.conditions = frozenset((nid, kind, level) for nid, (kind, level, _, _) in conditions)
-        done(self._answer(primary, last_tid, backup_tid, unheard, more))
+        table, rows = primary.mirror.partitions, [node.row() for node in primary.mirror.nodes]
+        data = table_data(table.ptid, table.replicas, table.row_list(0, len(table)))
+        found = gather(primary.state, rows, data, dict(await words), answers, last_tid, began)
+        problems = judge(found, self._node.host.time())
+        self.problems = frozenset((problem.severity, problem.subject) for problem in problems)
+        done(self._answer(primary, last_tid, backup_tid, found, problems))
 
     def _answer(
         self,
         primary: Primary,
         last_tid: bytes,
         backup_tid: bytes | None,
-        unheard: float | None,
-        more: Health,
+        found: Evidence,
+        problems: list[Problem],
     ) -> AnswerMonitorInformation:
         """Return the answer. In its lists, None stands for this cluster among names of backup
         clusters."""
-        partitions, nodes = primary.mirror.partitions, primary.mirror.nodes
         own = examine(
             state=primary.state,
-            partitions=partitions,
-            nodes=nodes,
+            partitions=primary.mirror.partitions,
+            nodes=primary.mirror.nodes,
             last_tid=last_tid,
             backup_tid=backup_tid,
             max_lag=self._max_lag,
-            unheard=unheard,
-        ).plus(more)
+            unheard=None if found.upstream is None else found.upstream["seconds"],
+        )
+        severities = {problem.severity for problem in problems}
+        prepared = count_prepared(found.prepared, self._node.host.time())
+        own = own.plus(Health("problem" in severities, "warning" in severities, prepared))
         healths: dict[str | None, Health] = {None: own}
         for name, watched in self._watching.backups.items():
             healths[name] = watched.health(backup_tid or last_tid, self._max_lag)
@@ -128,18 +113,22 @@ class Examiner:
             [name for name, health in healths.items() if health.problem],
             "\n".join(
                 [own.summary]
+                + [f"{problem.severity}: {problem.text} -> {problem.advice}" for problem in problems]
                 + [f"\n{n}\n    {h.summary}" for n, h in healths.items() if n is not None]
             ),
         )
 
 
-async def _unheard(asked: Future[AnswerUpstream]) -> float | None:
-    """Return the seconds since the upstream cluster was heard, None if it is heard or backup mode
-    ended."""
-    try:
-        seconds: float | None = (await asked).seconds
-    except ErrorAnswer as e:
-        if e.code is ErrorCode.DENIED:
-            return None
-        raise
-    return seconds
+async def _answers(
+    asked: Mapping[type[Request[Any]], Future[Answer]],
+) -> dict[type[Request[Any]], Answer]:
+    """Return the answers, without those to questions that do not apply: there is one master, or backup
+    mode has ended meanwhile."""
+    answers: dict[type[Request[Any]], Answer] = {}
+    for question, future in asked.items():
+        try:
+            answers[question] = await future
+        except ErrorAnswer as e:
+            if e.code is not ErrorCode.DENIED:
+                raise
+    return answers

@@ -12,16 +12,11 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
-from neo.protocol.ids import ZERO_TID, format_nid, time_from_tid, u64
-from neo.protocol.packets import AnswerSync, Condition, PreparedRow
+from neo.protocol.ids import ZERO_TID, time_from_tid, u64
+from neo.protocol.packets import PreparedRow
 from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
 
-#: A backup that is not in sync is reported after this time. A new master, and one that answers again,
-#: take less.
-SYNC_SECONDS = 5.0
-#: A coordinator decides within seconds. A prepared transaction that is older was left by a crash.
-OLD_PREPARED_SECONDS = 600.0
 #: States in which a cluster serves.
 SERVING = (ClusterState.RUNNING, ClusterState.BACKINGUP)
 
@@ -83,44 +78,14 @@ def lag(tid: bytes | None, last_tid: bytes | None) -> float | None:
     return max(0.0, time_from_tid(last_tid) - time_from_tid(tid))
 
 
-def lacks_sync(state: str, since: float, reason: str, now: float) -> bool:
-    """Return whether to report a synchronous backup (specification 25.48). ``since`` was read from
-    another clock: a time in the future hides nothing. ``reason``: one that flaps has it in sync, too."""
-    if state == "off" or (state == "sync" and reason):
-        return True
-    return state in ("async", "lost") and not 0.0 <= now - since < SYNC_SECONDS
-
-
-def examine_sync(found: AnswerSync, now: float) -> Health:
-    """Return what the synchronous backups of a cluster, and its own part as one, add to its health."""
-    rows = [row for row in found.backup_list if lacks_sync(row[1], row[2], row[5], now)]
-    parts = [f"synchronous backup {name}: {state}: {reason}" for name, state, *_, reason in rows]
-    own = found.own
-    alone = own is not None and lacks_sync(own[1], own[2], own[5], now)
-    if own is not None and alone:
-        parts.append(f"{'' if own[1] == 'sync' else 'not '}in sync with {own[0]}: {own[5]}")
-    waits = any(state == "lost" for _, state, *_ in rows)
-    return Health(waits, bool(rows) or alone, "; ".join(parts))
-
-
-def examine_prepared(rows: Iterable[PreparedRow], now: float) -> Health:
-    """Return what prepared transactions add to the health of a cluster: how many there are, and for how
-    many seconds the oldest one has waited. In a synchronous backup they wait for the upstream cluster."""
+def count_prepared(rows: Iterable[PreparedRow], now: float) -> str:
+    """Return how many prepared transactions wait, and for how many seconds the oldest one has; empty if
+    there are none. In a synchronous backup they wait for the upstream cluster."""
     waiting = [row for row in rows if row[6] in ("prepared", "kept")]
     if not waiting:
-        return Health(False, False, "")
-    ages = {row[0]: max(0.0, now - row[3]) for row in waiting}
-    old = any(row[6] == "prepared" and ages[row[0]] >= OLD_PREPARED_SECONDS for row in waiting)
-    return Health(False, old, f"prepared={len(waiting)}; oldest prepared {max(ages.values()):.0f} s ago")
-
-
-def examine_conditions(rows: Iterable[tuple[int, Condition]]) -> Health:
-    """Return what storage nodes say makes requests fail, or soon will. The nodes judge how severe it is:
-    ``neoctl status`` shows the same (specification 17.32)."""
-    found = list(rows)
-    severities = {severity for _, (_, severity, _, _) in found}
-    summary = "; ".join(f"{format_nid(nid)} says: {text}" for nid, (_, _, text, _) in found)
-    return Health("problem" in severities, "warning" in severities, summary)
+        return ""
+    oldest = max(max(0.0, now - row[3]) for row in waiting)
+    return f"prepared={len(waiting)}; oldest prepared {oldest:.0f} s ago"
 
 
 def examine(

@@ -20,7 +20,7 @@ from neo.node.task import Future
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
+    FEATURE_OURS,
     FEATURES,
     Address,
     AnswerClusterState,
@@ -138,7 +138,7 @@ class PrimaryLink:
         self._node = node
         self._cluster = cluster
         self._bind = bind
-        self._extra = {"backup": list(backups), FEATURES: [FEATURE_MAINTENANCE]}
+        self._extra = {"backup": list(backups), FEATURES: [FEATURE_OURS]}
         self._masters = masters
         self._events = events
 

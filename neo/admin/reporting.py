@@ -12,6 +12,7 @@ from typing import Any
 
 from neo.admin.primary import PrimaryLink
 from neo.net.sockets import format_address
+from neo.node.answering import answering
 from neo.node.core import Core
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
@@ -32,6 +33,9 @@ from neo.topology.masters import RETRY_SECONDS
 from neo.topology.nodes import Node
 
 logger = logging.getLogger("neo.admin")
+
+#: Timeout of an identification.
+IDENTIFY_SECONDS = 10.0
 
 
 class Reporter:
@@ -63,9 +67,9 @@ class Reporter:
             peer = self._node.dial(address, _UpstreamAdmin(self._link, self))
             request = RequestIdentification(NodeType.ADMIN, None, None, self._cluster, None, {})
             try:
-                await peer.ask(request)
+                with answering(self._node, peer, IDENTIFY_SECONDS):
+                    await peer.ask(request)
             except (ConnectionLost, ErrorAnswer) as e:
-                peer.close()
                 reason = f"{format_address(address)}: {e}"
                 if reason != self._reported:
                     self._reported = reason

@@ -29,8 +29,9 @@ from neo.net.connection import Connection
 from neo.net.fault_sites import FaultSite
 from neo.node.config import ConfigError
 from neo.node.core import Core
+from neo.node.core_life import CoreLife, StartFailure
 from neo.node.local import LocalLink, join
-from neo.node.node_host import RESTART_SECONDS, STRANGERS_MOST, StartFailure
+from neo.node.node_host import STRANGERS_MOST
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.packets import Address, Error
@@ -57,13 +58,9 @@ class EmbeddedHost:
         self.random = random.Random()
         self.settings = settings
         self.bind: Address | None = settings.bind
-        self.core: Core | None = None
+        self.life = CoreLife(self, partial(make_core, self), f"a node of {machine.folder.path}")
         self._machine = machine
         self._loop = machine.loop
-        self._make_core = make_core
-        self._failures = 0
-        #: Why there is no core.
-        self._waits = "not started yet"
 
     # -- Host ------------------------------------------------------------------------------------
 
@@ -81,11 +78,7 @@ class EmbeddedHost:
         return None
 
     def _call(self, call: tuple[Callable[..., None], tuple[object, ...]]) -> None:
-        callback, args = call
-        callback(*args)
-        core = self.core
-        if core is not None and core.touched:
-            core.flush()
+        self.life.call(*call)
 
     def dial(self, peer: Peer) -> None:
         assert peer.address is not None
@@ -104,58 +97,40 @@ class EmbeddedHost:
         return False
 
     def stop(self, code: int) -> None:
-        self.core = None
-        self._waits = "it has stopped"
+        self.life.end("it has stopped")
         self._machine.stopped(self)
 
     def restart(self, why: str) -> None:
-        self.core = None
-        self._waits = why
-        delay = RESTART_SECONDS[min(self._failures, len(RESTART_SECONDS) - 1)]
-        self._failures += 1
-        logger.warning("a node of %s starts again in %s s", self._machine.folder.path, delay)
-        self._loop.call_later(delay, self._start_again)
+        self.life.restart(why)
 
     def renew(self) -> None:
         """Stop. It is not asked for in a process that is shared."""
         self.stop(0)
 
     def healthy(self) -> None:
-        self._failures = 0
+        self.life.healthy()
 
-    # -- life ------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Make a core. Raise StartFailure, ConfigError."""
-        core = self.core = self._make_core(self)
-        core.start()
-        core.flush()
-
-    def _start_again(self) -> None:
-        if self._machine.over:
-            return
-        try:
-            self.start()
-        except (ConfigError, StartFailure) as e:
-            logger.error("%s", e)
-            self.restart(str(e))
+    @property
+    def over(self) -> bool:
+        """The node shall not start any more."""
+        return bool(self._machine.over)
 
     # -- connections -----------------------------------------------------------------------------
 
     def accept(self, link: LocalLink) -> None:
         """Accept another node of this process."""
-        core = self.core
+        core = self.life.core
         if core is None:
-            link.refuse(self._waits)
+            link.refuse(self.life.waits)
         else:
             link.attach(self._peer(core))
             core.flush()
 
     def accept_client(self, link: ClientLink) -> None:
-        core = self.core
+        core = self.life.core
         if core is None:
             refusal = Connection(server=True)
-            refusal.answer(None, Error(ErrorCode.NOT_READY.value, self._waits))
+            refusal.answer(None, Error(ErrorCode.NOT_READY.value, self.life.waits))
             link.end_with(refusal.take_outgoing())
         else:
             link.attach(self._peer(core))
@@ -241,14 +216,14 @@ class Machine:
     def _start(self, _: None) -> None:
         try:
             for node in (self._master, *self._storages):
-                node.start()
+                node.life.start()
         except (StartFailure, ConfigError) as e:
             self._report(RefusedError(f"{self.folder.path} cannot be opened: {e}"))
 
     def _look(self) -> None:
         """Report the end of the start."""
         if self._starting:
-            master = self._master.core
+            master = self._master.life.core
             if isinstance(master, PrimaryMaster):
                 cluster = master.cluster
                 if cluster.state is ClusterState.RUNNING and not cluster.starting:
@@ -287,7 +262,7 @@ class Machine:
 
     def _stop_nodes(self, code: int) -> None:
         for node in (*self._storages, self._master):
-            core, node.core = node.core, None
+            core = node.life.end("it has stopped")
             if core is not None:
                 try:
                     core.stop(code)

@@ -30,9 +30,9 @@ from neo.node.config import (
     seconds,
 )
 from neo.node.core import Core
+from neo.node.core_life import StartFailure
 from neo.node.host import Host
 from neo.node.known_masters import RememberedMasters
-from neo.node.node_host import StartFailure
 from neo.node.process import main as run
 from neo.protocol.enums import NodeType
 from neo.protocol.ids import nid_namespace, parse_nid

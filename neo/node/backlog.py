@@ -49,7 +49,7 @@ JOBS_BYTES = 4 * JOB_BYTES
 ASIDE_BYTES = 64 << 20
 #: Bytes of incomplete messages of all nodes of the cluster. Two of the longest messages fit.
 INCOMPLETE_BYTES = 1 << 30
-#: The same of all untrusted peers.
+#: Bytes of incomplete messages of all untrusted peers.
 GUESTS_BYTES = 32 << 20
 #: An incomplete message with fewer received bytes is not counted.
 SMALL_BYTES = 64 << 10

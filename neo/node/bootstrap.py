@@ -7,11 +7,12 @@ from collections.abc import Callable
 from functools import partial
 
 from neo.net.sockets import format_address
+from neo.node.answering import answering
 from neo.node.core import Core
 from neo.node.handler import Handler, on
 from neo.node.liveness import LOOK_SECONDS, Pulse
 from neo.node.peer import Peer
-from neo.node.task import Cancelled, Future
+from neo.node.task import Future
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
@@ -27,7 +28,7 @@ logger = logging.getLogger("neo.node")
 #: Timeout of an identification. A master answers at once, but to a clone only when other nodes have
 #: stored its id or were given up.
 ANSWER_SECONDS = 30.0
-#: The same among several masters: one that is stopped must not delay the search.
+#: Timeout of an identification among several masters: one that is stopped must not delay the search.
 ANSWER_SECONDS_OF_SEVERAL = 2.0
 #: A silent primary is given up after this time, if another master can replace it.
 SILENCE_SECONDS = 2.5
@@ -66,9 +67,9 @@ async def find_primary(
         redirected: Future[NotPrimaryMaster] = Future()
         peer = core.dial(address, _Candidate(redirected))
         limit = ANSWER_SECONDS_OF_SEVERAL if search.several and insist else ANSWER_SECONDS
-        timer = core.call_later(limit, partial(_give_up, masters, address, peer))
         try:
-            accepted = await peer.ask(request)
+            with answering(core, peer, limit, silent=partial(masters.silent, address)):
+                accepted = await peer.ask(request)
             assert isinstance(accepted, AcceptIdentification)
             if accepted.node_type is NodeType.MASTER and accepted.your_nid is not None:
                 peer.handler, peer.leads = handler, True
@@ -77,7 +78,6 @@ async def find_primary(
             reason = "it is not a master"
             peer.close()
         except ErrorAnswer as e:
-            peer.close()
             if not insist and e.code is not ErrorCode.NOT_READY:
                 raise
             reason = f"it refused: {e}"
@@ -87,12 +87,6 @@ async def find_primary(
                 search.redirected(redirected.result())
             else:
                 reason = str(e)
-        except Cancelled:
-            # The answer may be under way, and the candidate's handler expects nothing else.
-            peer.close()
-            raise
-        finally:
-            timer.cancel()
         failed(_report(core, address, reason))
         if pause := search.pause():
             await core.sleep(pause)
@@ -104,11 +98,6 @@ def _report(core: Core, address: Address, reason: str) -> str:
     if (more := core.log_throttle.admit(report)) is not None:
         logger.warning("%s%s", report, more)
     return report
-
-
-def _give_up(masters: MasterCandidates, address: Address, peer: Peer) -> None:
-    masters.silent(address)
-    peer.lost("it does not answer")
 
 
 def _watch(core: Core, masters: MasterCandidates, pulse: Pulse) -> None:

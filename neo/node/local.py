@@ -72,9 +72,9 @@ class Arrived:
 
 
 class LocalConnection:
-    """One end of a connection between two nodes of a process; the same for a peer as
-    :class:`neo.net.connection.Connection`. ``check``, for tests: called with each message and with what
-    the other node gets."""
+    """One end of a connection between two nodes of a process. For a peer it does what
+    :class:`neo.net.connection.Connection` does. ``check``, for tests: called with each message and with
+    what the other node gets."""
 
     def __init__(self, server: bool, check: Check | None = None) -> None:
         self.closed = False

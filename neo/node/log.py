@@ -13,7 +13,7 @@ from neo.net.logfiles import reopen
 TEXT = "%(asctime)s.%(msecs)03d %(levelname)-8s %(name)-12s %(message)s"
 TIME = "%Y-%m-%d %H:%M:%S"
 FORMATS = ("text", "json")
-#: The same with the names of several nodes.
+#: The format of a process with several nodes: each line has the name of one.
 SHARED = TEXT.replace("%(message)s", "%(node)-9s %(message)s")
 
 #: The node of this process that is at work; empty if it has one node only, or in threads of databases.

@@ -26,6 +26,7 @@ from neo.net.tls import TlsLink, tls_context
 from neo.net.transport import Transport, bound_socket, dial
 from neo.node.config import ConfigError
 from neo.node.core import Core
+from neo.node.core_life import CoreLife, StartFailure
 from neo.node.host import Timer
 from neo.node.local import Deliveries, LocalLink, join
 from neo.node.log import NODE, reopen_logs
@@ -36,8 +37,6 @@ from neo.protocol.packets import Address, Error
 
 logger = logging.getLogger("neo.node")
 
-#: Pauses between attempts to start a core again; the last one repeats.
-RESTART_SECONDS = (1, 2, 5, 10, 30)
 #: Pause between attempts to make the first core.
 FIRST_RETRY_SECONDS = 1.0
 #: A connection that sends nothing while there is no core is closed after this time.
@@ -50,17 +49,6 @@ BACKLOG = 1024
 STRANGERS_MOST = 1024
 
 MakeCore = Callable[["NodeHost"], Core]
-
-
-class StartFailure(Exception):
-    """A core cannot be made now. The message says why and what to do.
-
-    ``patience``: seconds since the start of the process in which making the first core is tried again.
-    """
-
-    def __init__(self, message: str, patience: float = 0.0) -> None:
-        super().__init__(message)
-        self.patience = patience
 
 
 class Machine(Protocol):
@@ -110,12 +98,8 @@ class NodeHost:
         #: The node stopped by itself, or was stopped.
         self.ended = False
         self._process = process
-        self._make_core = make_core
-        self._core: Core | None = None
-        self._failures = 0
+        self._life = CoreLife(self, partial(make_core, self), "this node")
         self._strangers = STRANGERS_MOST
-        #: Why there is no core.
-        self._waits = "not started yet"
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._client_tls: ssl.SSLContext | None = None
@@ -135,17 +119,11 @@ class NodeHost:
         return self._process.loop.call_later(delay, callback)
 
     def from_thread(self, callback: Callable[..., None], *args: object) -> object:
-        def run() -> None:
-            callback(*args)
-            core = self._core
-            if core is not None and core.touched:
-                core.flush()
-
         # The loop's own thread need not wake the loop through the kernel.
-        process = self._process
+        process, call = self._process, self._life.call
         if threading.get_ident() == process.thread:
-            return process.loop.call_soon(run, context=self._context)
-        return process.loop.call_soon_threadsafe(run, context=self._context)
+            return process.loop.call_soon(call, callback, args, context=self._context)
+        return process.loop.call_soon_threadsafe(call, callback, args, context=self._context)
 
     def dial(self, peer: Peer) -> None:
         assert peer.address is not None
@@ -171,12 +149,7 @@ class NodeHost:
 
     def restart(self, why: str) -> None:
         """Make another core after a pause. ``why``: the reason, told to peers that connect meanwhile."""
-        self._core = None
-        self._waits = why
-        delay = RESTART_SECONDS[min(self._failures, len(RESTART_SECONDS) - 1)]
-        self._failures += 1
-        logger.warning("this node starts again in %s s", delay)
-        self._process.loop.call_later(delay, self._start_again)
+        self._life.restart(why)
 
     def renew(self) -> None:
         """Stop, and have the program executed again, unless the process ends already."""
@@ -189,25 +162,7 @@ class NodeHost:
 
     def healthy(self) -> None:
         """Reset the pauses between restarts."""
-        self._failures = 0
-
-    def _start_again(self) -> None:
-        if self.ended:
-            return
-        try:
-            self._start_core()
-        except (ConfigError, StartFailure) as e:
-            logger.error("%s", e)
-            self.restart(str(e))
-        except Exception as e:
-            # Otherwise the process would continue without a core.
-            logger.critical("unexpected error: cannot start again: %s", e, exc_info=e)
-            self.stop(1)
-
-    def _start_core(self) -> None:
-        core = self._core = self._make_core(self)
-        core.start()
-        core.flush()
+        self._life.healthy()
 
     # -- connections from others -----------------------------------------------------------------
 
@@ -220,23 +175,24 @@ class NodeHost:
         NODE.set(self.name)
         peer = None if self.ended else self.peer_for(address or ("", 0))
         if peer is None:
-            link.refuse(self._waits)
+            link.refuse(self._life.waits)
         else:
             link.attach(peer)
             peer.core.flush()
 
     def peer_for(self, address: Address) -> Peer | None:
         """Return the peer of a new connection, or None while there is no core."""
-        if self._core is None:
+        core = self._life.core
+        if core is None:
             return None
-        self._core.limit_strangers(self._strangers)
-        return self._core.accepted(address)
+        core.limit_strangers(self._strangers)
+        return core.accepted(address)
 
     def turn_away(self, transport: Transport) -> None:
         """Tell a new connection why there is no core. It is closed when the peer has sent something:
         before, the peer may not have read the reason, or a TLS handshake may be under way."""
         connection = Connection(server=True)
-        connection.answer(None, Error(ErrorCode.NOT_READY.value, self._waits))
+        connection.answer(None, Error(ErrorCode.NOT_READY.value, self._life.waits))
         transport.write(connection.take_outgoing())
         self._process.loop.call_later(UNHEARD_SECONDS, transport.close)
 
@@ -245,7 +201,7 @@ class NodeHost:
     @property
     def core(self) -> Core | None:
         """The core, None while there is none."""
-        return None if self.ended else self._core
+        return None if self.ended else self._life.core
 
     def prepare(self) -> None:
         """Bind the address and read the files of TLS. Raise ConfigError, StartFailure."""
@@ -277,7 +233,7 @@ class NodeHost:
     async def _serve(self) -> None:
         try:
             await self._first_core()
-            if not self._over:
+            if not self.over:
                 await self._listen()
         except StartFailure as e:
             if self.name:
@@ -285,7 +241,8 @@ class NodeHost:
             raise
 
     @property
-    def _over(self) -> bool:
+    def over(self) -> bool:
+        """The node shall not start any more."""
         return self.ended or self._process.ended.done()
 
     async def _first_core(self) -> None:
@@ -293,16 +250,16 @@ class NodeHost:
         none. Raises StartFailure."""
         begin = self.monotonic()
         throttle = LogThrottle(self.monotonic)
-        while not self._over:
+        while not self.over:
             try:
-                self._start_core()
+                self._life.start()
                 return
             except StartFailure as e:
                 if self.monotonic() - begin >= e.patience:
                     raise
                 if (more := throttle.admit(str(e))) is not None:
                     logger.warning("not started yet, trying again each second: %s%s", e, more)
-                self._waits = f"not started yet: {e}"
+                self._life.waits = f"not started yet: {e}"
                 await self._listen()
             await asyncio.wait([self._process.ended], timeout=FIRST_RETRY_SECONDS)
 
@@ -344,7 +301,7 @@ class NodeHost:
 
     def end(self, code: int) -> None:
         """Stop the core, because the process ends with this exit code."""
-        core, self._core = self._core, None
+        core = self._life.end("it has stopped")
         if core is not None:
             self._context.copy().run(core.stop, code)
 

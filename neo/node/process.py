@@ -23,9 +23,10 @@ import uvloop
 from neo import __version__
 from neo.net.transport import Transport
 from neo.node.config import ConfigError
+from neo.node.core_life import StartFailure
 from neo.node.local import Deliveries
 from neo.node.log import LogFile, configure_logs, reopen_logs
-from neo.node.node_host import MakeCore, NodeHost, StartFailure
+from neo.node.node_host import MakeCore, NodeHost
 from neo.node.supervisor import Supervisor
 from neo.protocol.packets import Address
 

@@ -12,7 +12,7 @@ from msgspec.msgpack import Decoder, Encoder
 #: Bounds of what is kept in the log and in journals. A thousand storage nodes are more than anyone has.
 STEPS_MAX = 64
 PEERS_MAX = 4096
-#: Of names, and of texts for people.
+#: Lengths of names, and of texts for people.
 NAME_MAX = 64
 TEXT_MAX = 1000
 #: Bytes of an operation, and of the context of one.

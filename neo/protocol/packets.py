@@ -895,19 +895,19 @@ class NotifyUpstreamAdmin(Message):
 
 #: Key of RequestIdentification.extra: a list of the names of the features that the sender knows.
 FEATURES = "features"
-#: The same of the number of partitions: a clone tells that of its database, and a storage node of a
-#: backup that of its cluster to nodes of the upstream cluster.
+#: Key of RequestIdentification.extra: a number of partitions. A clone sends that of its database; a
+#: storage node of a backup sends that of its cluster to nodes of the upstream cluster.
 PARTITIONS = "partitions"
-#: AskOIDs is understood.
-FEATURE_OIDS = "oids"
-#: Properties of a storage node's RequestIdentification, of our own. A boolean: its database has no cells.
+#: All messages from here on are understood, but those of contents of blobs.
+FEATURE_OURS = "neo"
+#: The messages of contents of blobs are understood (specification 26). A storage node announces it to
+#: all but masters of other clusters if it has a folder for contents.
+FEATURE_BLOBS = "blobs"
+#: Key of a storage node's RequestIdentification.extra: a boolean, whether its database has no cells.
 BLANK = "blank"
-#: The greatest id of a storage node that it ever heard of: no master gives it again.
+#: Key of the same: the greatest id of a storage node that the node ever heard of. No master gives an id
+#: up to that one again.
 GREATEST_NID = "greatest_nid"
-#: AskRevisions is understood.
-FEATURE_PAGES = "pages"
-#: NotifyPack is understood.
-FEATURE_PACK = "pack"
 
 
 @notification(EXTENSION | 0)
@@ -968,10 +968,6 @@ class NotifyPack(Message):
     tid: Tid
 
 
-#: Everything from here on is understood.
-FEATURE_MAINTENANCE = "maintenance"
-
-
 class AnswerPackState(Answer):
     """``tid``: of the last pack that was asked for."""
 
@@ -1023,10 +1019,6 @@ class MendCell(Message):
     partition: Count
     source: tuple[str, Address]
     max_tid: Tid
-
-
-#: The messages below are understood: masters that keep a log together, and elect their primary.
-FEATURE_LOG = "log"
 
 
 @notification(EXTENSION | 0x20)
@@ -1113,8 +1105,6 @@ class ForgetTable(Request[Error]):
     ptid: Typed
 
 
-#: Everything from here on is understood.
-FEATURE_TAILS = "tails"
 #: Rows of a tail, each of transactions and of revisions. Replication looks back as far, so that a cell
 #: that was found to lack one of them gets it.
 TAIL_LENGTH = 100
@@ -1152,10 +1142,6 @@ class NotifyCellsBehind(Message):
     nid: Nid
     revisions: bool
     behind_dict: dict[Nid, tuple[Tid, Count]]
-
-
-#: What ``neoctl status`` asks about is understood.
-FEATURE_STATUS = "status"
 
 
 class AnswerUpstream(Answer):
@@ -1196,9 +1182,6 @@ class AnswerDownNodes(Answer):
 class AskDownNodes(Request[AnswerDownNodes]):
     """What storage nodes that are DOWN for the master say themselves, each at its address. ctl ⇄ A"""
 
-
-#: The messages below are understood: transactions that make others wait, and their end by the operator.
-FEATURE_LOCKS = "locks"
 
 #: (ttid, its client, address of the client's connection or nil if it is lost, seconds since the
 #: transaction began on the node, phase: storing, waiting, voted or locked)
@@ -1264,10 +1247,6 @@ class NotifyTransactionEnded(Message):
     ttid: Tid
 
 
-#: AskSize is understood.
-FEATURE_SIZE = "size"
-
-
 class AnswerSize(Answer):
     """``size``: bytes of the node's database, which has ``cells`` cells. ``objects``: about how many
     objects ``partitions`` of the node's readable cells have together."""
@@ -1281,10 +1260,6 @@ class AnswerSize(Answer):
 @request(EXTENSION | 0x95)
 class AskSize(Request[AnswerSize]):
     """How large the node's database is. Measured once a minute at most. C ⇄ S"""
-
-
-#: The messages below are understood.
-FEATURE_SCRUB = "scrub"
 
 
 class AnswerScrub(Answer):
@@ -1303,9 +1278,6 @@ class AskScrub(Request[AnswerScrub]):
     """How far the comparison of copies in the background is. ctl ⇄ A ⇄ M"""
 
 
-#: The messages below are understood: transactions that a coordinator prepares under an xid
-#: (specification 24).
-FEATURE_PREPARED = "prepared"
 #: With these words a storage node begins the refusal of a step that waited too long for an object of a
 #: prepared transaction (specification 24.9).
 PREPARED_WORDS = "prepared: "
@@ -1491,9 +1463,6 @@ class AskJoinPrepared(Request[AnswerJoinPrepared]):
     ttid_list: list[Tid]
 
 
-#: The messages below are understood: backups that have every acknowledged transaction (specification 25).
-FEATURE_SYNC = "sync"
-
 #: The mark of a whole transaction: (ttid, xid, since, text, all its partitions, oids that it stores, oids
 #: that it checks)
 SyncMark = PreparedMark
@@ -1668,8 +1637,6 @@ class NotifyLeft(Message):
     backup → S"""
 
 
-#: The message below is understood: storage nodes remember until when their cluster was in sync.
-FEATURE_SYNC_UNTIL = "sync-until"
 #: Property of a storage node's RequestIdentification: the last time of NotifyInSync; absent if there was
 #: none since the cluster became a backup.
 SYNC_UNTIL = "sync_until"
@@ -1681,10 +1648,6 @@ class NotifyInSync(Message):
 
     until: Finite
 
-
-#: The messages below are understood: the contents of blobs (specification 26). A storage node announces
-#: it if it has a folder for contents.
-FEATURE_BLOBS = "blobs"
 
 #: BLAKE3 of a content.
 ContentChecksum = Annotated[bytes, Meta(min_length=32, max_length=32)]
@@ -1772,9 +1735,6 @@ class AskContents(Request[AnswerContents]):
     """How the contents of blobs are on all nodes. ctl ⇄ A ⇄ M"""
 
 
-#: The message below is understood: which contents are lost.
-FEATURE_LOST_CONTENTS = "lost-contents"
-
 #: (node that lost it, object, transaction, checksum, bytes)
 LostContentRow = tuple[Nid, Oid, Tid, ContentChecksum, Number]
 
@@ -1792,8 +1752,6 @@ class AskLostContents(Request[AnswerLostContents]):
     length: Count
 
 
-#: The messages below are understood: operations, maintenance in steps with undo (specification 27.1).
-FEATURE_OPERATIONS = "operations"
 #: Property of a storage node's RequestIdentification: the operations in its journal: (operation,
 #: whether its success is noted).
 OPERATIONS = "operations"
@@ -1895,9 +1853,6 @@ class ForgetOperation(Request[Error]):
 
 # -- ours: another number of partitions -----------------------------------------------------------
 
-#: AskCommitted is understood.
-FEATURE_COMMITTED = "committed"
-
 
 class AnswerCommitted(Answer):
     tid: Tid | None
@@ -1914,8 +1869,6 @@ class AskCommitted(Request[AnswerCommitted]):
 
 # -- ours: conditions of storage nodes -------------------------------------------------------------
 
-#: AskConditions and AskNodeConditions are understood.
-FEATURE_CONDITIONS = "conditions"
 
 Condition = tuple[str, str, str, str]
 """What is wrong: its kind, ``problem`` or ``warning``, a sentence, and what to do."""
@@ -1943,9 +1896,6 @@ class AskNodeConditions(Request[AnswerNodeConditions]):
 
 # -- ours: room for a backup -----------------------------------------------------------------------
 
-#: AskRoom is understood.
-FEATURE_ROOM = "room"
-
 
 class AnswerRoom(Answer):
     """``needed``: bytes that the node is about to write, estimated. ``free``: bytes of the disk, nil if
@@ -1967,9 +1917,6 @@ class AskRoom(Request[AnswerRoom]):
 
 
 # -- ours: disks of storage nodes ------------------------------------------------------------------
-
-#: AskDisks and AskNodeDisks are understood.
-FEATURE_DISKS = "disks"
 
 DiskRow = tuple[str, Number, Number]
 """What is on it, its free bytes, and all that can be used."""

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Protocol
 
 from neo.node.config import ConfigError, Option, load, names, one_of, role_options, seconds
+from neo.node.core_life import StartFailure
 from neo.node.known_masters import RememberedMasters
-from neo.node.node_host import StartFailure
 from neo.node.process import main as run
 from neo.protocol.packets import Address
 from neo.storage.backend.acknowledged import Acknowledged

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.core import Core
@@ -124,13 +125,8 @@ class Database:
             peer.answer(message_id, answer)
 
         send = self.guard(answer_now)
-        if self._core.host.fault(FaultSite.STORED_ANSWER_LATE):
-            self._engine.stored(lambda: self._late(send))
-        else:
-            self._engine.stored(send)
-
-    def _late(self, send: Callable[[], None]) -> None:
-        self._core.call_later(LATE_SECONDS, send)
+        late = self._core.host.fault(FaultSite.STORED_ANSWER_LATE)
+        self._engine.stored(partial(self._core.call_later, LATE_SECONDS, send) if late else send)
 
     def stored(self) -> Future[None]:
         """Return a future for a job: everything that was written until now is durable."""

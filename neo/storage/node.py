@@ -28,18 +28,7 @@ from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     BLANK,
     FEATURE_BLOBS,
-    FEATURE_CONDITIONS,
-    FEATURE_DISKS,
-    FEATURE_LOCKS,
-    FEATURE_LOST_CONTENTS,
-    FEATURE_MAINTENANCE,
-    FEATURE_OIDS,
-    FEATURE_OPERATIONS,
-    FEATURE_PREPARED,
-    FEATURE_ROOM,
-    FEATURE_SYNC,
-    FEATURE_SYNC_UNTIL,
-    FEATURE_TAILS,
+    FEATURE_OURS,
     FEATURES,
     GREATEST_NID,
     OPERATIONS,
@@ -100,33 +89,6 @@ from neo.topology.nodes import Node
 logger = logging.getLogger("neo.storage")
 
 
-#: Features that a storage node announces to the master.
-ANNOUNCED = [
-    FEATURE_OIDS,
-    FEATURE_MAINTENANCE,
-    FEATURE_TAILS,
-    FEATURE_LOCKS,
-    FEATURE_PREPARED,
-    FEATURE_SYNC,
-    FEATURE_OPERATIONS,
-    FEATURE_CONDITIONS,
-    FEATURE_SYNC_UNTIL,
-    FEATURE_LOST_CONTENTS,
-    FEATURE_ROOM,
-    FEATURE_DISKS,
-]
-
-
-def _announced(disk: ContentDisk | None) -> tuple[list[str], list[str]]:
-    """Return the features for storage nodes of the own cluster, and for those of backups and of an
-    upstream cluster."""
-    blobs = [] if disk is None else [FEATURE_BLOBS]
-    return (
-        [FEATURE_MAINTENANCE, FEATURE_PREPARED, *blobs],
-        [FEATURE_MAINTENANCE, FEATURE_SYNC, *blobs],
-    )
-
-
 @dataclass(frozen=True)
 class NodeSettings:
     """``address``: where this node listens. ``devpath``: where it is, from the widest place to the disk.
@@ -163,7 +125,9 @@ class StorageNode(Core):
         self._remember = remember
         self._lost: Future[str] = Future()
         worker = worker or InlineWorker()
-        to_storages, to_backups = _announced(disk)
+        announced = [FEATURE_OURS] if disk is None else [FEATURE_OURS, FEATURE_BLOBS]
+        #: What this node announces to all nodes.
+        self.announced = announced
 
         # Tables, locks and the connections that the other parts use.
         self.database = database = Database(self, backend, refusals)
@@ -175,8 +139,8 @@ class StorageNode(Core):
         self.locks = locks = self.participant.locks
         self.prepared = PreparedTransactions(database, cluster, cells, self.participant)
         self.background = background = Background(self, database, locks)
-        self.links = links = Links(self, cluster, self._storage_handler, to_storages)
-        downstream = DownstreamLinks(to_backups)
+        self.links = links = Links(self, cluster, self._storage_handler, announced)
+        downstream = DownstreamLinks(announced)
         upstream_peers = UpstreamPeers()
 
         # Maintenance, and contents of blobs.
@@ -227,7 +191,7 @@ class StorageNode(Core):
             receiver=receiver,
             votes=votes,
             peers=upstream_peers,
-            announced=to_backups,
+            announced=announced,
         )
         self.vote_fetch = VoteFetch(
             database=database,
@@ -468,7 +432,7 @@ class StorageNode(Core):
             BLANK: not self.cells.assigned() and not operations,
             GREATEST_NID: cluster.greatest_nid(),
             OPERATIONS: operations,
-            FEATURES: ANNOUNCED + ([FEATURE_BLOBS] if self.blobs.contents.enabled else []),
+            FEATURES: self.announced,
         }
         if (until := self.cells.backup.in_sync_until()) is not None:
             extra[SYNC_UNTIL] = until

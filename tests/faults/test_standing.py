@@ -16,7 +16,7 @@ import pytest
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError
 
-from neoctl import problems
+from neo.admin import problems
 from neoctl.__main__ import main
 from tests.support.cluster import Cluster
 from tests.support.patience import PATIENCE_SECONDS, wait_until

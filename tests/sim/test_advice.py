@@ -17,13 +17,13 @@ import pytest
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError
 
+from neo.admin.problems import BLOCKING_SECONDS, PREPARED_SECONDS
 from neo.master.settings import SyncPolicy
 from neo.net.connection import Connection
 from neo.protocol.enums import CellState, ClusterState, ErrorCode
 from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import Error
 from neo.storage.node import StorageNode
-from neoctl.problems import BLOCKING_SECONDS, PREPARED_SECONDS
 from tests.sim import condition_scenes, operation_scenes
 from tests.sim.advice import CHOICE, Stage, steps, write
 from tests.sim.backup_scenes import (
@@ -113,6 +113,10 @@ def too_few() -> Stage:
     stage = Stage(2, 4).begin(1)
     stage.neoctl("set replicas 1")
     return stage
+
+
+def without_copies() -> Stage:
+    return served(2, 4)
 
 
 def not_spread() -> Stage:
@@ -403,6 +407,7 @@ SCENES = [
     Scene(operation_scenes.MEND, operation_scenes.not_undone, otherwise=True),
     Scene("bring back, or drop, what is down; then: neoctl tweak", one_down),
     Scene("neoctl tweak; then wait until all is copied", not_spread),
+    Scene("neoctl set replicas 1; neoctl tweak", without_copies),
     Scene("nothing, it takes a while", copying),
     Scene("copy them anew: neoctl repair :…; suspect its disk", corrupted),
     Scene("start it, then: neoctl repair :…; suspect its disk", lambda: corrupted(lost=True)),
@@ -632,7 +637,7 @@ def _literals(expression: ast.expr) -> Iterator[str]:
 def advised() -> set[str]:
     calls = [
         node
-        for node in ast.walk(ast.parse((ROOT / "neoctl/problems.py").read_text()))
+        for node in ast.walk(ast.parse((ROOT / "neo/admin/problems.py").read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Problem"
     ]
     return {text for call in calls for text in templates(call.args[2])}

@@ -21,7 +21,7 @@ from neo.net.channel import DeadlinePassed, Ticket
 from neo.net.sockets import format_address
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
-from neo.protocol.packets import FEATURE_LOCKS, AskLockHolders, HolderRow, Ping
+from neo.protocol.packets import FEATURE_OURS, AskLockHolders, HolderRow, Ping
 
 
 class LockWait:
@@ -67,7 +67,7 @@ class LockWait:
         """Raise ConflictError if a lock has delayed the request for too long, else set a new deadline."""
         try:
             asked.channel.call(Ping(), None, PROBE_SECONDS)  # its features have come before the answer
-            known = FEATURE_LOCKS in self._storages.announced(asked.nid)
+            known = FEATURE_OURS in self._storages.announced(asked.nid)
             question = AskLockHolders(self._ttid, oid)
             blocked = asked.channel.call(question, None, PROBE_SECONDS) if known else None
         except (*LOST, ErrorAnswer):

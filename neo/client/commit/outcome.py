@@ -11,7 +11,7 @@ from neo.client.connect.master import MasterConnection, Partition
 from neo.client.errors import NEOStorageError, RegroupedError
 from neo.client.read.replicas import Replicas
 from neo.protocol.ids import MAX_TID, u64
-from neo.protocol.packets import FEATURE_COMMITTED, AskCommitted, AskFinalTID
+from neo.protocol.packets import FEATURE_OURS, AskCommitted, AskFinalTID
 
 
 def final_tid(
@@ -41,7 +41,7 @@ def _committed(
 ) -> bytes | None:
     """Look in all partitions that may have the tid: by the former number of partitions, tid and ttid have
     the same remainder. Raise RegroupedError."""
-    knows = replicas.feature(FEATURE_COMMITTED)
+    knows = replicas.feature(FEATURE_OURS)
     for partition in replicas.view().all_partitions():
         if (u64(ttid) - partition.number) % gcd(partitions, partition.partitions):
             continue

@@ -37,7 +37,7 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import XID_MAX, format_xid
 from neo.protocol.packets import (
-    FEATURE_PREPARED,
+    FEATURE_OURS,
     A,
     AnswerFinishPrepared,
     AskFinishPrepared,
@@ -93,7 +93,7 @@ class PreparedTransactions:
     def check_known(self) -> None:
         """Raise RefusedError if the master does not know prepared transactions."""
         joined = self._master.joined()
-        if FEATURE_PREPARED not in joined.handler.features:
+        if FEATURE_OURS not in joined.handler.features:
             raise RefusedError(
                 f"master {joined.channel.name} does not know prepared transactions: update the nodes of"
                 " the cluster"

@@ -22,10 +22,7 @@ from neo.net.sockets import format_address
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError, PeerError
 from neo.protocol.packets import (
-    FEATURE_LOCKS,
-    FEATURE_OIDS,
-    FEATURE_PACK,
-    FEATURE_PREPARED,
+    FEATURE_OURS,
     FEATURES,
     A,
     Address,
@@ -383,7 +380,7 @@ class MasterConnection:
         try:
             request = RequestIdentification(
                 NodeType.CLIENT, self._nid, None, self._connections.settings.cluster, None,
-                {FEATURES: [FEATURE_OIDS, FEATURE_LOCKS, FEATURE_PREPARED, FEATURE_PACK]},
+                {FEATURES: [FEATURE_OURS]},
             )  # fmt: skip
             accepted = self._connections.identify(
                 channel, request, NodeType.MASTER, min(deadline, now() + limit), reported

@@ -21,7 +21,7 @@ from neo.protocol.enums import NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
-    FEATURE_OIDS,
+    FEATURE_OURS,
     FEATURES,
     Address,
     FlushLog,
@@ -140,7 +140,7 @@ class StorageConnections:
         try:
             request = RequestIdentification(
                 NodeType.CLIENT, joined.nid, None, connections.settings.cluster,
-                joined.handler.id_timestamp(joined.nid), {FEATURES: [FEATURE_OIDS]},
+                joined.handler.id_timestamp(joined.nid), {FEATURES: [FEATURE_OURS]},
             )  # fmt: skip
             accepted = connections.identify(channel, request, NodeType.STORAGE, deadline)
             if accepted.nid != nid:

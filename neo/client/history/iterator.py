@@ -20,7 +20,7 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID, add64, u64
 from neo.protocol.packets import (
-    FEATURE_OIDS,
+    FEATURE_OURS,
     AnswerObject,
     AnswerTransactionInformation,
     AskObject,
@@ -144,7 +144,7 @@ class Objects:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
         self._walked: tuple[Partition, list[bytes]] | None = None
-        self._feature = replicas.feature(FEATURE_OIDS)
+        self._feature = replicas.feature(FEATURE_OURS)
 
     def page(self, partition: Partition, min_oid: bytes, length: int) -> list[bytes]:
         """Return at most ``length`` oids of a partition from ``min_oid``. Raise RegroupedError."""

@@ -33,7 +33,7 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_TID, add64, p64, u64
 from neo.protocol.packets import (
-    FEATURE_PAGES,
+    FEATURE_OURS,
     AnswerObject,
     AnswerRevisions,
     AnswerTransactionInformation,
@@ -119,7 +119,7 @@ class Scanner:
         """``partitions``: the number with which the scan was planned; None for the current number. When
         there is another number, methods raise RegroupedError."""
         self._replicas = storage.replicas
-        self._pages = self._replicas.feature(FEATURE_PAGES)
+        self._pages = self._replicas.feature(FEATURE_OURS)
         self.partitions = len(self._replicas.view().readable) if partitions is None else partitions
 
     def _counted(self, partition: int) -> Partition:

@@ -18,7 +18,7 @@ from neo.client.read.replicas import Replicas
 from neo.net.channel import Channel, Ticket
 from neo.net.host import ThreadHost
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.packets import FEATURE_SIZE, A, AnswerSize, AskSize, Ping, Request
+from neo.protocol.packets import FEATURE_OURS, A, AnswerSize, AskSize, Ping, Request
 
 #: The result is kept for this time, because control panels ask for both numbers and are reloaded.
 GOOD_SECONDS = 10.0
@@ -72,7 +72,7 @@ class Size:
         channels = self._storages.connected()
         # A node announces its features after it accepts; they have arrived when it answers a Ping.
         alive = _ask_all(self._host, channels, Ping())
-        knowing = {n: channels[n] for n in alive if FEATURE_SIZE in self._storages.announced(n)}
+        knowing = {n: channels[n] for n in alive if FEATURE_OURS in self._storages.announced(n)}
         found = _ask_all(self._host, knowing, AskSize())
         return total(self._replicas.view().readable, found) if found else None
 

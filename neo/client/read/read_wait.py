@@ -15,7 +15,7 @@ from neo.net.channel import Channel, DeadlinePassed, Ticket
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import INVALID_OID, ZERO_TID
 from neo.protocol.packets import (
-    FEATURE_LOCKS,
+    FEATURE_OURS,
     A,
     AskLockHolders,
     AskObject,
@@ -54,7 +54,7 @@ def _delaying(
     """Return the transactions that delay a read; none if the node cannot tell. Raise UnavailableError."""
     try:
         over.probe(channel, Ping())  # the features of the node have come before the answer
-        if FEATURE_LOCKS not in storages.announced(nid):
+        if FEATURE_OURS not in storages.announced(nid):
             return []
         return over.probe(channel, AskLockHolders(ZERO_TID, oid)).holder_list
     except (ConnectionLost, ErrorAnswer):

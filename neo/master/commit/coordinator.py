@@ -94,10 +94,8 @@ class Coordinator:
 
     def begin(self, peer: Peer, message_id: int, tid: bytes | None) -> None:
         self._begins.append((peer, message_id, tid))
-        if self._core.host.fault(FaultSite.BEGIN_LATE):
-            self._core.call_later(LATE_SECONDS, self.begin_waiting)
-        else:
-            self.begin_waiting()
+        late = self._core.host.fault(FaultSite.BEGIN_LATE)
+        self._core.call_later(LATE_SECONDS, self.begin_waiting) if late else self.begin_waiting()
 
     def begin_waiting(self) -> None:
         """Begin pending transactions, unless a storage node is about to be ready, which would miss

@@ -2,7 +2,7 @@
 
 A client that hangs holds the locks of its transaction on the storage nodes. Before AskFinishTransaction
 nothing is promised, so the master may abort the transaction at any time. *Ending* it releases its locks,
-and later requests of the client about it are refused. A client that announced FEATURE_LOCKS is told at
+and later requests of the client about it are refused. A client of ours is told at
 once; any other client learns it when its vote or finish is refused.
 """
 
@@ -22,7 +22,7 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nids, format_xid, time_from_tid
 from neo.protocol.packets import (
-    FEATURE_LOCKS,
+    FEATURE_OURS,
     AnswerLocks,
     AnswerTransactions,
     AskLocks,
@@ -86,7 +86,7 @@ class OpenTransactions:
         self._ended[ttid] = client
         if len(self._ended) > ENDED_MAX:
             del self._ended[next(iter(self._ended))]
-        if client.node is not None and FEATURE_LOCKS in client.node.features:
+        if client.node is not None and FEATURE_OURS in client.node.features:
             client.send(NotifyTransactionEnded(ttid))
 
     def check(self, ttid: bytes, client: Peer) -> None:
@@ -129,7 +129,7 @@ class OpenTransactions:
         asked: list[Future[AnswerLocks]] = [
             peer.ask(AskLocks())
             for peer in self._cluster.storages()
-            if peer.node is not None and FEATURE_LOCKS in peer.node.features
+            if peer.node is not None and FEATURE_OURS in peer.node.features
         ]
         limit = self._core.sleep(LOCKS_SECONDS)
         for future in asked:

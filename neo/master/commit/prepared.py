@@ -38,7 +38,7 @@ from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import format_nids, format_xid
 from neo.protocol.packets import (
-    FEATURE_PREPARED,
+    FEATURE_OURS,
     AnswerFinishPrepared,
     AnswerPrepareTransaction,
     AskPrepareInformation,
@@ -135,7 +135,7 @@ class PreparedTransactions:
             )
 
     def _check_nodes(self, nids: Iterable[int]) -> None:
-        """Raise ErrorAnswer (DENIED) if one of these storage nodes did not announce FEATURE_PREPARED."""
+        """Raise ErrorAnswer (DENIED) if one of these storage nodes is of another implementation."""
         if ignorant := {nid for nid in nids if not self._knows(nid)}:
             raise denied(
                 f"{format_nids(ignorant)} cannot keep prepared transactions: update the storage nodes"
@@ -143,7 +143,7 @@ class PreparedTransactions:
 
     def _knows(self, nid: int) -> bool:
         node = self._cluster.nodes.get(nid)
-        return node is not None and FEATURE_PREPARED in node.features
+        return node is not None and FEATURE_OURS in node.features
 
     def begin(
         self,

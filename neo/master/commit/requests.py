@@ -78,10 +78,9 @@ class CommitRequests:
             self._cluster.disconnect(storage)
             return
         self._transactions.locked(ttid, nid)
-        if self._core.host.fault(FaultSite.FINISH_LATE):
-            self._core.call_later(LATE_SECONDS, self._cluster.events.commits_advanced)
-        else:
-            self._cluster.events.commits_advanced()
+        advance = self._cluster.events.commits_advanced
+        late = self._core.host.fault(FaultSite.FINISH_LATE)
+        self._core.call_later(LATE_SECONDS, advance) if late else advance()
 
     # -- abort -----------------------------------------------------------------------------------
 

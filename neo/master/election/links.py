@@ -21,7 +21,7 @@ from neo.node.task import Future
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
 from neo.protocol.packets import (
-    FEATURE_LOG,
+    FEATURE_OURS,
     FEATURES,
     AcceptIdentification,
     Address,
@@ -107,7 +107,7 @@ class _Dialed(Handler):
 
     @on(NotifyFeatures)
     def features(self, peer: Peer, message_id: int, message: NotifyFeatures) -> None:
-        if FEATURE_LOG not in message.features:
+        if FEATURE_OURS not in message.features:
             raise PeerError("this master does not keep a log with others")
         self._link.established(peer)
 
@@ -240,7 +240,7 @@ class MasterLink:
             address=member.bind,
             name=member.cluster,
             id_timestamp=None,
-            extra={FEATURES: [FEATURE_LOG]},
+            extra={FEATURES: [FEATURE_OURS]},
         )
         peer.ask(request).then(lambda answer: self._identified(peer, answer))
 
@@ -341,12 +341,12 @@ class MasterLinks:
         peer.node = link.node()
         answer = AcceptIdentification(NodeType.MASTER, self._member.nid, peer.node.nid)
         peer.answer(message_id, answer)
-        peer.send(NotifyFeatures([FEATURE_LOG]))
+        peer.send(NotifyFeatures([FEATURE_OURS]))
         link.heard = self._core.host.monotonic()
 
     def _check(self, request: RequestIdentification) -> MasterLink:
         features = request.extra.get(FEATURES)
-        if not isinstance(features, list) or FEATURE_LOG not in features:
+        if not isinstance(features, list) or FEATURE_OURS not in features:
             raise ErrorAnswer(
                 ErrorCode.PROTOCOL_ERROR,
                 "the masters of this cluster keep a log together: give all of them the same 'masters'",

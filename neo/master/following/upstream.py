@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from neo.node.answering import answering
 from neo.node.bootstrap import find_primary
 from neo.node.core import Core
 from neo.node.handler import Handler, on
@@ -20,8 +21,7 @@ from neo.node.task import Future
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
-    FEATURE_PACK,
-    FEATURE_SYNC,
+    FEATURE_OURS,
     FEATURES,
     Address,
     AskLastTransaction,
@@ -86,9 +86,7 @@ class Upstream(Handler):
     """One connection with the upstream master. ``nodes`` and ``partitions``: the tables of the upstream
     cluster."""
 
-    #: The features that this master announces.
-    announced: tuple[str, ...] = (FEATURE_PACK,)
-    #: The upstream master announced ``sync``.
+    #: The upstream master knows synchronous backups.
     synchronous = False
 
     def __init__(self, follower: Follower) -> None:
@@ -148,15 +146,13 @@ class Upstream(Handler):
 class SyncUpstream(Upstream):
     """The connection of a synchronous backup (specification 25)."""
 
-    announced = (FEATURE_PACK, FEATURE_SYNC)
-
     def __init__(self, follower: Follower, locks: SyncRequests) -> None:
         super().__init__(follower)
         self._locks = locks
 
     @on(NotifyFeatures)
     def features_known(self, peer: Peer, message_id: int, m: NotifyFeatures) -> None:
-        self.synchronous = FEATURE_SYNC in m.features
+        self.synchronous = FEATURE_OURS in m.features
 
     @on(AskLockBackup)
     def lock(self, peer: Peer, message_id: int, m: AskLockBackup) -> None:
@@ -182,7 +178,7 @@ async def join(
 ) -> Peer:
     """Identify to the primary master of the upstream cluster as soon as there is one. ``failed`` is
     called with the reason of each attempt that fails."""
-    extra = {"backup": own_name, FEATURES: list(handler.announced)}
+    extra = {"backup": own_name, FEATURES: [FEATURE_OURS]}
     request = RequestIdentification(NodeType.CLIENT, nid, None, cluster, None, extra)
     peer, accepted = await find_primary(core, masters, request, handler, failed=failed)
     handler.nid = accepted.your_nid
@@ -229,22 +225,20 @@ async def check_history(
     if not sources or own is None:
         raise ConnectionLost("the upstream cluster does not serve all partitions")
     peer = core.dial(core.host.random.choice(sources), Handler())
-    timer = core.call_later(ANSWER_SECONDS, lambda: peer.lost("it does not answer"))
+    request = RequestIdentification(
+        node_type=NodeType.CLIENT,
+        nid=upstream.nid,
+        address=None,
+        name=cluster,
+        id_timestamp=own.id_timestamp,
+        extra={},
+    )
     try:
-        request = RequestIdentification(
-            node_type=NodeType.CLIENT,
-            nid=upstream.nid,
-            address=None,
-            name=cluster,
-            id_timestamp=own.id_timestamp,
-            extra={},
-        )
-        await peer.ask(request)
-        await peer.ask(AskTransactionInformation(tid))
+        with answering(core, peer, ANSWER_SECONDS):
+            await peer.ask(request)
+            await peer.ask(AskTransactionInformation(tid))
     except ErrorAnswer as e:
         if e.code is ErrorCode.TID_NOT_FOUND:
             raise unfit from None
         raise
-    finally:
-        timer.cancel()
-        peer.close()
+    peer.close()

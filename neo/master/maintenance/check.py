@@ -31,7 +31,7 @@ from neo.protocol.enums import CellState, NodeState
 from neo.protocol.ids import ZERO_TID, format_nid, format_nids
 from neo.protocol.packets import (
     FEATURE_BLOBS,
-    FEATURE_MAINTENANCE,
+    FEATURE_OURS,
     Address,
     AnswerCheckReport,
     CellChange,
@@ -218,7 +218,7 @@ class Checks:
         address = None if reference is None else self._node(reference).address
         nid = min((nid for nid in cells if nid != reference), key=lambda nid: (load[nid], nid))
         load[nid] += 1
-        tells = FEATURE_MAINTENANCE in self._node(nid).features
+        tells = FEATURE_OURS in self._node(nid).features
         finding = Finding.RUNNING if tells else Finding.UNKNOWN
         row = Row(nid, finding, upstream=upstream is not None, max_tid=max_tid)
         question = CheckPartition(partition, upstream or ("", address), min_tid, max_tid)
@@ -269,7 +269,7 @@ class Checks:
             row is not None
             and (row.finding, row.upstream) == (Finding.UNDECIDED, True)
             and nid in set(cluster.partitions.readable(partition)) & cluster.ready
-            and FEATURE_MAINTENANCE in self._node(nid).features
+            and FEATURE_OURS in self._node(nid).features
         )
 
     def _repairable(self, partition: int, nid: int) -> None:

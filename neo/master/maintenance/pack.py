@@ -17,7 +17,7 @@ from neo.node.task import Future
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_TID
-from neo.protocol.packets import FEATURE_MAINTENANCE, FEATURE_PACK, AnswerPack, AskPack, NotifyPack
+from neo.protocol.packets import FEATURE_OURS, AnswerPack, AskPack, NotifyPack
 
 logger = logging.getLogger("neo.master")
 
@@ -60,7 +60,7 @@ class Packs:
         """Tell backups of this cluster, now and when they join, that they must pack, too."""
         self.announced = max(self.announced or tid, tid)
         for peer in self._cluster.of_type(NodeType.CLIENT):
-            if peer.node is not None and FEATURE_PACK in peer.node.features:
+            if peer.node is not None and FEATURE_OURS in peer.node.features:
                 peer.send(NotifyPack(tid))
 
     async def _answer(self, peer: Peer, message_id: int) -> None:
@@ -105,7 +105,7 @@ class Packs:
             storage = cluster.connected[nid]
             assert storage.node is not None
             known = storage.node.features
-            if FEATURE_MAINTENANCE in known and storage.node.pack_tid < self.tid:
+            if FEATURE_OURS in known and storage.node.pack_tid < self.tid:
                 logger.info("%r is asked for the pack at %s", storage, self.tid.hex())
                 self._send(storage, self.tid).then(_ignore)
 

@@ -11,9 +11,7 @@ from neo.node.task import Future, first
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     FEATURE_BLOBS,
-    FEATURE_CONDITIONS,
-    FEATURE_DISKS,
-    FEATURE_LOST_CONTENTS,
+    FEATURE_OURS,
     Answer,
     AnswerContents,
     AnswerLostContents,
@@ -46,27 +44,27 @@ class Reports:
 
     async def conditions(self) -> AnswerNodeConditions:
         """Return what is wrong with each storage node that answers."""
-        answers = await self._ask(AskConditions(), FEATURE_CONDITIONS)
+        answers = await self._ask(AskConditions(), FEATURE_OURS)
         return AnswerNodeConditions([(nid, each) for nid, a in answers for each in a.condition_list])
 
     async def disks(self) -> AnswerNodeDisks:
         """Return the disks of each storage node that answers."""
-        answers = await self._ask(AskDisks(), FEATURE_DISKS)
+        answers = await self._ask(AskDisks(), FEATURE_OURS)
         return AnswerNodeDisks([(nid, a.version, a.size, a.disk_list) for nid, a in answers])
 
     async def lost(self, length: int) -> AnswerLostContents:
         """Return at most ``length`` revisions of each node that lost their contents."""
-        answers = await self._ask(AskLostContents(length), FEATURE_BLOBS, FEATURE_LOST_CONTENTS)
+        answers = await self._ask(AskLostContents(length), FEATURE_BLOBS)
         return AnswerLostContents([row for _, a in answers for row in a.row_list])
 
-    async def _ask(self, question: Request[A], *features: str) -> list[tuple[int, A]]:
-        """Return the answers of the storage nodes that announced these features."""
+    async def _ask(self, question: Request[A], feature: str) -> list[tuple[int, A]]:
+        """Return the answers of the storage nodes that announced a feature."""
         asked: dict[int, Future[A]] = {
             peer.node.nid: peer.ask(question)
             for peer in self._cluster.storages()
             if peer.node is not None
             and peer.node.nid is not None
-            and peer.node.features.issuperset(features)
+            and feature in peer.node.features
         }
         limit = self._core.sleep(ANSWER_SECONDS)
         answers: list[tuple[int, A]] = []

@@ -23,7 +23,7 @@ from neo.protocol.enums import ClusterState
 from neo.protocol.errors import PeerError
 from neo.protocol.ids import format_nid, format_nids
 from neo.protocol.packets import (
-    FEATURE_OPERATIONS,
+    FEATURE_OURS,
     AnswerBeginOperation,
     AnswerOperations,
     AskBeginOperation,
@@ -136,7 +136,7 @@ class Operations:
         """Tell a storage node of its operations. Raise PeerError if what it tells is malformed."""
         node = peer.node
         assert node is not None and node.nid is not None
-        if FEATURE_OPERATIONS not in node.features:
+        if FEATURE_OURS not in node.features:
             return
         journal = _journal(node.journal)
         if self._peer(node.nid) is not None:
@@ -340,7 +340,7 @@ class Operations:
         if away := [nid for nid in peers if nid not in connected]:
             return f"{format_nids(away)} must be connected: neoctl status"
         nodes = [connected[nid].node for nid in peers]
-        old = [node.nid for node in nodes if node and FEATURE_OPERATIONS not in node.features]
+        old = [node.nid for node in nodes if node and FEATURE_OURS not in node.features]
         if old:
             names = format_nids([nid for nid in old if nid is not None])
             return f"{names} must be upgraded: it does not know operations"

@@ -14,7 +14,7 @@ from neo.operations.model import Step
 from neo.protocol.enums import CellState, ClusterState, NodeType
 from neo.protocol.ids import ZERO_TID, format_nid, format_nids
 
-#: As that of a backup.
+#: Time after which a restore fails, like a backup.
 SECONDS = 7 * 86400.0
 
 

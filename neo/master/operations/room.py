@@ -9,7 +9,7 @@ from neo.node.task import Future, first
 from neo.operations.initiator import Refused
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nids
-from neo.protocol.packets import FEATURE_ROOM, AnswerRoom, AskRoom
+from neo.protocol.packets import FEATURE_OURS, AnswerRoom, AskRoom
 
 #: Timeout for a node to look at its folder. The backup itself says what is wrong with a disk that hangs.
 ANSWER_SECONDS = 10.0
@@ -47,7 +47,7 @@ class BackupRoom:
         asked: dict[int, Future[AnswerRoom]] = {}
         for nid, partitions in sorted(mine.items()):
             peer = self._cluster.connected.get(nid)
-            if peer is not None and peer.node is not None and FEATURE_ROOM in peer.node.features:
+            if peer is not None and peer.node is not None and FEATURE_OURS in peer.node.features:
                 asked[nid] = peer.ask(AskRoom(path, full, bytes.fromhex(tid), partitions))
         limit, answers = self._core.sleep(ANSWER_SECONDS), {}
         for nid, future in asked.items():

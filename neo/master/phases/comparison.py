@@ -6,7 +6,7 @@ then, so that sound copies are equal, however their nodes crashed. Nothing else 
 A cell that is behind becomes OUT_OF_DATE and is replicated. If no copy of a partition can be trusted, the
 cluster goes back to RECOVERING and waits for the operator: :class:`Disagreement`.
 
-Nodes that do not announce FEATURE_TAILS are not compared; their copies are trusted. In a backup cluster
+Nodes of other implementations are not compared; their copies are trusted. In a backup cluster
 cells are compared up to the least ``backup_tid``, up to which all of them are complete. A node that joins
 a serving cluster has no readable cell: it is not compared, but replicates.
 """
@@ -24,7 +24,7 @@ from neo.master.phases.tails import Lack, Tail, Verdict, judge, make_tail
 from neo.master.phases.verification import ask_each
 from neo.node.task import Checkpoint
 from neo.protocol.ids import format_nid, format_nids
-from neo.protocol.packets import FEATURE_TAILS, TAIL_LENGTH, AskTails
+from neo.protocol.packets import FEATURE_OURS, TAIL_LENGTH, AskTails
 
 logger = logging.getLogger("neo.master")
 
@@ -155,7 +155,7 @@ def _comparable(cluster: Cluster) -> dict[int, list[int]]:
     able = {
         nid
         for nid in cluster.running_storages()
-        if (node := cluster.nodes.get(nid)) is not None and FEATURE_TAILS in node.features
+        if (node := cluster.nodes.get(nid)) is not None and FEATURE_OURS in node.features
     }
     table = cluster.partitions
     return {p: [n for n in table.readable(p) if n in able] for p in range(len(table))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from neo.master.cluster import Cluster
-from neo.protocol.packets import FEATURE_SYNC, NotifySynced
+from neo.protocol.packets import FEATURE_OURS, NotifySynced
 
 
 class Memory(NamedTuple):
@@ -40,7 +40,7 @@ class Memory(NamedTuple):
         for peer in cluster.running():
             assert peer.node is not None and peer.node.nid is not None
             nid, complete = peer.node.nid, self.tids.get(peer.node.nid)
-            if nid in readable and complete is not None and FEATURE_SYNC in peer.node.features:
+            if nid in readable and complete is not None and FEATURE_OURS in peer.node.features:
                 peer.send(NotifySynced(tid))
                 tids[nid] = max(complete, tid)
         return self._replace(tids=tids)

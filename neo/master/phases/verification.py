@@ -16,7 +16,7 @@ from neo.node.task import Checkpoint, Future
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_OID, ZERO_TID, format_nid
 from neo.protocol.packets import (
-    FEATURE_PREPARED,
+    FEATURE_OURS,
     A,
     AnswerPreparedTransactions,
     AskFinalTID,
@@ -117,7 +117,7 @@ async def _prepared(cluster: Cluster) -> dict[int, AnswerPreparedTransactions]:
     knowing = [
         peer
         for peer in cluster.running()
-        if peer.node is not None and FEATURE_PREPARED in peer.node.features
+        if peer.node is not None and FEATURE_OURS in peer.node.features
     ]
     return await _ask_all(cluster, knowing, AskPreparedTransactions())
 

@@ -20,20 +20,7 @@ from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_TID, format_nid, nid_namespace, p64, u64
 from neo.protocol.packets import (
-    FEATURE_BLOBS,
-    FEATURE_CONDITIONS,
-    FEATURE_DISKS,
-    FEATURE_LOCKS,
-    FEATURE_LOG,
-    FEATURE_LOST_CONTENTS,
-    FEATURE_MAINTENANCE,
-    FEATURE_OPERATIONS,
-    FEATURE_PACK,
-    FEATURE_PREPARED,
-    FEATURE_SCRUB,
-    FEATURE_STATUS,
-    FEATURE_SYNC,
-    FEATURE_TAILS,
+    FEATURE_OURS,
     FEATURES,
     GREATEST_NID,
     OPERATIONS,
@@ -48,26 +35,6 @@ from neo.protocol.packets import (
 from neo.topology.nodes import LAST_STORAGE, Node
 
 logger = logging.getLogger("neo.master")
-
-
-#: A node that announced one of these is told the features of the master.
-ASKING = (FEATURE_MAINTENANCE, FEATURE_PREPARED, FEATURE_SYNC)
-#: Features that a master announces.
-ANNOUNCED = [
-    FEATURE_MAINTENANCE,
-    FEATURE_LOG,
-    FEATURE_STATUS,
-    FEATURE_TAILS,
-    FEATURE_LOCKS,
-    FEATURE_SCRUB,
-    FEATURE_PREPARED,
-    FEATURE_SYNC,
-    FEATURE_BLOBS,
-    FEATURE_OPERATIONS,
-    FEATURE_CONDITIONS,
-    FEATURE_LOST_CONTENTS,
-    FEATURE_DISKS,
-]
 
 
 class Reception(Protocol):
@@ -247,7 +214,8 @@ class Identification(Handler):
         peer.answer(message_id, AcceptIdentification(NodeType.MASTER, cluster.node.nid, node.nid))
         self._introduce(peer, node)
         self._backup.introduce(peer, node)
-        if FEATURE_PACK in node.features and self._packs.announced is not None:
+        is_client = node.type is NodeType.CLIENT
+        if is_client and FEATURE_OURS in node.features and self._packs.announced is not None:
             peer.send(NotifyPack(self._packs.announced))
 
     def _state(self, node: Node, request: RequestIdentification) -> NodeState:
@@ -276,8 +244,8 @@ class Identification(Handler):
             peer.send(cluster.table() if cluster.partitions.ptid is not None else empty)
         # Features come before StartOperation, which a node with prepared transactions accepts only from a
         # master that knows these.
-        if not node.features.isdisjoint(ASKING):
-            peer.send(NotifyFeatures(ANNOUNCED))
+        if FEATURE_OURS in node.features:
+            peer.send(NotifyFeatures([FEATURE_OURS]))
         if node.type is NodeType.STORAGE:
             self._reception.storage_joined(peer)
 

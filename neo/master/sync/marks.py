@@ -58,11 +58,11 @@ class Membership(Protocol):
 class _Kept:
     mark: SyncMark
     rows: Rows
-    #: Nodes may be asked for it.
+    #: Storage nodes may be asked to keep the transaction.
     asked: bool = False
     #: The pending AskPrepareBackup.
     asker: tuple[Peer, int] | None = None
-    #: It has ended upstream, with a commit at this tid at the latest if there was one.
+    #: Set when the transaction has ended upstream: if it was committed, then at this tid or before.
     ended: bytes | None = None
 
 

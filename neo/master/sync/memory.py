@@ -11,7 +11,7 @@ import math
 
 from neo.master.cluster import Cluster
 from neo.node.core import Core
-from neo.protocol.packets import FEATURE_SYNC_UNTIL, NotifyInSync, SyncRow
+from neo.protocol.packets import FEATURE_OURS, NotifyInSync, SyncRow
 
 #: While a backup is in sync, its storage nodes write the time once in this period.
 WRITE_SECONDS = 1.0
@@ -38,7 +38,7 @@ class SyncMemory:
         if ended or now - self._written >= WRITE_SECONDS:
             self._written = now
             for peer in self._cluster.storages():
-                if peer.node is not None and FEATURE_SYNC_UNTIL in peer.node.features:
+                if peer.node is not None and FEATURE_OURS in peer.node.features:
                     peer.send(NotifyInSync(self.until))
 
     def forget(self) -> None:

@@ -49,7 +49,7 @@ from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_TID, format_nids
 from neo.protocol.packets import (
-    FEATURE_SYNC,
+    FEATURE_OURS,
     AnswerJoinSync,
     AnswerSyncLease,
     AskJoinSync,
@@ -142,7 +142,7 @@ class Synchronous:
         self._losses = Losses()
         #: The last transaction that was unlocked here: every readable cell has it, and all earlier ones.
         self._last = ZERO_TID
-        #: The same, of those that were not announced before: their cells have nothing to fetch.
+        #: The last such transaction of those that were not announced before: cells need not fetch these.
         self._taken = ZERO_TID
         #: The last transaction that had been heard of at each of the last ticks, the oldest first.
         self._heard: deque[bytes] = deque([ZERO_TID], int(NEAR_SECONDS / TICK_SECONDS))
@@ -266,7 +266,7 @@ class Synchronous:
         return [
             nid
             for nid in sorted(self._cluster.partitions.nodes(readable_only=True))
-            if (node := nodes.get(nid)) is None or FEATURE_SYNC not in node.features
+            if (node := nodes.get(nid)) is None or FEATURE_OURS not in node.features
         ]
 
     def _call_roll(self, peer: Peer, source: Source) -> None:
@@ -337,7 +337,7 @@ class Synchronous:
 
     def _end_subscriptions(self) -> None:
         for peer in self._cluster.storages():
-            if peer.node is not None and FEATURE_SYNC in peer.node.features:
+            if peer.node is not None and FEATURE_OURS in peer.node.features:
                 peer.send(NotifyLeft())
 
     # -- lease ---------------------------------------------------------------------------------------

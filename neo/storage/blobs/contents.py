@@ -82,7 +82,7 @@ class Contents(Part):
         self._leaving: set[bytes] = set()
         #: Contents with rows, whose file is not here or damaged, with an object that has each.
         self.lost: dict[bytes, tuple[Content, bytes]] = {}
-        #: Those of them that no node has which can be asked.
+        #: Lost contents that no node has of those that can be asked.
         self.nowhere: set[bytes] = set()
         #: When there was no room for a content the last time, as :meth:`Database.monotonic`.
         self.refused_at: float | None = None

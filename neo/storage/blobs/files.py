@@ -11,7 +11,7 @@ _sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctype
 #: Flags of :func:`sync_range`: wait for writes that began before, and begin writes.
 WAIT_BEFORE, WRITE = 1, 2
 
-#: Of file systems that do not know the call: the sync at the end writes everything.
+#: Errors of file systems that do not know sync_file_range: there, the sync at the end writes everything.
 _NO_WRITE_BACK = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP)
 
 

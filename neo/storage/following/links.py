@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 
 from neo.net.sockets import format_address
+from neo.node.answering import answering
 from neo.node.core import Core
 from neo.node.handler import on
 from neo.node.peer import Peer
@@ -19,7 +20,6 @@ from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     FEATURES,
     PARTITIONS,
-    AcceptIdentification,
     AddObject,
     Address,
     AddTransaction,
@@ -107,9 +107,9 @@ class UpstreamLinks(Part):
         self._receiver = receiver
         self._votes = votes
         self._peers = peers
-        #: Those on which votes are sent: how many fetches of votes are in progress.
+        #: Connections on which votes are sent -> number of fetches of votes that are in progress there.
         self._subscribed: dict[Peer, int] = {}
-        #: Those of them that are closed when no fetch is in progress.
+        #: Subscribed connections that are to be closed when no fetch is in progress there.
         self._closing: dict[Peer, None] = {}
         #: Connections that are not accepted yet.
         self._dialed: dict[Address, Future[Peer]] = {}
@@ -122,9 +122,13 @@ class UpstreamLinks(Part):
         peer = self._peers.accepted.get(address)
         if peer is not None and not peer.closed:
             established.resolve(peer)
-            return established
+        else:
+            self._dialed[address] = established
+            self._core.spawn(self._dial(cluster, address, established))
+        return established
+
+    async def _dial(self, cluster: str, address: Address, established: Future[Peer]) -> None:
         core, own = self._core, self._cluster.own
-        self._dialed[address] = established
         handler = FromUpstream(self._receiver, self._votes, self.lost)
         peer = core.dial(address, handler)
         timestamp = None if own is None else own.id_timestamp
@@ -136,28 +140,24 @@ class UpstreamLinks(Part):
             id_timestamp=timestamp,
             extra={FEATURES: self._announced, PARTITIONS: len(self._cells.partitions)},
         )
-        timer = core.call_later(IDENTIFY_SECONDS, lambda: peer.lost("it does not answer"))
-
-        def answered(answer: Future[AcceptIdentification]) -> None:
-            timer.cancel()
-            try:
-                if self._dialed.get(address) is not established:
-                    raise ConnectionLost("the operation stopped meanwhile")
+        try:
+            with answering(core, peer, IDENTIFY_SECONDS):
+                accepted = await peer.ask(request)
+            if self._dialed.get(address) is not established:
+                raise ConnectionLost("the operation stopped meanwhile")
+            if accepted.node_type is not NodeType.STORAGE:
+                raise ConnectionLost("it is not a storage node")
+        except (ConnectionLost, ErrorAnswer) as e:
+            peer.close()
+            if self._dialed.get(address) is established:
                 del self._dialed[address]
-                accepted = answer.result()
-                if accepted.node_type is not NodeType.STORAGE:
-                    raise ConnectionLost("it is not a storage node")
-            except (ConnectionLost, ErrorAnswer) as e:
-                peer.close()
-                established.fail(ConnectionLost(f"upstream {format_address(address)}: {e}"))
-                return
-            peer.node = Node(NodeType.STORAGE, accepted.nid, address, NodeState.RUNNING)
-            peer.node.features = handler.features
-            self._peers.accepted[address] = peer
-            established.resolve(peer)
-
-        peer.ask(request).then(answered)
-        return established
+            established.fail(ConnectionLost(f"upstream {format_address(address)}: {e}"))
+            return
+        del self._dialed[address]
+        peer.node = Node(NodeType.STORAGE, accepted.nid, address, NodeState.RUNNING)
+        peer.node.features = handler.features
+        self._peers.accepted[address] = peer
+        established.resolve(peer)
 
     def lost(self, peer: Peer) -> None:
         accepted = self._peers.accepted

@@ -41,8 +41,7 @@ from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_OID, add64, format_nid, format_nids
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
-    FEATURE_TAILS,
+    FEATURE_OURS,
     A,
     AnswerCheckSerialRange,
     AnswerCheckTIDRange,
@@ -131,7 +130,7 @@ class Checker(Part):
             else:
                 logger.warning("partition %s is not completely checked: %s", m.partition, problem)
             master = self.cluster.master
-            if master is not None and FEATURE_MAINTENANCE in master.features:
+            if master is not None and FEATURE_OURS in master.features:
                 master.peer.send(NotifyPartitionChecked(m.partition, problem))
         self._working = False
         self.links.release(USER)
@@ -271,7 +270,7 @@ class Comparison:
         """Tell the master which cells have only the first rows of the largest cell. For each, its node is
         asked for a digest of as many rows. Do not report cells that differ in another way."""
         master = self._cluster.master
-        if master is None or FEATURE_TAILS not in master.features:
+        if master is None or FEATURE_OURS not in master.features:
             return
         most = self._reference
         if most is None:
@@ -348,7 +347,7 @@ class Comparison:
         else:
             peer = await self._checker.links.connect(nid, USER)
         features = frozenset() if peer.node is None else peer.node.features
-        unknown = isinstance(request, AskPackState) and FEATURE_MAINTENANCE not in features
+        unknown = isinstance(request, AskPackState) and FEATURE_OURS not in features
         if unknown:
             return await self._checker.digests.answer(request)
         return await peer.ask(request)

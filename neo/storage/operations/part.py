@@ -12,7 +12,7 @@ from neo.operations.engine import Engine, Journaled
 from neo.operations.model import State, StepMark
 from neo.protocol.errors import PeerError
 from neo.protocol.packets import (
-    FEATURE_OPERATIONS,
+    FEATURE_OURS,
     AskRoom,
     NotifyOperation,
     NotifyOperationEnded,
@@ -150,5 +150,5 @@ class Operations:
 
     def send(self, id: int, step: int, mark: StepMark, done: float, text: str, context: bytes) -> None:
         master = self._cluster.master
-        if master is not None and FEATURE_OPERATIONS in master.features:
+        if master is not None and FEATURE_OURS in master.features:
             master.peer.send(NotifyOperationMark(id, step, mark.value, done, text, context))

@@ -21,7 +21,7 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID, format_xid
 from neo.protocol.packets import (
-    FEATURE_PREPARED,
+    FEATURE_OURS,
     AnswerPreparedTransactions,
     AskPrepareInformation,
     AskRollbackPrepared,
@@ -89,7 +89,7 @@ class PreparedTransactions(Part):
     def complaint(self) -> str | None:
         """Return why this node must not start the operation; None if it may (specification 24.22)."""
         master, marks = self._cluster.master, self._marks.prepared()
-        if not marks or master is None or FEATURE_PREPARED in master.features:
+        if not marks or master is None or FEATURE_OURS in master.features:
             return None
         return (
             f"this node has {len(marks)} prepared transactions, such as {format_xid(marks[0].xid)}, and"

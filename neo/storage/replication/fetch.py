@@ -19,7 +19,7 @@ from neo.node.task import Future
 from neo.protocol.blobs import MAGIC, PLACE, content_of
 from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, add64, u64
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
+    FEATURE_OURS,
     A,
     AddObject,
     AddPreparedObject,
@@ -225,9 +225,9 @@ class Fetch:
         return self._packed
 
     async def _ask_pack(self) -> int:
-        """As :meth:`_pack_tid`, also while rows of the source wait to be written."""
+        """Return what :meth:`_pack_tid` does, also while rows of the source wait to be written."""
         node = self.source.node
-        if self.unpacked or node is None or FEATURE_MAINTENANCE not in node.features:
+        if self.unpacked or node is None or FEATURE_OURS not in node.features:
             return self.pack_tid
         answer = await self.source.ask(AskPackState(self._partition))
         tid: int = u64(answer.tid)

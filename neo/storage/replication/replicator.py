@@ -39,7 +39,7 @@ from neo.node.task import Future
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_TID, add64, p64, u64
 from neo.protocol.packets import (
-    FEATURE_PREPARED,
+    FEATURE_OURS,
     TAIL_LENGTH,
     AskJoinPrepared,
     AskUnfinishedTransactions,
@@ -121,7 +121,7 @@ class Replicator(Part):
     def _start(self) -> None:
         self._outdated: dict[int, OutdatedCell] = {}
         self._working = False
-        #: Those of the transactions that cells wait for which are prepared, by the master's word.
+        #: Transactions for which cells wait and which are prepared, as the master says.
         self._prepared: set[bytes] = set()
         self._wake: Future[None] = Future()
 
@@ -327,7 +327,7 @@ class Replicator(Part):
         or ended."""
         ttids = sorted(cell.waiting)
         source = await self.links.connect(self._source(cell.partition), USER)
-        if source.node is None or FEATURE_PREPARED not in source.node.features:
+        if source.node is None or FEATURE_OURS not in source.node.features:
             if ttids:
                 raise FetchFailed(f"{source} does not send prepared transactions: update its program")
             return

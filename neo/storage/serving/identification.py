@@ -13,12 +13,6 @@ from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
-    FEATURE_BLOBS,
-    FEATURE_COMMITTED,
-    FEATURE_LOCKS,
-    FEATURE_OIDS,
-    FEATURE_PAGES,
-    FEATURE_SIZE,
     FEATURES,
     PARTITIONS,
     AcceptIdentification,
@@ -37,8 +31,6 @@ from neo.storage.serving.handler import StorageHandler
 from neo.topology.nodes import Node
 
 _connections = count(1)
-#: The features that a storage node announces to clients.
-CLIENT_FEATURES = FEATURE_OIDS, FEATURE_PAGES, FEATURE_LOCKS, FEATURE_SIZE, FEATURE_COMMITTED
 
 
 @dataclass(eq=False, repr=False)
@@ -191,10 +183,7 @@ class Identification(StorageHandler, Part):
         peer.handler = ServeClient(self.parts, Client(node.nid, next(_connections)))
         self.parts.clients.add(peer)
         if FEATURES in request.extra:
-            features = [*CLIENT_FEATURES]
-            if self.parts.contents.enabled:
-                features.append(FEATURE_BLOBS)
-            peer.send(NotifyFeatures(features))
+            peer.send(NotifyFeatures(self.links.announced))
 
     def _link(self, peer: Peer, request: RequestIdentification, node: Node) -> None:
         node.features = _features(request)

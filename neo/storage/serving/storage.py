@@ -22,7 +22,7 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_HASH, u64
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
+    FEATURE_OURS,
     AddObject,
     AddPrepared,
     AddPreparedObject,
@@ -174,7 +174,7 @@ class ServeBackupNode(StorageHandler):
                 f"partition {m.partition} is not complete up to {m.max_tid.hex()} here",
             )
         packer, node = self.packer, peer.node
-        knows = node is not None and FEATURE_MAINTENANCE in node.features
+        knows = node is not None and FEATURE_OURS in node.features
         if knows and packer.coming(m.partition) and u64(m.min_tid) <= packer.wanted():
             packer.hurry(m.partition)
             raise ErrorAnswer(

@@ -62,7 +62,7 @@ class _Rows:
 class _Vote:
     partitions: dict[int, _Rows] = field(default_factory=dict)
     confirmed: bool = False
-    #: It has a mark here.
+    #: The transaction has a mark in the database of this node.
     prepared: bool = False
     tid: bytes | None = None
 

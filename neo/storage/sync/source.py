@@ -20,7 +20,7 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_HASH
 from neo.protocol.packets import (
-    FEATURE_SYNC,
+    FEATURE_OURS,
     AddVoted,
     AddVotedObject,
     AnswerFetchVoted,
@@ -198,8 +198,8 @@ class SyncSource(Part):
         """Send the rows of a transaction, and subscribe the peer to these partitions. Raises ErrorAnswer
         if they are not here."""
         node = peer.node
-        if node is None or FEATURE_SYNC not in node.features:
-            raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, "the peer did not announce 'sync'")
+        if node is None or FEATURE_OURS not in node.features:
+            raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, "the peer announced no feature")
         count = len(self._cells.partitions)
         for partition in m.partition_list:
             if partition >= count or not self._cells.is_readable(partition):

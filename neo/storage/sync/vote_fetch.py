@@ -11,7 +11,7 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import (
-    FEATURE_SYNC,
+    FEATURE_OURS,
     Address,
     AnswerVoted,
     AskFetchVoted,
@@ -117,7 +117,7 @@ class VoteFetch:
     async def _connect(self, cluster: str, address: Address) -> Peer:
         """Return the connection with a node of the upstream cluster that knows AskFetchVoted."""
         source = await self.upstream.connect(cluster, address)
-        if source.node is None or FEATURE_SYNC not in source.node.features:
+        if source.node is None or FEATURE_OURS not in source.node.features:
             raise ErrorAnswer(
                 ErrorCode.INCOMPLETE_TRANSACTION,
                 f"{format_address(address)} of the upstream cluster must be updated to take part",

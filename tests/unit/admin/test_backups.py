@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import cycle
 from typing import Any
 
@@ -10,10 +10,10 @@ import pytest
 
 from neo.admin.alerts import CHANGING_LOOKS, LOOK_SECONDS
 from neo.admin.health import REFRESH_SECONDS, Examiner
-from neo.admin.monitor import SYNC_SECONDS
+from neo.admin.problems import SYNC_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.packets import (
-    FEATURE_SYNC,
+    FEATURE_OURS,
     AcceptIdentification,
     Address,
     AnswerLastTransaction,
@@ -23,7 +23,6 @@ from neo.protocol.packets import (
     AskLastTransaction,
     AskMonitorInformation,
     AskRecovery,
-    AskSync,
     NodeRow,
     NotifyClusterInformation,
     NotifyFeatures,
@@ -36,7 +35,7 @@ from neo.protocol.packets import (
 )
 from neo.topology.masters import RETRY_SECONDS
 from tests.support.remote import Remote, error_of
-from tests.unit.admin.world import NODES, World
+from tests.unit.admin.world import NODES, Outbox, World
 
 UPSTREAM: Address = ("127.0.0.1", 7777)
 UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
@@ -49,16 +48,6 @@ INFO: dict[str, Any] = {
     "down": 0,
     "pt_summary": {UP: 8},
 }
-
-
-class Outbox:
-    def __init__(self) -> None:
-        self.mails: list[tuple[str, str]] = []
-        self.failure: str | None = None
-
-    def send(self, subject: str, text: str, sent: Callable[[str | None], None]) -> None:
-        self.mails.append((subject, text))
-        sent(self.failure)
 
 
 class Watch(World):
@@ -243,10 +232,10 @@ def test_a_mail_that_could_not_be_sent_is_tried_again(watch: Watch) -> None:
 
 def sync_health(watch: Watch, answer: AnswerSync) -> AnswerMonitorInformation:
     """Return what is told while the backup ``bak`` is well."""
-    watch.master.send(NotifyFeatures([FEATURE_SYNC]))
+    watch.master.send(NotifyFeatures([FEATURE_OURS]))
     future = watch.ctl().ask(AskMonitorInformation())
     watch.last()
-    watch.master.answer(watch.master.take(AskSync), answer)
+    watch.tell(answer)
     watch.host.advance(REFRESH_SECONDS)
     result: AnswerMonitorInformation = future.result()
     return result
@@ -268,8 +257,9 @@ def test_commits_that_wait_for_a_synchronous_backup_are_a_problem(
     since = watch.host.time() - SYNC_SECONDS
     answer = sync_health(watch, AnswerSync([("far", state, since, None, None, "it is away")], None))
     assert (answer.warning_list, answer.problem_list) == (warnings, [*problems, "bak"])
-    told = f"; synchronous backup far: {state}: it is away" if warnings or problems else ""
-    assert answer.summary.splitlines()[0].partition(")")[2] == told
+    told = [line for line in answer.summary.splitlines() if "synchronous backup far" in line]
+    severities = ["warning"] * len(warnings) + ["problem"] * len(problems)
+    assert [line.partition(":")[0] for line in told] == severities
 
 
 @pytest.mark.parametrize(
@@ -282,8 +272,8 @@ def test_a_synchronous_backup_that_is_not_in_sync_is_a_warning(
     since = watch.host.time() - SYNC_SECONDS
     answer = sync_health(watch, AnswerSync([], ("up", state, since, None, None, "it is behind")))
     assert (answer.warning_list, answer.problem_list) == ([None] * warns, ["bak"])
-    told = "; not in sync with up: it is behind" if warns else ""
-    assert answer.summary.splitlines()[0].partition(")")[2] == told
+    line = "\nwarning: this backup is not in sync with 'up' since "
+    assert (line in answer.summary) is warns
 
 
 def test_a_backup_that_is_not_in_sync_for_a_moment_is_not_told(watch: Watch) -> None:
@@ -295,10 +285,14 @@ def test_a_backup_that_is_not_in_sync_for_a_moment_is_not_told(watch: Watch) -> 
 
 def test_a_cluster_that_does_not_serve_waits_for_no_backup(watch: Watch) -> None:
     """Specification 25.48."""
-    watch.master.send(NotifyFeatures([FEATURE_SYNC]))
+    watch.master.send(NotifyFeatures([FEATURE_OURS]))
     watch.master.send(NotifyClusterInformation(ClusterState.RECOVERING))
-    watch.ctl().ask(AskMonitorInformation())
-    assert watch.master.has(AskLastTransaction) and not watch.master.has(AskSync)
+    row: SyncRow = ("far", "lost", 0.0, None, None, "it is away")
+    future = watch.ctl().ask(AskMonitorInformation())
+    watch.last()
+    watch.tell(AnswerSync([row], row))
+    watch.host.advance(REFRESH_SECONDS)
+    assert "it is away" not in future.result().summary
 
 
 # -- the admin of the backup ---------------------------------------------------------------------

@@ -3,14 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pytest
-
 from neo.admin.alerts import LOOK_SECONDS
-from neo.admin.monitor import Health, examine_conditions
 from neo.protocol.packets import (
-    FEATURE_CONDITIONS,
+    FEATURE_OURS,
     AnswerLastTransaction,
     AnswerNodeConditions,
     AskLastTransaction,
@@ -19,7 +14,7 @@ from neo.protocol.packets import (
     Condition,
     NotifyFeatures,
 )
-from tests.unit.admin.world import World
+from tests.unit.admin.world import Outbox, World
 
 TID = bytes.fromhex("040d24252187ba31")
 FULL: Condition = ("room", "problem", "3.0 MB are free on the disk of its database", "free space")
@@ -27,49 +22,23 @@ LOW: Condition = ("room", "warning", "700.0 MB are free on the disk of its datab
 COPY: Condition = ("copy", "problem", "2 partitions cannot be copied to it: refused", "mend it")
 
 
-def test_nothing_is_said_of_nodes_in_order() -> None:
-    assert examine_conditions([]) == Health(False, False, "")
-
-
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
-        ([(1, FULL)], Health(True, False, f"S1 says: {FULL[2]}")),
-        ([(2, LOW)], Health(False, True, f"S2 says: {LOW[2]}")),
-        ([(1, LOW), (2, COPY)], Health(True, True, f"S1 says: {LOW[2]}; S2 says: {COPY[2]}")),
-    ],
-)
-def test_the_node_judges_how_severe_it_is(
-    rows: list[tuple[int, Condition]], expected: Health
-) -> None:
-    assert examine_conditions(rows) == expected
-
-
-class Outbox:
-    def __init__(self) -> None:
-        self.mails: list[tuple[str, str]] = []
-
-    def send(self, subject: str, text: str, sent: Callable[[str | None], None]) -> None:
-        self.mails.append((subject, text))
-        sent(None)
-
-
 def mails(*looks: list[tuple[int, Condition]]) -> list[tuple[str, str]]:
     """Return what is mailed if storage nodes say this at each look."""
     outbox = Outbox()
     world = World((), 0.0, mails=outbox)
-    world.accept().send(NotifyFeatures([FEATURE_CONDITIONS]))
+    world.accept().send(NotifyFeatures([FEATURE_OURS]))
     for rows in looks:
         world.host.advance(LOOK_SECONDS)
         master = world.master
         master.answer(master.take(AskLastTransaction), AnswerLastTransaction(TID))
-        master.answer(master.take(AskNodeConditions), AnswerNodeConditions(rows))
+        world.tell(AnswerNodeConditions(rows))
     return outbox.mails
 
 
 def test_it_is_mailed() -> None:
     (first, text), (last, _) = mails([(1, FULL)], [(1, FULL)], [], [])
-    assert first == "NEO test: PROBLEM: test" and f"; S1 says: {FULL[2]}" in text
+    assert first == "NEO test: PROBLEM: test"
+    assert f"problem: S1 says: {FULL[2]} -> free space" in text.splitlines()
     assert last == "NEO test: OK"
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from neo.admin.core import AdminCore, AdminSettings
-from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import nid_namespace
 from neo.protocol.packets import (
     AcceptIdentification,
     Address,
+    Answer,
     AnswerClusterState,
     AskClusterState,
+    AskLastTransaction,
+    AskRecovery,
+    Error,
     NodeRow,
     NotifyNodeInformation,
+    Request,
     RequestIdentification,
     SendPartitionTable,
 )
@@ -31,7 +37,20 @@ NODES: list[NodeRow] = [
     (NodeType.STORAGE, ("127.0.0.1", 2101), 1, NodeState.RUNNING, 6.0),
     (NodeType.STORAGE, ("127.0.0.1", 2102), 2, NodeState.RUNNING, 7.0),
 ]
-TABLE = [[(1, UP)], [(2, UP)], [(1, UP)], [(2, UP)]]
+TABLE = [[(1, UP)]] * 4
+
+
+class Outbox:
+    """What sends mails: keeps them."""
+
+    def __init__(self) -> None:
+        self.mails: list[tuple[str, str]] = []
+        #: Why a mail is not sent; None if it is.
+        self.failure: str | None = None
+
+    def send(self, subject: str, text: str, sent: Callable[[str | None], None]) -> None:
+        self.mails.append((subject, text))
+        sent(self.failure)
 
 
 class World:
@@ -64,6 +83,17 @@ class World:
         master.send(SendPartitionTable(1, 0, TABLE))
         master.answer(master.take(AskClusterState), AnswerClusterState(state))
         return master
+
+    def tell(self, *answers: Answer) -> None:
+        """Give the master's answers to what only a master of ours is asked about the health of
+        its cluster; what has no answer here is refused, as something that does not apply."""
+        given = {type(answer).__name__.removeprefix("Answer"): answer for answer in answers}
+        refusal = Error(ErrorCode.DENIED.value, "not here")
+        for question in [m for m in self.master.received if isinstance(m, Request)]:
+            if not isinstance(question, (AskLastTransaction, AskRecovery)):
+                self.master.received.remove(question)
+                name = type(question).__name__.removeprefix("Ask")
+                self.master.answer(question, given.get(name, refusal))
 
     def ctl(self) -> Remote:
         return Remote.connect(self.core)

@@ -15,7 +15,7 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import p64, parse_nid
 from neo.protocol.packets import (
     ANSWERS,
-    FEATURE_PREPARED,
+    FEATURE_OURS,
     AcceptIdentification,
     AnswerBeginTransaction,
     AnswerCheckCurrentSerial,
@@ -111,7 +111,7 @@ class Scripted:
         self.cells = cells
         self.identified = time.time()
         #: What the master announces to clients that identify from now on.
-        self.features = [FEATURE_PREPARED]
+        self.features = [FEATURE_OURS]
         #: The same of storage nodes.
         self.storage_features: dict[int, list[str]] = {}
         self.storages = {

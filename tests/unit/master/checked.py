@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
+    FEATURE_OURS,
     FEATURES,
     AskCheckReport,
     CheckPartition,
@@ -16,7 +16,7 @@ from tests.unit.master.cluster import MasterWorld, tid
 class Served(MasterWorld):
     """Storage nodes that report the end of comparisons, each with all partitions."""
 
-    extra = {FEATURES: [FEATURE_MAINTENANCE]}
+    extra = {FEATURES: [FEATURE_OURS]}
 
     def __init__(self, count: int = 2, **settings: Any) -> None:
         super().__init__(replicas=count - 1, **settings)

@@ -24,6 +24,7 @@ from neo.protocol.packets import (
     StartOperation,
 )
 from tests.support.remote import FakeHost, Remote, error_of
+from tests.unit.master.uneventful import equal_tails, nothing_prepared
 
 MASTER_ADDRESS = ("127.0.0.1", 10000)
 Rows = list[list[CellRow]]
@@ -134,6 +135,7 @@ class MasterWorld:
         for storage in storages:
             question = storage.take(AskLockedTransactions)
             storage.answer(question, AnswerLockedTransactions({}))
+        nothing_prepared(storages)
         for storage in storages:
             storage.answer(storage.take(AskLastIDs), AnswerLastIDs(None, ltid))
         self.make_ready(*storages)
@@ -141,6 +143,7 @@ class MasterWorld:
     def make_ready(self, *storages: Remote) -> None:
         if (left := self.master.coordinator.backups.lease_left) > 0:
             self.host.advance(left)
+        equal_tails(storages)
         for storage in storages:
             storage.take(StartOperation)
             storage.send(NotifyReady())

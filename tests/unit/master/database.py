@@ -21,6 +21,7 @@ from neo.protocol.packets import (
 from tests.support.remote import Remote
 from tests.unit.master.changing_masters import admin
 from tests.unit.master.masters import Masters
+from tests.unit.master.uneventful import equal_tails, nothing_prepared
 
 
 class Database(Masters):
@@ -54,8 +55,10 @@ class Database(Masters):
         self.run(0.2)  # the log has the table
         for storage in storages:
             storage.answer(storage.take(AskLockedTransactions), AnswerLockedTransactions({}))
+        nothing_prepared(storages)
         for storage in storages:
             storage.answer(storage.take(AskLastIDs), AnswerLastIDs(None, None))
+        equal_tails(storages)
 
     def create(self) -> tuple[Remote, Remote]:
         storages = self.storage(1, None, []), self.storage(2, None, [])

@@ -9,7 +9,7 @@ from neo.master.operations.moves import MovesCells
 from neo.operations.model import Operation
 from neo.protocol.enums import CellState, ErrorCode, NodeType
 from neo.protocol.packets import (
-    FEATURE_OPERATIONS,
+    FEATURE_OURS,
     AnswerBeginOperation,
     AnswerRecovery,
     AskBeginOperation,
@@ -38,7 +38,7 @@ class OpenTransactions:
 class World(MasterWorld):
     """Storage nodes that know operations. S1 and S2 have two partitions each, if not otherwise said."""
 
-    extra = {"features": [FEATURE_OPERATIONS]}
+    extra = {"features": [FEATURE_OURS]}
 
     def __init__(self, count: int = 2, pending: int = 1, replicas: int = 0) -> None:
         super().__init__(replicas=replicas)

@@ -8,7 +8,7 @@ from typing import Any
 from neo.node.task import Future
 from neo.protocol.enums import ClusterState
 from neo.protocol.packets import (
-    FEATURE_PREPARED,
+    FEATURE_OURS,
     FEATURES,
     AnswerFinalTID,
     AnswerLastIDs,
@@ -33,6 +33,7 @@ from neo.protocol.packets import AskPrepared as AskPreparedRows
 from tests.support.remote import Remote, error_of
 from tests.unit.master.cluster import MasterWorld, Rows
 from tests.unit.master.committing import begin, oid_of
+from tests.unit.master.uneventful import equal_tails
 
 XID = b"order-7"
 NOTHING = AnswerPreparedTransactions([], [])
@@ -40,7 +41,7 @@ Answers = Iterable[AnswerPreparedTransactions]
 
 
 class PreparedWorld(MasterWorld):
-    extra = {FEATURES: [FEATURE_PREPARED]}
+    extra = {FEATURES: [FEATURE_OURS]}
 
     def __init__(self, count: int = 2, **settings: Any) -> None:
         super().__init__(**{"replicas": 1, **settings})
@@ -74,6 +75,7 @@ class PreparedWorld(MasterWorld):
                 storage.answer(storage.take(AskFinalTID), AnswerFinalTID(final))
         for storage in storages:
             storage.answer(storage.take(AskLastIDs), AnswerLastIDs(None, ltid))
+        equal_tails(storages)
 
     def confirm(self, *storages: Remote) -> None:
         """Make the partition table durable on these nodes."""

@@ -7,7 +7,7 @@ from typing import Any
 from neo.master.sync.synchronous import TICK_SECONDS, Synchronous
 from neo.protocol.enums import NodeType
 from neo.protocol.packets import (
-    FEATURE_SYNC,
+    FEATURE_OURS,
     AnswerInformationLocked,
     AnswerJoinSync,
     AnswerSyncLease,
@@ -32,7 +32,7 @@ from tests.unit.master.cluster import tid
 
 
 class SyncWorld(BackupWorld):
-    extra = {"features": ["oids", FEATURE_SYNC]}
+    extra = {"features": ["oids", FEATURE_OURS]}
     #: Whether the upstream master announces ``sync``.
     knows = True
 
@@ -45,7 +45,7 @@ class SyncWorld(BackupWorld):
         return remote
 
     def greet(self, upstream: Remote) -> None:
-        upstream.send(NotifyFeatures([FEATURE_SYNC] if self.knows else ["pack"]))
+        upstream.send(NotifyFeatures([FEATURE_OURS] if self.knows else ["pack"]))
         upstream.answer(upstream.take(Ping), Pong())
 
     @property

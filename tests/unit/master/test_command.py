@@ -13,7 +13,7 @@ from neo.master.election.node import MasterNode
 from neo.master.primary import PrimaryMaster
 from neo.master.settings import MasterSettings, SyncPolicy
 from neo.node.config import ConfigError
-from neo.node.node_host import StartFailure
+from neo.node.core_life import StartFailure
 from neo.protocol.enums import NodeType
 from neo.protocol.ids import nid_namespace
 

@@ -7,7 +7,7 @@ import pytest
 from neo.master.failure_detector import SILENCE_SECONDS
 from neo.node.liveness import LOOK_SECONDS
 from neo.protocol.enums import CellState, ClusterState
-from neo.protocol.packets import FEATURE_OIDS, FEATURES, NotifyReady, Ping, Pong
+from neo.protocol.packets import FEATURE_OURS, FEATURES, NotifyReady, Ping, Pong
 from tests.support.remote import Remote
 from tests.unit.master.cluster import MasterWorld
 from tests.unit.master.database import Database
@@ -20,7 +20,7 @@ LIMIT_SECONDS = SILENCE_SECONDS + 3 * LOOK_SECONDS
 class Watched(Database):
     """Three masters, and two storage nodes with the same cells."""
 
-    extra = {FEATURES: [FEATURE_OIDS]}
+    extra = {FEATURES: [FEATURE_OURS]}
 
     def __init__(self) -> None:
         super().__init__()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from neo.master.maintenance.reports import ANSWER_SECONDS
 from neo.protocol.packets import (
-    FEATURE_CONDITIONS,
-    FEATURE_DISKS,
+    FEATURE_OURS,
     AnswerConditions,
     AnswerDisks,
     AskConditions,
@@ -25,7 +24,7 @@ def test_those_that_announced_it_are_asked_and_those_that_answer_are_told(
     storages = world.running(4)
     for storage in storages[:3]:
         assert storage.peer.node is not None
-        storage.peer.node.features = frozenset({FEATURE_CONDITIONS})
+        storage.peer.node.features = frozenset({FEATURE_OURS})
     asked = world.admin().ask(AskNodeConditions())
     storages[0].answer(storages[0].take(AskConditions), AnswerConditions([FULL, STUCK]))
     storages[1].answer(storages[1].take(AskConditions), AnswerConditions([]))
@@ -36,11 +35,11 @@ def test_those_that_announced_it_are_asked_and_those_that_answer_are_told(
 
 
 def test_disks_of_those_that_announced_it_are_told(world: MasterWorld) -> None:
-    """Specification 17.34."""
+    """Specification 17.36."""
     storages = world.running(3)
     for storage in storages[:2]:
         assert storage.peer.node is not None
-        storage.peer.node.features = frozenset({FEATURE_DISKS})
+        storage.peer.node.features = frozenset({FEATURE_OURS})
     asked = world.admin().ask(AskNodeDisks())
     disks = [("database", 5, 10)]
     storages[1].answer(storages[1].take(AskDisks), AnswerDisks("0.1.0", 7, disks))

@@ -7,7 +7,7 @@ from neo.node.task import Future
 from neo.protocol.enums import NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import (
-    FEATURE_SYNC,
+    FEATURE_OURS,
     FEATURES,
     Answer,
     AnswerLockBackup,
@@ -43,7 +43,7 @@ class WaitingWorld(PreparedWorld):
     def backup(self) -> Remote:
         """Connect the master of the backup."""
         remote = Remote.connect(self.master)
-        extra = {"backup": "far", FEATURES: [FEATURE_SYNC]}
+        extra = {"backup": "far", FEATURES: [FEATURE_OURS]}
         remote.ask(RequestIdentification(NodeType.CLIENT, None, None, "test", None, extra)).result()
         return remote
 

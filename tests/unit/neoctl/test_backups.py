@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from neo.admin.monitor import SYNC_SECONDS, tid_date
+from neo.admin.monitor import tid_date
+from neo.admin.problems import SYNC_SECONDS, Problem, find_sync_problems
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import p64, tid_from_time
@@ -20,7 +21,6 @@ from neo.protocol.packets import (
     Tid,
 )
 from neoctl import commands, status
-from neoctl.problems import Problem, find_sync_problems
 from neoctl.status import EXIT_PROBLEM
 from tests.unit.neoctl.conftest import Console, Make
 

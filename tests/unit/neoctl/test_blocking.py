@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from neo.admin.problems import BLOCKING_SECONDS, NAMED_MOST
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import p64, parse_nid
 from neo.protocol.packets import AnswerTransactions, AskTransactions, TransactionRow
-from neoctl.problems import BLOCKING_SECONDS, NAMED_MOST
 from neoctl.status import EXIT_PROBLEM
 from tests.unit.neoctl.conftest import Make
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 
+from neo.admin.problems import PREPARED_SECONDS
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import p64, parse_nid
@@ -19,7 +20,6 @@ from neo.protocol.packets import (
     ForgetPrepared,
     PreparedRow,
 )
-from neoctl.problems import PREPARED_SECONDS
 from neoctl.status import EXIT_PROBLEM
 from tests.unit.neoctl.conftest import Make
 

@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from neo.node.core import Core
+from neo.node.core_life import CoreLife
 from neo.node.node_host import NodeHost
 from neo.node.process import NodePlan, Process, words_again
 
@@ -74,11 +75,12 @@ def test_a_process_begins_anew_when_its_node_wishes() -> None:
 
 def test_a_process_tries_again_more_and_more_slowly() -> None:
     """Specification 22.4."""
-    host = Mock(_failures=0)
+    owner = Mock()
+    life = CoreLife(owner, Mock(), "this node")
     for _ in range(6):
-        NodeHost.restart(host, "the disk is away")
-    later = host._process.loop.call_later
+        life.restart("the disk is away")
+    later = owner.call_later
     assert [call.args[0] for call in later.call_args_list] == [1, 2, 5, 10, 30, 30]
-    NodeHost.healthy(host)
-    NodeHost.restart(host, "the disk is away")
-    assert later.call_args.args[0] == 1
+    life.healthy()
+    life.restart("the disk is away")
+    assert later.call_args.args[0] == 1 and life.waits == "the disk is away"

@@ -12,10 +12,11 @@ import pytest
 
 from neo.net.transport import Transport
 from neo.node.core import Core
+from neo.node.core_life import StartFailure
 from neo.node.handler import Handler
 from neo.node.host import Host
 from neo.node.log import NODE, LogFile, configure_logs
-from neo.node.node_host import NodeHost, StartFailure
+from neo.node.node_host import NodeHost
 from neo.node.peer import Peer
 from neo.node.process import NodePlan, Process
 from neo.node.task import Future

@@ -10,8 +10,9 @@ import sys
 
 from neo.node.config import load, role_options
 from neo.node.core import Core
+from neo.node.core_life import StartFailure
 from neo.node.handler import Handler, on
-from neo.node.node_host import NodeHost, StartFailure
+from neo.node.node_host import NodeHost
 from neo.node.peer import Peer
 from neo.node.process import main
 from neo.protocol.packets import (

@@ -8,8 +8,7 @@ from typing import Any
 from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.ids import ZERO_HASH, ZERO_TID, p64
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
-    FEATURE_TAILS,
+    FEATURE_OURS,
     AcceptIdentification,
     AnswerCheckSerialRange,
     AnswerCheckTIDRange,
@@ -80,7 +79,7 @@ class Compared(Comparison):
 
     def __init__(self, world: World, *others: int) -> None:
         super().__init__(world, world.join())
-        self.master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
+        self.master.send(NotifyFeatures([FEATURE_OURS]))
         for nid in others:
             row = (NodeType.STORAGE, address(nid), nid, NodeState.RUNNING, 20.0 + nid)
             world.notify(self.master, row)
@@ -115,7 +114,7 @@ def comparing(world: World, *others: int, tails: bool = False) -> Compared:
     """S1 has begun to ask these nodes; ``tails``: the master knows of cells that are behind."""
     checked = Compared(world, *others)
     if tails:
-        checked.master.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_TAILS]))
+        checked.master.send(NotifyFeatures([FEATURE_OURS]))
     checked.check()
     checked.connect(*others)
     return checked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neo.protocol.ids import ZERO_OID, ZERO_TID, p64
-from neo.protocol.packets import FEATURE_MAINTENANCE, AnswerPackState, AskPackState
+from neo.protocol.packets import FEATURE_OURS, AnswerPackState, AskPackState
 from tests.unit.storage.replicas import Destination, reply
 from tests.unit.storage.requests import commit
 from tests.unit.storage.world import End, World
@@ -37,7 +37,7 @@ def returned(world: World) -> tuple[Destination, End]:
     master.disconnect()
     node = Destination(world, ptid=2)
     node.unfinished(24)
-    return node, node.source(FEATURE_MAINTENANCE)
+    return node, node.source(FEATURE_OURS)
 
 
 def state(source: End, tid: int) -> None:

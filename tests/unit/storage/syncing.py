@@ -8,7 +8,7 @@ from typing import Any
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.ids import ZERO_HASH, p64, u64
 from neo.protocol.packets import (
-    FEATURE_SYNC,
+    FEATURE_OURS,
     FEATURES,
     AbortTransaction,
     AcceptIdentification,
@@ -52,13 +52,13 @@ def guest(world: World, *features: str) -> End:
     extra = {FEATURES: list(features)}
     request = RequestIdentification(NodeType.STORAGE, None, OTHER, "test", 3.0, extra)
     assert end.ask(request) == AcceptIdentification(NodeType.STORAGE, None, None)
-    assert FEATURE_SYNC in end.take(NotifyFeatures).features
+    assert FEATURE_OURS in end.take(NotifyFeatures).features
     return end
 
 
 def subscriber(world: World, *partitions: int) -> End:
     """A storage node of a backup subscribes, by asking for a transaction that is not there."""
-    end = guest(world, FEATURE_SYNC)
+    end = guest(world, FEATURE_OURS)
     found = end.ask(AskFetchVoted(p64(1), [*partitions]))
     assert refused(found)[0] == ErrorCode.TID_NOT_FOUND.value
     return end
@@ -93,7 +93,7 @@ def ask_voted(
 def connected(world: World, master: End, address: Address = SOURCE) -> End:
     """A node of the upstream cluster to which the node is connected, and which it subscribed to."""
     asked = ask_voted(master, 1, sources={0: address})
-    source = upstream(world, FEATURE_SYNC)
+    source = upstream(world, FEATURE_OURS)
     reply(source, AskFetchVoted, Error(ErrorCode.TID_NOT_FOUND.value, "it has ended"))
     world.wait(lambda: bool(asked), "AskVoted is not answered")
     master.send(AbortTransaction(p64(1), []))

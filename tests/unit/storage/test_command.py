@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from neo.node.config import ConfigError
-from neo.node.node_host import StartFailure
+from neo.node.core_life import StartFailure
 from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.packets import NotifyNodeInformation
 from neo.storage import __main__ as command

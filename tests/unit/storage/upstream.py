@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from neo.protocol.enums import NodeType
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
-    FEATURE_SYNC,
+    FEATURE_OURS,
     FEATURES,
     PARTITIONS,
     AcceptIdentification,
@@ -36,7 +35,7 @@ def upstream(world: World, *features: str) -> End:
     world.wait(lambda: bool(world.host.dialed), "upstream is not dialed")
     source = world.take_dial()
     message_id, request = take_question(source, RequestIdentification)
-    features_of = [FEATURE_MAINTENANCE, FEATURE_SYNC, *world.blobs]
+    features_of = [FEATURE_OURS, *world.blobs]
     extra = {FEATURES: features_of, PARTITIONS: len(world.core.cells.partitions)}
     assert request == RequestIdentification(NodeType.STORAGE, None, STORAGE, "up", 1.5, extra)
     if features:

@@ -19,7 +19,7 @@ from neo.net.connection import Received
 from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import MAX_TID, ZERO_TID, p64
 from neo.protocol.packets import (
-    FEATURE_OIDS,
+    FEATURE_OURS,
     AbortTransaction,
     AnswerBeginTransaction,
     AnswerFinalTID,
@@ -305,7 +305,7 @@ def test_a_node_of_another_implementation_is_not_sent_what_it_cannot_take(
     with scripted([1], compress=False) as (cluster, storage):
         dialed(storage, 1)
         if not foreign:
-            cluster.storages[1].peer.send(NotifyFeatures([FEATURE_OIDS]))
+            cluster.storages[1].peer.send(NotifyFeatures([FEATURE_OURS]))
         t = begin(storage)
         storage.store(OID, None, bytes(1000), "", t)
         if foreign:

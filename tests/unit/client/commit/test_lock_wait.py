@@ -19,7 +19,7 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID, p64, parse_nid
 from neo.protocol.packets import (
-    FEATURE_LOCKS,
+    FEATURE_OURS,
     FEATURES,
     AbortTransaction,
     AnswerLockHolders,
@@ -76,7 +76,7 @@ def delayed(
         node = cluster.storages[1]
         node.answers |= dict.fromkeys(requests, lambda m: None)
         node.answers[AskLockHolders] = lambda m: AnswerLockHolders(31.0, [HOLDER])
-        cluster.storage_features[1] = [FEATURE_LOCKS] if feature else []
+        cluster.storage_features[1] = [FEATURE_OURS] if feature else []
         yield cluster, storage, node
 
 
@@ -227,7 +227,7 @@ def end(cluster: Scripted, storage: Any, t: Any) -> None:
 def test_the_master_is_told_that_the_client_wants_to_know() -> None:
     with scripted([1]) as (cluster, _):
         (request,) = cluster.master.asked(RequestIdentification)
-        assert FEATURE_LOCKS in request.extra[FEATURES]
+        assert FEATURE_OURS in request.extra[FEATURES]
 
 
 def test_each_later_step_says_that_the_operator_ended_the_transaction() -> None:

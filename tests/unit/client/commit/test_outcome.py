@@ -12,7 +12,7 @@ import pytest
 from neo.client.errors import OutcomeUnknownError, TransactionLostError
 from neo.protocol.ids import MAX_TID, p64, u64
 from neo.protocol.packets import (
-    FEATURE_COMMITTED,
+    FEATURE_OURS,
     AnswerCommitted,
     AnswerFinalTID,
     AskCommitted,
@@ -84,7 +84,7 @@ def test_all_partitions_that_the_tid_may_be_in_are_asked(
     after: int, committed: bool, late: bool
 ) -> None:
     """``late``: the switch comes while a storage node answers."""
-    with switching(committed, after, FEATURE_COMMITTED) as cluster:
+    with switching(committed, after, FEATURE_OURS) as cluster:
         if late:
 
             def answer(m: AskFinalTID) -> Message:

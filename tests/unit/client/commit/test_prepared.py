@@ -23,7 +23,7 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, p64
 from neo.protocol.packets import (
-    FEATURE_PREPARED,
+    FEATURE_OURS,
     FEATURES,
     AbortTransaction,
     AnswerFinalTID,
@@ -107,7 +107,7 @@ def test_the_client_tells_the_master_what_it_stored_and_checked() -> None:
         asked = AskPrepareTransaction(TTID, XID, [OID], [OTHER], b"jo: pays")
         assert cluster.master.asked(AskPrepareTransaction) == [asked]
         identification = cluster.master.asked(RequestIdentification)[0]
-        assert FEATURE_PREPARED in identification.extra[FEATURES]
+        assert FEATURE_OURS in identification.extra[FEATURES]
 
 
 def test_a_prepared_transaction_is_committed_by_its_xid() -> None:

@@ -18,8 +18,7 @@ from neo.protocol.blobs import Content, with_content
 from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import add64, p64
 from neo.protocol.packets import (
-    FEATURE_OIDS,
-    FEATURE_PACK,
+    FEATURE_OURS,
     FEATURES,
     AnswerObjectHistory,
     AnswerObjectUndoSerial,
@@ -53,7 +52,7 @@ def another_committed() -> Iterator[tuple[Scripted, NEOStorage]]:
     """The master's news of the transaction are still on their way: they come before its next Pong."""
     with scripted([1]) as (cluster, storage):
         node = cluster.storages[1]
-        cluster.storage_features[1] = [FEATURE_OIDS]
+        cluster.storage_features[1] = [FEATURE_OURS]
         node.answers |= {
             AskTIDs: lambda m: AnswerTIDs([TID] if m.first == 0 else []),
             AskTIDsFrom: lambda m: AnswerTIDsFrom([TID] if m.min_tid <= TID <= m.max_tid else []),
@@ -128,7 +127,7 @@ def test_a_load_of_a_known_view_asks_the_master_nothing() -> None:
 def test_a_client_wants_to_hear_of_packs() -> None:
     with scripted([1]) as (cluster, _):
         (request,) = cluster.master.asked(RequestIdentification)
-        assert FEATURE_PACK in request.extra[FEATURES]
+        assert FEATURE_OURS in request.extra[FEATURES]
 
 
 def test_packed_revisions_are_not_given_from_the_cache() -> None:

@@ -15,8 +15,7 @@ from neo.client.history.transactions import tids_ascending, tids_descending
 from neo.protocol.enums import CellState
 from neo.protocol.ids import ZERO_TID, p64, u64
 from neo.protocol.packets import (
-    FEATURE_OIDS,
-    FEATURE_PAGES,
+    FEATURE_OURS,
     AnswerOIDs,
     AnswerRevisions,
     AnswerTIDs,
@@ -100,7 +99,7 @@ class Regrouping:
 @contextmanager
 def regrouping(changes: list[tuple[int, int]], anew: bool = False) -> Iterator[Regrouping]:
     with scripted([1], [1]) as (cluster, storage):
-        cluster.storage_features[1] = [FEATURE_OIDS, FEATURE_PAGES]
+        cluster.storage_features[1] = [FEATURE_OURS]
         yield Regrouping(cluster, storage, changes, anew)
 
 

@@ -15,13 +15,7 @@ from neo.client.maintenance import size
 from neo.client.maintenance.size import Totals, total
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.packets import (
-    FEATURE_OIDS,
-    FEATURE_SIZE,
-    AnswerSize,
-    AskSize,
-    Ping,
-)
+from neo.protocol.packets import FEATURE_OURS, AnswerSize, AskSize, Ping
 from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.client.committing import dialed
 from tests.unit.client.scripted import Scripted, scripted
@@ -33,7 +27,7 @@ MEGA = 1_000_000
 def sized(
     *cells: Sequence[int],
     answers: dict[int, Any],
-    features: Sequence[str] = (FEATURE_SIZE,),
+    features: Sequence[str] = (FEATURE_OURS,),
     connected: bool = True,
 ) -> Iterator[tuple[Scripted, NEOStorage]]:
     """Yield a client that is connected to these nodes, which give these answers."""
@@ -93,7 +87,7 @@ def test_the_nodes_are_asked_and_the_answer_is_kept(monkeypatch: pytest.MonkeyPa
 def test_nodes_without_the_feature_are_not_asked() -> None:
     """Specification 16.29, 21.4."""
     answers = {1: says(5 * MEGA, 1, 10, 1)}
-    with sized([1], answers=answers, features=[FEATURE_OIDS]) as (cluster, storage):
+    with sized([1], answers=answers, features=["unheard of"]) as (cluster, storage):
         assert (storage.getSize(), len(storage)) == (0, 0)
         assert not cluster.storages[1].asked(AskSize)
 

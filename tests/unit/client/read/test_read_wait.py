@@ -14,7 +14,7 @@ from neo.client.errors import UnavailableError
 from neo.client.host import system
 from neo.protocol.ids import INVALID_OID, ZERO_TID, p64, parse_nid
 from neo.protocol.packets import (
-    FEATURE_LOCKS,
+    FEATURE_OURS,
     AnswerLockHolders,
     AnswerTIDs,
     AskLockHolders,
@@ -48,7 +48,7 @@ def delayed(
     with scripted([1], wait_timeout=SHORT, cache_size=0) as (cluster, storage):
         node = cluster.storages[1]
         node.answers |= {request: lambda m: None, AskLockHolders: holders}
-        cluster.storage_features[1] = [FEATURE_LOCKS]
+        cluster.storage_features[1] = [FEATURE_OURS]
         yield storage, node
 
 

@@ -8,8 +8,7 @@ from neo.master.commit import open_transactions
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.ids import format_nid, p64, tid_from_time
 from neo.protocol.packets import (
-    FEATURE_LOCKS,
-    FEATURE_MAINTENANCE,
+    FEATURE_OURS,
     FEATURES,
     AbortTransaction,
     AnswerLocks,
@@ -34,9 +33,9 @@ HERE = ("127.0.0.1", 9999)
 
 
 def knows(storage: Remote) -> None:
-    """Announce FEATURE_LOCKS for a storage node."""
+    """Announce FEATURE_OURS for a storage node."""
     assert storage.peer.node is not None
-    storage.peer.node.features = frozenset({FEATURE_LOCKS})
+    storage.peer.node.features = frozenset({FEATURE_OURS})
 
 
 def tell(
@@ -146,9 +145,9 @@ def test_a_node_that_is_lost_or_refuses_does_not_keep_the_others_from_being_show
 
 
 def test_admin_and_storage_nodes_learn_that_the_master_knows_it(world: MasterWorld) -> None:
-    world.extra = {FEATURES: [FEATURE_MAINTENANCE]}
+    world.extra = {FEATURES: [FEATURE_OURS]}
     admin = world.join(NodeType.ADMIN, port=9005)
-    assert FEATURE_LOCKS in admin.take(NotifyFeatures).features
+    assert FEATURE_OURS in admin.take(NotifyFeatures).features
 
 
 # -- the end ---------------------------------------------------------------------------------------
@@ -158,7 +157,7 @@ def test_the_operator_ends_a_transaction_everywhere(
     world: MasterWorld, storages: list[Remote]
 ) -> None:
     """Specification 7.49, 7.50."""
-    client, other = (world.client(features=[FEATURE_LOCKS]) for _ in range(2))
+    client, other = (world.client(features=[FEATURE_OURS]) for _ in range(2))
     ttid = begin(client)
     answer = world.admin().ask(EndTransaction(ttid)).result()
     assert answer.message == f"transaction 0x{ttid.hex()} is ended: its locks are released"

@@ -9,7 +9,7 @@ from neo.master.commit import prepared as registry
 from neo.protocol.enums import CellState, ClusterState, ErrorCode
 from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import (
-    FEATURE_PREPARED,
+    FEATURE_OURS,
     AbortTransaction,
     AnswerFinishPrepared,
     AnswerPrepareTransaction,
@@ -78,7 +78,7 @@ def roll_back(world: PreparedWorld, peer: Remote, xid: bytes = XID) -> bytes:
 
 def test_clients_and_storage_nodes_learn_that_the_master_prepares(client: Remote) -> None:
     """Specification 24.31."""
-    assert FEATURE_PREPARED in client.take(NotifyFeatures).features
+    assert FEATURE_OURS in client.take(NotifyFeatures).features
 
 
 def test_a_transaction_is_prepared_when_all_its_nodes_have_the_mark(
@@ -115,7 +115,7 @@ def test_what_cannot_be_prepared_is_refused_and_goes_on_as_it_was(
     world.master.nodes.get(2).features = frozenset()  # type: ignore[union-attr]
     text = "DENIED: S2 cannot keep prepared transactions: update the storage nodes"
     assert refusal(ask_prepare(client, ttid, oid, b"x")) == text
-    world.master.nodes.get(2).features = frozenset({FEATURE_PREPARED})  # type: ignore[union-attr]
+    world.master.nodes.get(2).features = frozenset({FEATURE_OURS})  # type: ignore[union-attr]
     monkeypatch.setattr(registry, "PREPARED_MAX", 1)
     assert "1 transactions are prepared" in refusal(ask_prepare(client, ttid, oid, b"x"))
     monkeypatch.undo()

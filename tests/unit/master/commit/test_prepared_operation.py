@@ -8,8 +8,7 @@ import pytest
 from neo.master.commit import prepared as registry
 from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.packets import (
-    FEATURE_LOCKS,
-    FEATURE_PREPARED,
+    FEATURE_OURS,
     FEATURES,
     AbortTransaction,
     AnswerLocks,
@@ -52,7 +51,7 @@ def world() -> PreparedWorld:
     return PreparedWorld()
 
 
-def back(world: PreparedWorld, features: tuple[str, ...] = (FEATURE_PREPARED,)) -> Remote:
+def back(world: PreparedWorld, features: tuple[str, ...] = (FEATURE_OURS,)) -> Remote:
     """Lose S2, and let it come back, ready and out of date."""
     world.storages[1].lose()
     world.confirm(world.storages[0])
@@ -220,7 +219,7 @@ def test_a_refusal_names_some_xids(world: PreparedWorld, monkeypatch: pytest.Mon
 class Configured(PreparedWorld, BackupWorld):
     """A cluster that could become a backup, and whose nodes keep prepared transactions."""
 
-    extra = {FEATURES: [FEATURE_PREPARED]}
+    extra = {FEATURES: [FEATURE_OURS]}
 
 
 def test_a_cluster_does_not_become_a_backup_while_something_is_prepared() -> None:
@@ -293,7 +292,7 @@ def test_the_list_of_open_transactions_shows_it(world: PreparedWorld) -> None:
     client.lose()
     for storage in world.storages:
         assert storage.peer.node is not None
-        storage.peer.node.features |= {FEATURE_LOCKS}
+        storage.peer.node.features |= {FEATURE_OURS}
     world.host.advance(7.0)
     answer = world.admin().ask(AskTransactions())
     for storage in world.storages:

@@ -9,7 +9,7 @@ from neo.master.phases.survivors import Found, settle
 from neo.protocol.enums import CellState, ClusterState, NodeType
 from neo.protocol.ids import ZERO_TID, add64
 from neo.protocol.packets import (
-    FEATURE_PREPARED,
+    FEATURE_OURS,
     FEATURES,
     AbortTransaction,
     AnswerPreparedTransactions,
@@ -366,7 +366,7 @@ def test_a_node_without_the_feature_is_not_asked_and_has_no_mark(
     known = marks(mark_of(ttid, [oid_of(world, 0)], ALL))
     again = MasterWorld(replicas=1)
     rows, ptid = world.master.partitions.row_list(), world.master.partitions.ptid
-    again.extra = {FEATURES: [FEATURE_PREPARED]}
+    again.extra = {FEATURES: [FEATURE_OURS]}
     first = again.join_storage(1)
     again.extra = {}
     second = again.join_storage(2)

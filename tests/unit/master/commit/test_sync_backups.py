@@ -11,7 +11,7 @@ from neo.master.settings import SyncPolicy
 from neo.node.task import Future
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.packets import (
-    FEATURE_SYNC,
+    FEATURE_OURS,
     AnswerInformationLocked,
     AnswerLastIDs,
     AnswerLockBackup,
@@ -53,7 +53,7 @@ class SyncWorld(MasterWorld):
 
     def backup(self, name: str = "far") -> Remote:
         """Join the master of a backup as a client."""
-        return self.client(backup=name, features=[FEATURE_SYNC])
+        return self.client(backup=name, features=[FEATURE_OURS])
 
     def in_sync(self, name: str = "far") -> Remote:
         backup = self.backup(name)
@@ -81,7 +81,7 @@ def acknowledge(backup: Remote) -> AskLockBackup:
 
 def test_features_are_told_to_the_master_of_a_backup() -> None:
     """Specification 21.6, 25.12."""
-    assert FEATURE_SYNC in SyncWorld().backup().take(NotifyFeatures).features
+    assert FEATURE_OURS in SyncWorld().backup().take(NotifyFeatures).features
 
 
 def test_a_commit_is_acknowledged_when_the_backup_has_locked_it() -> None:

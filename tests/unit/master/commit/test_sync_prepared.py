@@ -9,7 +9,7 @@ from neo.master.settings import SyncPolicy
 from neo.node.task import Future
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.packets import (
-    FEATURE_SYNC,
+    FEATURE_OURS,
     AbortTransaction,
     AnswerLockBackup,
     AnswerPrepareBackup,
@@ -41,7 +41,7 @@ class BackedWorld(PreparedWorld):
         self.writer = self.client()
 
     def backup(self) -> Remote:
-        return self.client(backup="far", features=[FEATURE_SYNC])
+        return self.client(backup="far", features=[FEATURE_OURS])
 
     def in_sync(self) -> Remote:
         backup = self.backup()

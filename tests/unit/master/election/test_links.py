@@ -13,7 +13,7 @@ from neo.node.core import Core
 from neo.node.task import Future
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.packets import (
-    FEATURE_LOG,
+    FEATURE_OURS,
     FEATURES,
     AcceptIdentification,
     Address,
@@ -74,11 +74,11 @@ def established(links: Links) -> Remote:
     links.tick()
     remote = links.host.dialed[-1]
     question = remote.take(RequestIdentification)
-    extra = {FEATURES: [FEATURE_LOG]}
+    extra = {FEATURES: [FEATURE_OURS]}
     assert question == RequestIdentification(NodeType.MASTER, M1, ME, "test", None, extra)
     remote.answer(question, AcceptIdentification(NodeType.MASTER, M2, M1))
     assert not next(iter(links.links)).up
-    remote.send(NotifyFeatures([FEATURE_LOG]))
+    remote.send(NotifyFeatures([FEATURE_OURS]))
     links.core.flush()
     assert next(iter(links.links)).up
     return remote
@@ -184,7 +184,7 @@ def dial(masters: Masters, port: int, *features: str) -> tuple[Remote, Future[An
 
 @pytest.mark.parametrize(
     ("port", "feature", "text"),
-    [(PORT, FEATURE_LOG, "address conflict"), (PORT + 9, "oids", "keep a log together")],
+    [(PORT, FEATURE_OURS, "address conflict"), (PORT + 9, "oids", "keep a log together")],
 )
 def test_a_master_without_address_or_log_is_refused(
     three: Masters, port: int, feature: str, text: str
@@ -201,7 +201,7 @@ def test_a_log_with_other_first_members_is_ignored(
     three: Masters, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Specification 19.9."""
-    remote, asked = dial(three, PORT + 9, FEATURE_LOG)
+    remote, asked = dial(three, PORT + 9, FEATURE_OURS)
     assert asked.result().node_type is NodeType.MASTER
     remote.send(NotifyLogState(77, True, b"another!", []))
     remote.send(NotifyLog([b"no message of a log"]))
@@ -214,5 +214,5 @@ def test_only_so_many_masters_are_accepted(three: Masters, monkeypatch: pytest.M
     monkeypatch.setattr(
         "neo.master.election.links.LINKS_MAX", len(list(three.core(0).member.links))
     )
-    _, asked = dial(three, PORT + 20, FEATURE_LOG)
+    _, asked = dial(three, PORT + 20, FEATURE_OURS)
     assert error_of(asked).code is ErrorCode.PROTOCOL_ERROR

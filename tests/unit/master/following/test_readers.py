@@ -8,7 +8,7 @@ from neo.master.following.pack import RETRY_SECONDS
 from neo.master.settings import SyncPolicy
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.packets import (
-    FEATURE_SYNC,
+    FEATURE_OURS,
     AnswerPack,
     AskJoinSync,
     AskPack,
@@ -86,7 +86,7 @@ def test_a_backup_has_no_synchronous_backups() -> None:
     """Specification 25.12, 25.28: it may have any other ones, which follow it, and none is missed."""
     world = BackupWorld(sync_backups=("far",), sync_policy=SyncPolicy.STOP)
     world.backingup()
-    far = world.client(backup="far", features=[FEATURE_SYNC])
+    far = world.client(backup="far", features=[FEATURE_OURS])
     far.send(NotifySynced(tid(0)))
     for question in (AskJoinSync(), AskSyncLease()):
         error = error_of(far.ask(question))

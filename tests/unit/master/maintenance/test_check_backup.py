@@ -9,7 +9,7 @@ import pytest
 from neo.protocol.enums import CellState, ClusterState, NodeType
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
+    FEATURE_OURS,
     FEATURES,
     AcceptIdentification,
     AskCheckReport,
@@ -33,7 +33,7 @@ SOURCES = [("up", SOURCE), ("up", OTHER)]
 class Followed(BackupWorld):
     """A backup with all partitions on all of its nodes, whose watermark is 10."""
 
-    extra = {FEATURES: [FEATURE_MAINTENANCE]}
+    extra = {FEATURES: [FEATURE_OURS]}
 
     def __init__(self, count: int = 1) -> None:
         super().__init__(replicas=count - 1)

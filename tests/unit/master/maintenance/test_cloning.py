@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from neo.node.task import Future
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
+    FEATURE_OURS,
     AcceptIdentification,
     AnswerRecovery,
     AskRecovery,
@@ -68,7 +68,7 @@ def test_two_clones_get_different_ids(world: MasterWorld) -> None:
 
 def asked_for_a_clone(world: MasterWorld) -> tuple[Remote, Future[Any], list[Remote]]:
     """A cluster whose storage nodes report what is on their disks."""
-    world.extra = {"features": [FEATURE_MAINTENANCE]}
+    world.extra = {"features": [FEATURE_OURS]}
     storages = world.running(2)
     clone, answer = ask(world, [0])
     return clone, answer, storages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from neo.master.maintenance.reports import ANSWER_SECONDS
 from neo.protocol.packets import (
     FEATURE_BLOBS,
-    FEATURE_LOST_CONTENTS,
+    FEATURE_OURS,
     FEATURES,
     AnswerLostContents,
     AskLostContents,
@@ -15,7 +15,7 @@ from tests.unit.master.cluster import MasterWorld, tid
 
 
 class BlobWorld(MasterWorld):
-    extra = {FEATURES: [FEATURE_BLOBS, FEATURE_LOST_CONTENTS]}
+    extra = {FEATURES: [FEATURE_BLOBS, FEATURE_OURS]}
 
 
 def row(nid: int) -> LostContentRow:
@@ -33,9 +33,9 @@ def test_the_answers_of_all_nodes_are_told() -> None:
     assert [tuple(r) for r in answer.result().row_list] == [row(1), row(2)], "one does not answer"
 
 
-def test_nodes_that_do_not_know_the_question_are_not_asked() -> None:
+def test_nodes_without_a_folder_for_contents_are_not_asked() -> None:
     world = BlobWorld()
-    world.extra = {FEATURES: [FEATURE_BLOBS]}
+    world.extra = {FEATURES: [FEATURE_OURS]}
     (storage,) = world.running(1)
     answer = world.admin().ask(AskLostContents(10))
     world.host.advance()

@@ -7,20 +7,12 @@ from typing import Any
 import pytest
 
 from neo.protocol.enums import ErrorCode, NodeType
-from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
-    FEATURE_PACK,
-    FEATURES,
-    AnswerPack,
-    AskPack,
-    Error,
-    NotifyPack,
-)
+from neo.protocol.packets import FEATURE_OURS, FEATURES, AnswerPack, AskPack, Error, NotifyPack
 from tests.support.remote import Remote, error_of
 from tests.unit.master.cluster import MasterWorld, spread, tid
 
 #: What the master of a backup tells besides.
-BACKUP: dict[str, Any] = {"backup": b"bak", FEATURES: [FEATURE_PACK]}
+BACKUP: dict[str, Any] = {"backup": b"bak", FEATURES: [FEATURE_OURS]}
 
 
 def served() -> tuple[MasterWorld, list[Remote]]:
@@ -34,7 +26,7 @@ def back(world: MasterWorld, nid: int, **extra: Any) -> Remote:
     """Lose a storage node, and let it join again."""
     if not world.storages[nid - 1].closed:
         world.storages[nid - 1].lose()
-    extra = {FEATURES: [FEATURE_MAINTENANCE], **extra}
+    extra = {FEATURES: [FEATURE_OURS], **extra}
     storage = world.join(NodeType.STORAGE, nid, 9100 + nid, **extra)
     world.make_ready(storage)
     world.storages[nid - 1] = storage
@@ -142,6 +134,6 @@ def test_a_backup_that_was_away_hears_of_a_pack_when_its_nodes_and_master_are_go
 def test_a_pack_of_another_database_is_not_believed() -> None:
     """Specification 12.9."""
     world, _ = served()
-    extra: dict[str, Any] = {FEATURES: [FEATURE_MAINTENANCE], "pack_tid": 40}
+    extra: dict[str, Any] = {FEATURES: [FEATURE_OURS], "pack_tid": 40}
     world.join(NodeType.STORAGE, 9, 9109, **extra)
     assert world.master.packs.tid == tid(0)

@@ -7,8 +7,7 @@ from typing import Any
 from neo.master.operations.room import ANSWER_SECONDS
 from neo.node.task import Future
 from neo.protocol.packets import (
-    FEATURE_OPERATIONS,
-    FEATURE_ROOM,
+    FEATURE_OURS,
     FEATURES,
     AnswerBeginOperation,
     AnswerRoom,
@@ -23,7 +22,7 @@ GB = 10**9
 
 
 class World(MasterWorld):
-    extra = {FEATURES: [FEATURE_OPERATIONS, FEATURE_ROOM]}
+    extra = {FEATURES: [FEATURE_OURS]}
 
     def __init__(self) -> None:
         super().__init__()

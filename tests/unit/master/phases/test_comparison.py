@@ -9,7 +9,7 @@ import pytest
 
 from neo.protocol.enums import CellState, NodeState
 from neo.protocol.packets import (
-    FEATURE_TAILS,
+    FEATURE_OURS,
     FEATURES,
     AnswerCheckReport,
     AnswerLastIDs,
@@ -39,6 +39,7 @@ from tests.unit.master.cluster import (
     Rows,
     tid,
 )
+from tests.unit.master.uneventful import nothing_prepared
 
 TWO: Rows = [[(1, UP), (2, UP)]]
 #: Tids of transactions in the one partition.
@@ -51,7 +52,7 @@ def row(tids: Iterable[int], proven: bool = True, partition: int = 0) -> TailRow
 
 
 class Compared(MasterWorld):
-    extra = {FEATURES: [FEATURE_TAILS]}
+    extra = {FEATURES: [FEATURE_OURS]}
 
     def __init__(self, rows: Rows = TWO, ptid: int = 5) -> None:
         super().__init__(partitions=len(rows), replicas=1)
@@ -69,6 +70,7 @@ class Compared(MasterWorld):
         here = [node for node in self.nodes.values() if not node.closed]
         for node in here:
             node.answer(node.take(AskLockedTransactions), AnswerLockedTransactions({}))
+        nothing_prepared(here)
         for nid, node in self.nodes.items():
             if node in here:
                 last = AnswerLastIDs(tid(9), tid(6)) if nid == 2 else AnswerLastIDs(tid(4), tid(3))

@@ -9,7 +9,7 @@ import pytest
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.packets import (
     BLANK,
-    FEATURE_OPERATIONS,
+    FEATURE_OURS,
     FEATURES,
     GREATEST_NID,
     AcceptIdentification,
@@ -56,7 +56,7 @@ def test_a_blank_node_has_no_part_in_operations_before_its_id_is_known_to_be_its
 ) -> None:
     """Specification 27.29. It would do the steps of a node that is away, and undo them."""
     world = MasterWorld()
-    monkeypatch.setattr(world, "extra", {FEATURES: [FEATURE_OPERATIONS]})
+    monkeypatch.setattr(world, "extra", {FEATURES: [FEATURE_OURS]})
     told: list[int] = []
     initiator = world.master.operations._initiator
     monkeypatch.setattr(initiator, "joined", lambda nid, journal: told.append(nid))

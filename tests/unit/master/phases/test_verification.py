@@ -7,7 +7,7 @@ import pytest
 from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.ids import add64
 from neo.protocol.packets import (
-    FEATURE_TAILS,
+    FEATURE_OURS,
     FEATURES,
     AnswerFinalTID,
     AnswerLastIDs,
@@ -32,6 +32,7 @@ from tests.unit.master.cluster import (
     spread,
     tid,
 )
+from tests.unit.master.uneventful import nothing_prepared
 
 BOTH: Rows = [[(1, UP), (2, UP)]] * 4
 #: A transaction whose metadata is in partition 0 of 4.
@@ -195,12 +196,13 @@ def test_a_node_after_whose_last_transaction_no_tid_is_left_is_sent_away(
 def test_copies_of_a_backup_are_compared_up_to_what_all_nodes_have() -> None:
     """Specification 5.21: what a node fetched beyond that need not be on the others."""
     world = MasterWorld(replicas=1)
-    world.extra = {FEATURES: [FEATURE_TAILS]}
+    world.extra = {FEATURES: [FEATURE_OURS]}
     storages = [world.join_storage(nid) for nid in (1, 2)]
     for storage, backup_tid in zip(storages, (tid(15), tid(12)), strict=True):
         world.remember(storage, 7, BOTH, backup_tid)
     for storage in storages:
         voted(storage, {})
+    nothing_prepared(storages)
     for storage in storages:
         last_ids(storage, None, tid(18))
     assert [storage.take(AskTails).max_tid for storage in storages] == [tid(12)] * 2

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from neo.master.serving.identification import ANNOUNCED
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import nid_namespace
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
+    FEATURE_OURS,
     FEATURES,
     AcceptIdentification,
     Error,
@@ -31,7 +30,7 @@ def test_a_storage_node_of_a_cluster_that_runs_is_told_everything_in_order() -> 
     world = MasterWorld(replicas=1)
     _, second = world.running()
     second.lose()
-    world.extra = {FEATURES: [FEATURE_MAINTENANCE]}
+    world.extra = {FEATURES: [FEATURE_OURS]}
     assert world.join_storage(2).names() == [
         "AcceptIdentification",
         "NotifyNodeInformation",
@@ -51,8 +50,8 @@ def test_a_client_is_told_the_tables_and_no_state(world: MasterWorld) -> None:
     ]
 
 
-@pytest.mark.parametrize("feature", [FEATURE_MAINTENANCE, "oids", None])
-def test_an_admin_node_that_announced_maintenance_is_told_features_after_the_tables(
+@pytest.mark.parametrize("feature", [FEATURE_OURS, "unheard of", None])
+def test_an_admin_node_that_is_ours_is_told_features_after_the_tables(
     world: MasterWorld, feature: str | None
 ) -> None:
     """Specification 21.2, 21.6."""
@@ -60,7 +59,7 @@ def test_an_admin_node_that_announced_maintenance_is_told_features_after_the_tab
     world.extra = {} if feature is None else {FEATURES: [feature]}
     admin = world.join(NodeType.ADMIN, port=9005)
     told = [m.features for m in admin.received if type(m) is NotifyFeatures]
-    assert told == [ANNOUNCED] * (feature == FEATURE_MAINTENANCE)
+    assert told == [[FEATURE_OURS]] * (feature == FEATURE_OURS)
     names = [name for name in admin.names() if name != "NotifyClusterInformation"]
     tables = ["AcceptIdentification", "NotifyNodeInformation", "SendPartitionTable"]
     assert names == [*tables, *["NotifyFeatures"] * len(told)]

@@ -15,6 +15,7 @@ from neo.master.sync.synchronous import (
 )
 from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import (
+    FEATURE_OURS,
     FEATURES,
     AnswerJoinSync,
     AnswerSync,
@@ -60,7 +61,7 @@ def test_a_backup_that_is_not_synchronous_announces_nothing() -> None:
     world.running(1)
     world.master.backup.start()
     world.master.flush()
-    assert world.host.dialed[-1].take(RequestIdentification).extra[FEATURES] == ["pack"]
+    assert world.host.dialed[-1].take(RequestIdentification).extra[FEATURES] == [FEATURE_OURS]
     current = world.master.backup.current
     assert current is not None and current.synchronous is None
 

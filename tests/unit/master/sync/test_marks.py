@@ -11,8 +11,7 @@ from neo.master.commit.sync_backups import JOIN_SECONDS
 from neo.master.sync.synchronous import LEASE_INTERVAL, RETRY_SECONDS, TICK_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode
 from neo.protocol.packets import (
-    FEATURE_PREPARED,
-    FEATURE_SYNC,
+    FEATURE_OURS,
     FEATURES,
     AbortTransaction,
     AnswerJoinSync,
@@ -553,7 +552,7 @@ class Restart:
 class KeepingWorld(SyncWorld):
     """A new cluster whose storage nodes announce that they keep prepared transactions."""
 
-    extra = {FEATURES: ["oids", FEATURE_SYNC, FEATURE_PREPARED]}
+    extra = {FEATURES: ["oids", FEATURE_OURS]}
 
     def verify(self, *storages: Remote, ltid: bytes | None = None) -> None:
         PreparedWorld.find(storages, [NOTHING] * len(storages), ltid=ltid)

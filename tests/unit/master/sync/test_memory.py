@@ -9,8 +9,7 @@ from neo.master.sync.memory import WRITE_SECONDS
 from neo.master.sync.synchronous import LEASE_INTERVAL, TICK_SECONDS
 from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import (
-    FEATURE_SYNC,
-    FEATURE_SYNC_UNTIL,
+    FEATURE_OURS,
     FEATURES,
     SYNC_UNTIL,
     AnswerSyncLease,
@@ -23,7 +22,7 @@ from neo.protocol.packets import (
 from tests.support.remote import Remote
 from tests.unit.master.sync_world import SyncWorld
 
-ANNOUNCED = ["oids", FEATURE_SYNC, FEATURE_SYNC_UNTIL]
+ANNOUNCED = ["oids", FEATURE_OURS]
 
 
 class RememberingWorld(SyncWorld):

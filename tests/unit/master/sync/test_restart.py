@@ -8,13 +8,11 @@ import pytest
 
 from neo.protocol.enums import CellState
 from neo.protocol.packets import (
-    FEATURE_SYNC,
-    FEATURE_TAILS,
+    FEATURE_OURS,
     AnswerFinalTID,
     AnswerLastIDs,
     AnswerLockedTransactions,
     AnswerRecovery,
-    AnswerTails,
     AskFinalTID,
     AskLastIDs,
     AskLockedTransactions,
@@ -27,6 +25,7 @@ from neo.protocol.packets import (
 from tests.support.remote import Remote
 from tests.unit.master.backup_world import BackupWorld
 from tests.unit.master.cluster import Rows, tid
+from tests.unit.master.uneventful import equal_tails, nothing_prepared
 
 UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
 BOTH: Rows = [[(1, UP), (2, UP)]] * 4
@@ -36,11 +35,11 @@ class Restart:
     """S1 and S2 of a backup, which remember that they are complete up to 12."""
 
     def __init__(
-        self, rows: Rows = BOTH, features: tuple[str, ...] = (FEATURE_SYNC,), own: Rows = BOTH
+        self, rows: Rows = BOTH, features: tuple[str, ...] = (FEATURE_OURS,), own: Rows = BOTH
     ) -> None:
         """``own``: the table that S2 had when it was lost."""
         self.world = BackupWorld()
-        self.world.extra = {"features": [FEATURE_TAILS, *features]}
+        self.world.extra = {"features": ["unheard of", *features]}
         self.one, self.two = (self.world.join_storage(nid) for nid in (1, 2))
         self.world.remember(self.two, 7, own, tid(12))
         self.world.remember(self.one, 8, rows, tid(12))
@@ -52,6 +51,7 @@ class Restart:
         for storage, tids in ((self.one, one), (self.two, two)):
             question = storage.take(AskLockedTransactions)
             storage.answer(question, AnswerLockedTransactions(tids))
+        nothing_prepared((self.one, self.two))
 
     def told(self, storage: Remote) -> list[Any]:
         return [m for m in storage.received if type(m) in (NotifySynced, ValidateTransaction)]
@@ -90,11 +90,7 @@ def test_readers_see_what_was_finished_at_once() -> None:
     restart = Restart()
     restart.find({tid(17): tid(20)}, {tid(17): None})
     restart.serve()
-    for storage in (restart.one, restart.two):
-        question = storage.take(AskTails)
-        storage.answer(
-            question, AnswerTails(tid(0), [(p, True, [], []) for p in question.partition_list])
-        )
+    equal_tails((restart.one, restart.two))
     assert restart.backup_tid == tid(20)
 
 
@@ -146,11 +142,12 @@ def test_a_node_that_does_not_know_the_feature_is_not_told() -> None:
 def test_a_cluster_that_is_no_backup_is_not_told() -> None:
     """Specification 25.24."""
     world = BackupWorld()
-    world.extra = {"features": [FEATURE_SYNC]}
+    world.extra = {"features": [FEATURE_OURS]}
     storage = world.join_storage(1)
     storage.answer(storage.take(AskRecovery), AnswerRecovery(8, None, None))
     world.tell_table(storage, 8, [[(1, UP)]] * 4)
     storage.answer(
         storage.take(AskLockedTransactions), AnswerLockedTransactions({tid(17): tid(20)})
     )
+    nothing_prepared([storage])
     assert storage.has(ValidateTransaction) and not storage.has(NotifySynced)

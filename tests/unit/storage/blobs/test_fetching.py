@@ -15,7 +15,7 @@ from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.ids import p64
 from neo.protocol.packets import (
     FEATURE_BLOBS,
-    FEATURE_MAINTENANCE,
+    FEATURE_OURS,
     AddObject,
     AnswerFetchObjects,
     AnswerFetchTransactions,
@@ -208,7 +208,7 @@ def test_a_content_that_was_packed_away_is_not_lost(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Specification 10.24, 26.21: the row is not current at the source any more."""
-    node, source = fetching(world, FEATURE_MAINTENANCE, FEATURE_BLOBS)
+    node, source = fetching(world, FEATURE_OURS, FEATURE_BLOBS)
     packed(source, 0)
     node.serve(source, 0, 12, {(12, 2): record_of(DATA)})
     refuse(source)

@@ -13,8 +13,7 @@ from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.ids import ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import (
     FEATURE_BLOBS,
-    FEATURE_PREPARED,
-    FEATURE_SYNC,
+    FEATURE_OURS,
     FEATURES,
     AbortTransaction,
     AddObject,
@@ -81,7 +80,7 @@ def own(world: World) -> End:
 def sender(world: World, own: End, address: Address = SOURCE) -> End:
     """Return a node of the upstream cluster, which sends its votes."""
     asked = ask_voted(own, 1, sources={0: address})
-    source = upstream(world, FEATURE_SYNC, FEATURE_BLOBS)
+    source = upstream(world, FEATURE_OURS, FEATURE_BLOBS)
     reply(source, AskFetchVoted, Error(ErrorCode.TID_NOT_FOUND.value, "it has ended"))
     world.wait(lambda: bool(asked), "AskVoted is not answered")
     own.send(AbortTransaction(p64(1), []))
@@ -226,7 +225,7 @@ def test_the_answer_to_the_master_tells_which_content_cannot_be_had(
 def prepared_row(world: World) -> Prepared:
     """S1 fetches a prepared transaction with a row that refers to a content."""
     node = Prepared(world)
-    node.end.send(NotifyFeatures([FEATURE_PREPARED, FEATURE_BLOBS]))
+    node.end.send(NotifyFeatures([FEATURE_OURS, FEATURE_BLOBS]))
     node.mark()
     node.row(10, 2, record_of(DATA))
     node.end_rows()
@@ -285,7 +284,7 @@ def test_a_destination_that_keeps_contents_is_sent_the_row(committed: World, mas
     assert peer.take(AddObject).data == with_content(b"pickle", content_of(DATA))
 
 
-@pytest.mark.parametrize("features", [(), (FEATURE_PREPARED,)])
+@pytest.mark.parametrize("features", [(), (FEATURE_OURS,)])
 def test_a_destination_that_keeps_none_is_refused(
     committed: World, master: End, features: tuple[str, ...]
 ) -> None:
@@ -314,7 +313,7 @@ def test_a_destination_of_a_prepared_transaction(
 ) -> None:
     """Specification 26.18, 26.19."""
     voted(world, master, client, prepare=True)
-    peer = storage(world, master, 2, FEATURE_PREPARED, *([FEATURE_BLOBS] if able else []))
+    peer = storage(world, master, 2, FEATURE_OURS, *([FEATURE_BLOBS] if able else []))
     found = peer.ask(AskFetchPrepared(0, [p64(10)]))
     sent = [m for m in messages(peer) if isinstance(m, AddPreparedObject)]
     if able:
@@ -327,7 +326,7 @@ def test_a_destination_of_a_prepared_transaction(
 def test_a_destination_of_a_vote(world: World, master: End, client: End, able: bool) -> None:
     """Specification 26.18, 26.19."""
     voted(world, master, client)
-    peer = guest(world, FEATURE_SYNC, *([FEATURE_BLOBS] if able else []))
+    peer = guest(world, FEATURE_OURS, *([FEATURE_BLOBS] if able else []))
     found = peer.ask(AskFetchVoted(p64(10), [0]))
     sent = [m for m in messages(peer) if isinstance(m, AddVotedObject)]
     if able:
@@ -377,10 +376,10 @@ def announced(world: World, foreign: bool) -> list[str]:
     master = world.operate()
     if foreign:
         end = world.stranger()
-        extra = {FEATURES: [FEATURE_SYNC]}
+        extra = {FEATURES: [FEATURE_OURS]}
         end.ask(RequestIdentification(NodeType.STORAGE, None, OTHER, "test", 3.0, extra))
     else:
-        end = storage(world, master, 2, FEATURE_PREPARED)
+        end = storage(world, master, 2, FEATURE_OURS)
     features: list[str] = end.take(NotifyFeatures).features
     return features
 

@@ -7,8 +7,7 @@ import pytest
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.ids import ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
-    FEATURE_PREPARED,
+    FEATURE_OURS,
     FEATURES,
     AcceptIdentification,
     AddTransaction,
@@ -297,7 +296,7 @@ def behind(world: World) -> tuple[End, End]:
     """What it has up to 12 can be read, with objects 0, 2 and 4; the upstream has committed 14 to 18."""
     master = complete(world, 0)
     master.send(Replicate(p64(12), "up", {0: SOURCE}))
-    source = upstream(world, FEATURE_MAINTENANCE)
+    source = upstream(world, FEATURE_OURS)
     pack_state(source, 0)
     Destination.serve(
         source,
@@ -405,7 +404,7 @@ def test_an_order_without_the_name_of_a_cluster_is_for_a_node_of_the_own_one(wor
     master.send(Replicate(p64(12), "", {0: OTHER}))
     world.wait(lambda: bool(world.host.dialed), "the other node is not dialed")
     source = world.take_dial()
-    extra = {FEATURES: [FEATURE_MAINTENANCE, FEATURE_PREPARED]}
+    extra = {FEATURES: [FEATURE_OURS]}
     request = reply(source, RequestIdentification, AcceptIdentification(NodeType.STORAGE, 2, 1))
     assert request == RequestIdentification(NodeType.STORAGE, 1, STORAGE, "test", 1.5, extra)
     Destination.serve(source, 0, 12, {(12, 2): data_of(12)})

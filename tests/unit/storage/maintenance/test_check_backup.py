@@ -8,7 +8,7 @@ import pytest
 
 from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
+    FEATURE_OURS,
     AddObject,
     AnswerCheckSerialRange,
     AnswerCheckTIDRange,
@@ -39,10 +39,10 @@ class Followed(Comparison):
 
     def __init__(self, world: World, rows: object = None) -> None:
         super().__init__(world, backup(world, rows))
-        self.master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
+        self.master.send(NotifyFeatures([FEATURE_OURS]))
         self.master.send(Replicate(ZERO_TID, "", {0: None, 1: None}))
         self.master.send(Replicate(p64(12), "up", {0: SOURCE}))
-        self.source = self.others[0] = upstream(world, FEATURE_MAINTENANCE)
+        self.source = self.others[0] = upstream(world, FEATURE_OURS)
         self.packed(0)
         self.sent({(12, 0): b"a", (12, 2): b"b"})
         self.packed(0)
@@ -119,11 +119,11 @@ def test_no_cluster_but_a_backup_asks_another_one(world: World) -> None:
 
 def test_a_check_and_a_fetch_share_a_connection_that_is_dialed(world: World) -> None:
     master = backup(world)
-    master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
+    master.send(NotifyFeatures([FEATURE_OURS]))
     master.send(Replicate(p64(10), "", {0: None, 1: None}))
     master.send(Replicate(p64(12), "up", {0: SOURCE}))
     master.send(CheckPartition(0, ("up", SOURCE), ZERO_TID, p64(10)))
-    source = upstream(world, FEATURE_MAINTENANCE)
+    source = upstream(world, FEATURE_OURS)
     assert not world.host.dialed
     world.settle()
     assert [type(m) for _, m in source.inbox].count(AskPackState) == 2

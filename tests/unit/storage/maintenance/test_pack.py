@@ -7,7 +7,7 @@ import pytest
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
+    FEATURE_OURS,
     FEATURES,
     AddObject,
     AnswerFetchObjects,
@@ -151,10 +151,10 @@ def knowing(world: World, master: End, nid: int | None) -> End:
     if nid is not None:
         world.notify(master, storage_row(nid))
     end = world.stranger()
-    extra = {FEATURES: [FEATURE_MAINTENANCE]}
+    extra = {FEATURES: [FEATURE_OURS]}
     stamp = None if nid is None else 20.0 + nid
     end.ask(RequestIdentification(NodeType.STORAGE, nid, OTHER, "test", stamp, extra))
-    assert FEATURE_MAINTENANCE in end.take(NotifyFeatures).features
+    assert FEATURE_OURS in end.take(NotifyFeatures).features
     return end
 
 

@@ -6,7 +6,7 @@ from hashlib import sha1
 
 from neo.protocol.ids import ZERO_HASH, p64
 from neo.protocol.packets import (
-    FEATURE_PREPARED,
+    FEATURE_OURS,
     AddPrepared,
     AddPreparedObject,
     AnswerFetchPrepared,
@@ -34,7 +34,7 @@ def restart(make_world: MakeWorld, *kept: int, backup: bool = False) -> tuple[Wo
     """Another process on the same database; the master lets these transactions stay."""
     world = make_world()
     master = world.join()
-    master.send(NotifyFeatures([FEATURE_PREPARED]))
+    master.send(NotifyFeatures([FEATURE_OURS]))
     world.send_table(master)
     master.send(NotifyPrepared([p64(ttid) for ttid in kept]))
     master.send(StartOperation(backup))
@@ -49,7 +49,7 @@ class Prepared(Destination):
         super().__init__(world)
         self.unfinished(12, 10)
         self.master.send(NotifyPrepared([p64(10)]))
-        self.end = self.source(FEATURE_PREPARED)
+        self.end = self.source(FEATURE_OURS)
         self.serve(self.end, 0, 12, {(12, 0): b"committed"})
         self.begin()
 

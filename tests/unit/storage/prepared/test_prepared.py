@@ -12,8 +12,7 @@ import pytest
 from neo.protocol.enums import CellState, ErrorCode, NodeState
 from neo.protocol.ids import ZERO_TID, p64, time_from_tid
 from neo.protocol.packets import (
-    FEATURE_LOCKS,
-    FEATURE_PREPARED,
+    FEATURE_OURS,
     FEATURES,
     AbortTransaction,
     AnswerInformationLocked,
@@ -103,7 +102,7 @@ def marked(master: End) -> list[bytes]:
 
 
 def test_features_are_announced_to_the_master(world: World, master: End) -> None:
-    assert {FEATURE_LOCKS, FEATURE_PREPARED} <= {*world.request.extra[FEATURES]}
+    assert {FEATURE_OURS} <= {*world.request.extra[FEATURES]}
 
 
 def test_a_mark_is_answered_when_it_and_the_vote_are_durable(
@@ -344,7 +343,7 @@ def test_what_one_master_let_stay_is_not_for_the_next_one(make_world: MakeWorld)
     master.disconnect()
     world.host.advance(10)
     master = world.join()
-    master.send(NotifyFeatures([FEATURE_PREPARED]))
+    master.send(NotifyFeatures([FEATURE_OURS]))
     world.send_table(master)
     master.send(StartOperation(False))
     world.settle()
@@ -353,7 +352,7 @@ def test_what_one_master_let_stay_is_not_for_the_next_one(make_world: MakeWorld)
 
 def test_the_operation_stops_and_starts_again(world: World, master: End, client: End) -> None:
     prepare(client, master, 10, 1)
-    master.send(NotifyFeatures([FEATURE_PREPARED]))
+    master.send(NotifyFeatures([FEATURE_OURS]))
     master.send(StopOperation())
     assert marked(master) == [p64(10)]
     master.send(NotifyPrepared([p64(10)]))

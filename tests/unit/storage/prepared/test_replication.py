@@ -8,7 +8,7 @@ import pytest
 
 from neo.protocol.ids import ZERO_HASH, ZERO_TID, p64
 from neo.protocol.packets import (
-    FEATURE_PREPARED,
+    FEATURE_OURS,
     AbortTransaction,
     AddObject,
     AddPrepared,
@@ -16,12 +16,14 @@ from neo.protocol.packets import (
     AnswerFetchObjects,
     AnswerFetchPrepared,
     AnswerJoinPrepared,
+    AnswerPackState,
     AnswerPrepareInformation,
     AskCheckCurrentSerial,
     AskFetchObjects,
     AskFetchPrepared,
     AskJoinPrepared,
     AskLockInformation,
+    AskPackState,
     AskPreparedTransactions,
     AskPrepareInformation,
     AskStoreObject,
@@ -74,7 +76,7 @@ def test_fetched_rows_replace_what_the_node_voted(world: World) -> None:
     fetching.world, fetching.master = world, node.master
     node.unfinished(12, 10)
     node.master.send(NotifyPrepared([p64(10)]))
-    fetching.end = node.source(FEATURE_PREPARED)
+    fetching.end = node.source(FEATURE_OURS)
     node.serve(fetching.end, 0, 12, {(12, 0): b"committed"})
     fetching.begin()
     fetching.send_one(2)
@@ -88,7 +90,7 @@ def test_fetched_rows_replace_what_the_node_voted(world: World) -> None:
 
 def test_the_outcomes_are_fetched_if_nothing_is_prepared(world: World) -> None:
     """24.36"""
-    node, source = fetching(world, FEATURE_PREPARED)
+    node, source = fetching(world, FEATURE_OURS)
     node.serve(source, 0, 12, {(12, 0): b"committed"})
     message_id, m = take_question(source, AskFetchPrepared)
     assert m.ttid_list == []
@@ -102,7 +104,7 @@ def test_an_older_outcome_of_the_source_does_not_replace_that_of_the_node(world:
     """24.39: the source was away when the older one was forgotten."""
     newer: DecidedRow = (DECIDED[0], p64(8), p64(10), 995.0)
     world.backend.marks.decide([newer])
-    node, source = fetching(world, FEATURE_PREPARED)
+    node, source = fetching(world, FEATURE_OURS)
     node.serve(source, 0, 12, {(12, 0): b"committed"})
     message_id, _ = take_question(source, AskFetchPrepared)
     later: DecidedRow = (b"order 8", p64(8), None, 990.0)
@@ -115,8 +117,9 @@ def test_a_transaction_that_becomes_prepared_later_is_fetched_then(world: World)
     """24.24"""
     node = Destination(world)
     node.unfinished(12, 10)
-    source = node.source(FEATURE_PREPARED)
+    source = node.source(FEATURE_OURS)
     node.serve(source, 0, 12, {(12, 0): b"committed"})
+    reply(source, AskPackState, AnswerPackState(ZERO_TID))
     world.settle()
     assert not source.inbox
     node.master.send(NotifyPrepared([p64(10), p64(77)]))
@@ -269,7 +272,7 @@ def blind_undo(world: World) -> Prepared:
     vote(client, 20, 0)
     ask = AskPrepareInformation(p64(20), XID, SINCE, TEXT, [0])
     node.unfinished(12)
-    node.end = node.source(FEATURE_PREPARED)
+    node.end = node.source(FEATURE_OURS)
     prepared = node.master.ask_later(ask)
     world.wait(lambda: bool(prepared), "it is not prepared")
     assert prepared == [AnswerPrepareInformation(p64(20))]

@@ -11,8 +11,7 @@ from neo.protocol.codec import LIMIT_GUEST
 from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.ids import ZERO_HASH, p64
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
-    FEATURE_PREPARED,
+    FEATURE_OURS,
     FEATURES,
     PARTITIONS,
     AcceptIdentification,
@@ -34,7 +33,7 @@ def test_features_are_told_to_who_announces_some(world: World, master: End) -> N
     world.notify(master, world.client_row(C1))
     end = world.stranger()
     assert isinstance(world.identify(end, extra={FEATURES: ["oids"]}), AcceptIdentification)
-    assert end.take(NotifyFeatures).features == ["oids", "pages", "locks", "size", "committed"]
+    assert end.take(NotifyFeatures).features == [FEATURE_OURS]
 
 
 def test_nobody_is_served_before_the_operation_starts(world: World) -> None:
@@ -126,7 +125,7 @@ META = (b"", b"", b"", [p64(2)])
         AddPreparedObject(p64(10), p64(2), 0, ZERO_HASH, b"", None),
         AddTransaction(p64(10), b"", b"", b"", False, p64(10), []),
         AddObject(p64(2), p64(10), 0, ZERO_HASH, b"", None),
-        NotifyFeatures([FEATURE_PREPARED]),
+        NotifyFeatures([FEATURE_OURS]),
     ],
 )
 def test_a_guest_may_only_ask_for_what_is_committed(
@@ -169,7 +168,7 @@ def test_a_storage_node_without_id_hears_of_features_first(
     world.notify(master, storage_row(2))
     end = world.stranger()
     stamp = None if nid is None else 22.0
-    extra = {FEATURES: [FEATURE_MAINTENANCE]}
+    extra = {FEATURES: [FEATURE_OURS]}
     told: list[bool] = []
 
     def accepted(answer: object) -> None:
@@ -183,7 +182,7 @@ def test_a_storage_node_without_id_hears_of_features_first(
     world.wait(lambda: bool(told), "the node does not answer")
     assert told == [nid is None]
     features = end.take(NotifyFeatures).features
-    assert FEATURE_MAINTENANCE in features and (FEATURE_PREPARED in features) == (nid == 2)
+    assert features == [FEATURE_OURS]
 
 
 def test_a_peer_that_announces_nothing_is_told_nothing(world: World, client: End) -> None:

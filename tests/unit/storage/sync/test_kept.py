@@ -9,8 +9,7 @@ from typing import Any
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.ids import p64
 from neo.protocol.packets import (
-    FEATURE_PREPARED,
-    FEATURE_SYNC,
+    FEATURE_OURS,
     FEATURES,
     AbortTransaction,
     AcceptIdentification,
@@ -76,7 +75,7 @@ def half_kept(world: World) -> tuple[End, End]:
     """The node has the rows of partition 0. Return its master, and the node that sent them."""
     master = backup(world)
     first = ask(master, 0)
-    source = upstream(world, FEATURE_SYNC)
+    source = upstream(world, FEATURE_OURS)
     serve(source, 2)
     assert got(world, first) == AnswerVoted(p64(10))
     return master, source
@@ -133,7 +132,7 @@ def test_a_source_that_is_lost_takes_nothing_that_is_kept(world: World) -> None:
     source.disconnect()
     check_refused(got(world, second), ErrorCode.INCOMPLETE_TRANSACTION)
     third = ask(master, 1)
-    serve(upstream(world, FEATURE_SYNC), 3)
+    serve(upstream(world, FEATURE_OURS), 3)
     assert got(world, third) == AnswerVoted(p64(10))
     commit(master)
     assert values(world) == [DATA, DATA]
@@ -145,7 +144,7 @@ def test_what_stays_prepared_at_a_restart_is_not_fetched_again(
     """Specification 25.54: the upstream cluster may be lost."""
     master = backup(world)
     answers = ask(master, 0, 1)
-    serve(upstream(world, FEATURE_SYNC), 2, 3)
+    serve(upstream(world, FEATURE_OURS), 2, 3)
     got(world, answers)
     world, master = restart(make_world, 10, backup=True)
     assert got(world, ask(master, 0, 1)) == AnswerVoted(p64(10))
@@ -162,7 +161,7 @@ def test_rows_that_a_restart_found_incomplete_are_fetched(
     half_kept(world)
     world, master = restart(make_world, 10, backup=True)
     answers = ask(master, 0, 1)
-    source = upstream(world, FEATURE_SYNC)
+    source = upstream(world, FEATURE_OURS)
     serve(source, 3)
     assert got(world, answers) == AnswerVoted(p64(10))
     master.send(AbortTransaction(p64(10), []))
@@ -173,7 +172,7 @@ def test_the_master_is_told_that_a_transaction_has_ended_upstream(world: World) 
     """Specification 25.55."""
     master = backup(world)
     answers = ask(master, 0)
-    source = upstream(world, FEATURE_SYNC)
+    source = upstream(world, FEATURE_OURS)
     reply(source, AskFetchVoted, Error(ErrorCode.TID_NOT_FOUND.value, "it is not in progress"))
     code, text = refused(got(world, answers))
     assert code == ErrorCode.TID_NOT_FOUND.value and text.endswith("it is not in progress")
@@ -183,7 +182,7 @@ def test_the_master_is_told_that_a_transaction_has_ended_upstream(world: World) 
 def test_a_node_that_only_checks_for_a_prepared_transaction_has_it(world: World) -> None:
     """Specification 25.11: the backup needs its mark in each partition of the transaction."""
     master = world.operate()
-    master.send(NotifyFeatures([FEATURE_PREPARED]))
+    master.send(NotifyFeatures([FEATURE_OURS]))
     client = world.client(master, C1)
     voted(client, 2, 3)
     assert master.ask(AskLockInformation(p64(2), p64(4))).ttid == p64(2)
@@ -196,7 +195,7 @@ def test_a_node_that_only_checks_for_a_prepared_transaction_has_it(world: World)
     peer = world.stranger()
     request = RequestIdentification(
         *(NodeType.STORAGE, None, ("127.0.0.1", 4000), "test", 1.0),
-        {FEATURES: [FEATURE_SYNC]},
+        {FEATURES: [FEATURE_OURS]},
     )
     assert peer.ask(request) == AcceptIdentification(NodeType.STORAGE, None, None)
     assert peer.ask(AskFetchVoted(p64(10), [1])) == AnswerFetchVoted(p64(10))

@@ -12,8 +12,7 @@ from neo.node.backlog import JOB_BYTES, JOBS_BYTES, PEER_BYTES
 from neo.protocol.enums import ErrorCode, NodeState
 from neo.protocol.ids import ZERO_HASH, p64
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
-    FEATURE_SYNC,
+    FEATURE_OURS,
     AbortTransaction,
     AddVoted,
     AddVotedObject,
@@ -210,7 +209,7 @@ def test_an_undo_is_sent_as_it_is_after_the_pack_that_waits_for_it(
     world.settle()
     assert voted == [AnswerStoreTransaction()]
     master.ask(AskLockInformation(p64(14), p64(16)))
-    backup = guest(world, FEATURE_SYNC)
+    backup = guest(world, FEATURE_OURS)
     backup.ask(AskFetchVoted(p64(14), [0]))
     *_, fetched = messages(backup)
     assert fetched == pushed and not packing
@@ -465,7 +464,7 @@ def test_a_fetch_is_answered_by_the_rows_of_its_partitions(
     for oid in (1, 2):
         assert store(client, 10, oid) is None
     vote(client, 10, 1, 2)
-    backup = guest(world, FEATURE_SYNC)
+    backup = guest(world, FEATURE_OURS)
     assert backup.ask(AskFetchVoted(p64(10), [0])) == AnswerFetchVoted(p64(10))
     assert messages(backup) == [AddVoted(p64(10), 0, meta(1, 2)), row(10, 2, data_of(10))]
     assert backup.ask(AskFetchVoted(p64(10), [1])) == AnswerFetchVoted(p64(10))
@@ -477,7 +476,7 @@ def test_a_transaction_that_is_locked_is_sent(world: World, master: End, client:
     assert store(client, 10, 2) is None
     vote(client, 10, 2)
     master.ask(AskLockInformation(p64(10), p64(12)))
-    backup = guest(world, FEATURE_SYNC)
+    backup = guest(world, FEATURE_OURS)
     assert backup.ask(AskFetchVoted(p64(10), [0])) == AnswerFetchVoted(p64(10))
     assert len(backup.inbox) == 2
 
@@ -486,7 +485,7 @@ def test_a_transaction_that_has_not_voted_or_has_ended_is_not_in_progress(
     world: World, master: End, client: End
 ) -> None:
     """Specification 25.11."""
-    backup = guest(world, FEATURE_SYNC)
+    backup = guest(world, FEATURE_OURS)
     assert store(client, 10, 2) is None
     commit(master, client, 14, 16, 4)
     for ttid in (10, 14, 18):
@@ -500,7 +499,7 @@ def test_a_cell_that_cannot_be_read_is_no_source(world: World, partition: int) -
     """Specification 25.11."""
     master = world.operate([[(1, OUT), (3, UP)], [(1, UP)]])
     client = world.client(master)
-    backup = guest(world, FEATURE_SYNC)
+    backup = guest(world, FEATURE_OURS)
     code, text = refused(backup.ask(AskFetchVoted(p64(10), [1, partition])))
     assert code == ErrorCode.NON_READABLE_CELL.value and str(partition) in text
     assert store(client, 11, 1) is None
@@ -511,7 +510,7 @@ def test_a_cell_that_cannot_be_read_is_no_source(world: World, partition: int) -
 def test_a_node_that_does_not_know_the_feature_cannot_subscribe(
     world: World, master: End, client: End
 ) -> None:
-    old = guest(world, FEATURE_MAINTENANCE)
+    old = guest(world, "unheard of")
     check_refused(old.ask(AskFetchVoted(p64(10), [0])), ErrorCode.PROTOCOL_ERROR)
     assert store(client, 10, 2) is None
     vote(client, 10, 2)
@@ -538,7 +537,7 @@ def test_a_fetch_waits_for_rows_that_are_being_stored(
 def test_a_fetch_ends_with_its_connection(world: World, master: End, client: End) -> None:
     store_large(client, 2, 4)
     vote(client, 10, 2, 4)
-    backup = guest(world, FEATURE_SYNC)
+    backup = guest(world, FEATURE_OURS)
     backup.ask_later(AskFetchVoted(p64(10), [0]))
     backup.disconnect()
     world.host.advance(0)
@@ -552,7 +551,7 @@ def test_a_fetch_of_what_ends_meanwhile_is_refused(
     """Specification 25.11: what is prepared may be rolled back at any time, and its data is deleted."""
     store_large(client, 2, 4, 6)
     vote(client, 10, 2, 4, 6)
-    backup = guest(world, FEATURE_SYNC)
+    backup = guest(world, FEATURE_OURS)
     fetched = backup.ask_later(AskFetchVoted(p64(10), [0]))
     assert len(messages(backup)) == 2, "the rest is to be sent"
     if end == "committed":
@@ -614,7 +613,7 @@ def test_a_fetch_of_damaged_data_is_refused(world: World, master: End, client: E
     assert store(client, 10, 2) is None
     vote(client, 10, 2)
     damage(world)
-    backup = guest(world, FEATURE_SYNC)
+    backup = guest(world, FEATURE_OURS)
     check_refused(
         backup.ask(AskFetchVoted(p64(10), [0])),
         ErrorCode.CHECKING_ERROR,

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.ids import p64
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
-    FEATURE_SYNC,
+    FEATURE_OURS,
     AbortTransaction,
     AddVotedObject,
     AnswerFetchVoted,
@@ -121,7 +120,7 @@ def test_what_is_lacking_is_fetched(world: World, master: End) -> None:
 
 def test_partitions_of_one_node_are_fetched_together(world: World, master: End) -> None:
     asked = ask_voted(master, 10, 2, 3, sources=BOTH)
-    source = upstream(world, FEATURE_SYNC)
+    source = upstream(world, FEATURE_OURS)
     serve(source, 10, {0: [row(10, 2, b"x")], 1: [row(10, 3, b"y")]})
     assert answered(asked, world) == AnswerVoted(p64(10))
     assert kept(world, 10) == [p64(2), p64(3)]
@@ -264,7 +263,7 @@ def test_a_node_of_a_backup_that_leaves_ends_its_subscriptions(
     assert kept(world, 20) == [], "not confirmed"
     assert kept(world, 10) == [p64(2), p64(3)], "confirmed"
     again = ask_voted(master, 30, 2, sources={0: SOURCE})
-    serve(upstream(world, FEATURE_SYNC), 30, {0: [row(30, 2, b"w")]})
+    serve(upstream(world, FEATURE_OURS), 30, {0: [row(30, 2, b"w")]})
     assert answered(again, world) == AnswerVoted(p64(30))
 
 
@@ -355,7 +354,7 @@ def test_a_node_that_cannot_be_reached_is_an_error(world: World, master: End) ->
 def test_a_node_that_does_not_know_the_feature_is_not_asked(world: World, master: End) -> None:
     """Specification 21.2: it would end the connection."""
     asked = ask_voted(master, 10, 2, sources={0: SOURCE})
-    source = upstream(world, FEATURE_MAINTENANCE)
+    source = upstream(world, "unheard of")
     assert "127.0.0.1:7001 of the upstream cluster must be updated" in failed(asked, world)
     assert not source.inbox
 

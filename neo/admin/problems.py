@@ -9,27 +9,32 @@ from collections import Counter
 from collections.abc import Collection
 from typing import NamedTuple
 
-from neo.admin.monitor import OLD_PREPARED_SECONDS, SERVING, lacks_sync, tid_date
+from neo.admin.facts import Data, duration, prepared_data, second, transaction_data
+from neo.admin.monitor import SERVING, tid_date
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import PreparedRow, TransactionRow
-from neoctl.render import Data, duration, prepared_data, second, transaction_data
 
 #: A transaction that blocks others for longer is a problem. Commits take a fraction of a second. Longer
 #: ones belong to stopped clients or to bulk imports.
 BLOCKING_SECONDS = 5.0
 #: Bound of the listed transactions; the others are only counted.
 NAMED_MOST = 5
-#: A prepared transaction that is older is told.
-PREPARED_SECONDS = OLD_PREPARED_SECONDS
+#: A coordinator decides within seconds. A prepared transaction that is older was left by a crash.
+PREPARED_SECONDS = 600.0
+#: A backup that is not in sync is reported after this time. A new master, and one that answers again,
+#: take less.
+SYNC_SECONDS = 5.0
 
 
 class Problem(NamedTuple):
-    """``severity``: ``problem`` if something does not work now, ``warning`` if it may not work soon."""
+    """``severity``: ``problem`` if something does not work now, ``warning`` if it may not work soon.
+    ``subject``: what does not work, the same while times and numbers in ``text`` change."""
 
     severity: str
     text: str
     advice: str
+    subject: str = ""
 
 
 def find_problems(
@@ -174,7 +179,12 @@ def find_sync_problems(
 
 
 def _lacks_sync(row: Data, now: float) -> bool:
-    return lacks_sync(row["state"], row["since"], row["reason"], now)
+    """Return whether to report a synchronous backup (specification 25.48). Its ``since`` was read
+    from another clock: a time in the future hides nothing. One that flaps has a reason in sync."""
+    state, since, reason = row["state"], row["since"], row["reason"]
+    if state == "off" or (state == "sync" and reason):
+        return True
+    return state in ("async", "lost") and not 0.0 <= now - since < SYNC_SECONDS
 
 
 def _sync_problem(row: Data) -> Problem:
@@ -332,10 +342,9 @@ def _node_problems(
     problems = []
     for node in nodes:
         if node["state"] == NodeState.DOWN.name:
-            if node["type"] == NodeType.STORAGE.name:
-                problems.append(_storage_down(node, state, nodes))
-            else:
-                problems.append(_master_down(node))
+            storage = node["type"] == NodeType.STORAGE.name
+            problem = _storage_down(node, state, nodes) if storage else _master_down(node)
+            problems.append(problem._replace(subject=f"{_named(node)} is down"))
         elif node["state"] == NodeState.PENDING.name and state in SERVING:
             problems.append(_pending(node, nodes, table, election))
     return problems
@@ -422,7 +431,9 @@ def _cell_problems(
     alone = table["replicas"] == 0 and all(len(cells) < 2 for cells in rows)
     if state is ClusterState.RUNNING and alone and len(having) > 1:
         text = f"there are {len(having)} storage nodes and no copies: a lost disk is lost data"
-        problems.append(Problem("warning", text, "neoctl set replicas 1; neoctl tweak"))
+        problems.append(
+            Problem("warning", text, "neoctl set replicas 1; neoctl tweak", "no copies")
+        )
     return problems
 
 
@@ -535,7 +546,12 @@ def find_content_problems(
 def find_node_problems(conditions: list[Data]) -> list[Problem]:
     """Return what storage nodes say is wrong with them."""
     return [
-        Problem(row["severity"], f"{row['nid']} says: {row['text']}", row["advice"])
+        Problem(
+            row["severity"],
+            f"{row['nid']} says: {row['text']}",
+            row["advice"],
+            f"{row['nid']} {row['kind']}",
+        )
         for row in conditions
     ]
 
