@@ -126,7 +126,10 @@ class Database:
 
         send = self.guard(answer_now)
         late = self._core.host.fault(FaultSite.STORED_ANSWER_LATE)
-        self._engine.stored(partial(self._core.call_later, LATE_SECONDS, send) if late else send)
+        self._engine.stored(partial(self._late, send) if late else send)
+
+    def _late(self, send: Callable[[], None]) -> None:
+        self._core.call_later(LATE_SECONDS, send)
 
     def stored(self) -> Future[None]:
         """Return a future for a job: everything that was written until now is durable."""

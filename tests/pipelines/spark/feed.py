@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -16,6 +18,40 @@ from tests.pipelines.spark.gates import Gate
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 ROWS_PER_BATCH = 80
+#: Spark gives the process that reads offsets 10 s to connect back (PROCESS_WAIT_TIMEOUT_MS, without a
+#: setting). A machine may stand still for 20 s, but not at each of so many attempts.
+STARTS = 5
+
+
+def follow(
+    start: Callable[[], StreamingQuery], until: Callable[[StreamingQuery], object]
+) -> StreamingQuery:
+    """Start a query, and call ``until``, which raises what the query failed with. Begin again, as an
+    operator would, if Spark's process did not connect back in time."""
+    for attempt in range(1, STARTS + 1):
+        query = start()
+        try:
+            until(query)
+            return query
+        except StreamingQueryException as e:
+            if "Python worker failed to connect back" not in str(e) or attempt == STARTS:
+                raise
+    raise AssertionError("no attempt")
+
+
+def to_its_end(start: Callable[[], StreamingQuery]) -> None:
+    """Run a query that ends when it has read everything."""
+
+    def end(query: StreamingQuery) -> None:
+        assert query.awaitTermination(PATIENCE_SECONDS)
+
+    follow(start, end)
+
+
+def failure(query: StreamingQuery) -> None:
+    """Raise what the query failed with, if it failed."""
+    if (error := query.exception()) is not None:
+        raise error
 
 
 def start(
@@ -55,8 +91,12 @@ def main(masters: str, cluster: str, *folders: str) -> None:
     # The format is known without registration.
     spark = session(register=False)
     between, inside = map(Path, folders)
-    start(spark, where, between, processingTime="0 seconds").processAllAvailable()
-    start(spark, where, inside, processingTime="0 seconds")
+    often = {"processingTime": "0 seconds"}
+    follow(lambda: start(spark, where, between, **often), StreamingQuery.processAllAvailable)
+    follow(
+        lambda: start(spark, where, inside, **often),
+        lambda query: Gate(inside).wait_for_somebody(lambda: failure(query)),
+    )
     wait_until(lambda: not inside.exists(), f"a signal, for {PATIENCE_SECONDS:.0f} s")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 from ZODB.Connection import TransactionMetaData
 from ZODB.utils import p64, u64, z64
 
@@ -27,7 +28,7 @@ from tests.pipelines.spark.conftest import ROOT
 from tests.pipelines.spark.gates import Gate, descendants, workers_of_python
 from tests.support.certificates import Authority, NodeFiles
 from tests.support.cluster import Cluster
-from tests.support.patience import wait_until
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.zodb.fleet import NAME, Fleet
 
 OBJECTS = 600
@@ -146,16 +147,21 @@ def test_a_stream_goes_on_through_commits_and_the_loss_of_a_node(
         .options(**files._asdict(), table="changes", columns="oid,tid", maxRowsPerBatch=1000)
         .load()
     )
-    query = (
-        stream.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .foreachBatch(lambda frame, _: batches.append([(r.oid, r.tid) for r in frame.collect()]))
-        .start()
-    )
+
+    def runs(query: StreamingQuery) -> None:
+        def has_read() -> bool:
+            feed.failure(query)
+            return bool(batches)
+
+        wait_until(has_read, "the stream runs")
+
+    writer = stream.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.foreachBatch(lambda frame, _: batches.append([(r.oid, r.tid) for r in frame.collect()]))
+    query = feed.follow(writer.start, runs)
     try:
         for number in range(6):
             tids.append(u64(write(storage, 10, serials)))
             if number == 2:
-                wait_until(lambda: batches, "the stream runs")
                 cluster.simple.kill("storage1")
         wait_until(lambda: sum(map(len, batches)) >= OBJECTS * len(tids), "it has read everything")
     finally:
@@ -228,17 +234,19 @@ def test_a_stream_is_killed_between_batches_inside_one_and_in_its_workers(
     where = {"masters": fleet.masters, "cluster": NAME, "maxTasks": 2}
     # What was begun is done again; this time the workers die in it.
     (inside / "waiting").unlink()
-    query = feed.start(spark, where, inside, availableNow=True)
-    gate.wait_for_somebody()
+    query = feed.follow(
+        lambda: feed.start(spark, where, inside, availableNow=True),
+        lambda query: gate.wait_for_somebody(lambda: feed.failure(query)),
+    )
     workers = workers_of_python(spark.sparkContext._gateway.proc.pid)
     assert workers
     for pid in workers:
         kill(pid)
     gate.open()
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(PATIENCE_SECONDS)
     check(inside, sample)
     # The other one has nothing to read, until something is written.
-    assert feed.start(spark, where, between, availableNow=True).awaitTermination(120)
+    feed.to_its_end(lambda: feed.start(spark, where, between, availableNow=True))
     check(between, sample)
     meta = TransactionMetaData(description="one more")
     sample.storage.tpc_begin(meta)
@@ -246,5 +254,5 @@ def test_a_stream_is_killed_between_batches_inside_one_and_in_its_workers(
     sample.storage.tpc_vote(meta)
     sample.storage.tpc_finish(meta)
     sample.read_back()
-    assert feed.start(spark, where, between, availableNow=True).awaitTermination(120)
+    feed.to_its_end(lambda: feed.start(spark, where, between, availableNow=True))
     check(between, sample)

@@ -20,6 +20,7 @@ from neo.spark.options import OptionError, parse
 from neo.spark.source import NEODataSource
 from neo.spark.stream import ChangeReader
 from tests.pipelines.sample import Document, Sample
+from tests.pipelines.spark.feed import to_its_end
 from tests.pipelines.spark.reader import Reader
 from tests.zodb.fleet import NAME, Fleet
 
@@ -189,14 +190,13 @@ def test_spark_finds_the_format_by_name() -> None:
 
 def feed(load: Reader, folder: Path, **options: Any) -> list[tuple[int, int]]:
     """What one run of a query that keeps its place in ``folder`` appends to it."""
-    query = (
+    writer = (
         load.stream(columns="oid,tid", **options)
         .writeStream.format("parquet")
         .option("checkpointLocation", str(folder / "place"))
         .trigger(availableNow=True)
-        .start(str(folder / "rows"))
     )
-    assert query.awaitTermination(120)
+    to_its_end(lambda: writer.start(str(folder / "rows")))
     rows = load.spark.read.parquet(str(folder / "rows")).collect()
     return sorted((row.oid, row.tid) for row in rows)
 

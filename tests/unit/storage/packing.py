@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from neo.protocol.ids import ZERO_OID, ZERO_TID, p64
-from neo.protocol.packets import FEATURE_OURS, AnswerPackState, AskPackState
+from neo.protocol.packets import (
+    FEATURE_OURS,
+    AnswerFetchPrepared,
+    AnswerPackState,
+    AskFetchPrepared,
+    AskPackState,
+)
 from tests.unit.storage.replicas import Destination, reply
 from tests.unit.storage.requests import commit
 from tests.unit.storage.world import End, World
@@ -37,7 +43,9 @@ def returned(world: World) -> tuple[Destination, End]:
     master.disconnect()
     node = Destination(world, ptid=2)
     node.unfinished(24)
-    return node, node.source(FEATURE_OURS)
+    source = node.source(FEATURE_OURS)
+    source.by_itself[AskFetchPrepared] = AnswerFetchPrepared([], [])
+    return node, source
 
 
 def state(source: End, tid: int) -> None:

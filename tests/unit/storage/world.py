@@ -138,6 +138,8 @@ class End:
         self.paused = False
         self.waiting = False  # to be accepted, and says so when it is asked
         self.complaint = ""  # an Error of the node that answers nothing
+        #: What it answers without the test, by the type of the question.
+        self.by_itself: dict[type[Message], Message] = {}
         peer.link = self
         peer.write_outgoing()
 
@@ -149,6 +151,9 @@ class End:
                     question.context(message)
                 elif isinstance(message, Ping) and self.waiting:
                     self.connection.answer(message_id, Pong())
+                    self._deliver()
+                elif (known := self.by_itself.get(type(message))) is not None:
+                    self.connection.answer(message_id, known)
                     self._deliver()
                 else:
                     self.inbox.append((message_id, message))

@@ -18,15 +18,17 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import ZERO_TID, p64
 from neo.protocol.packets import (
     AbortTransaction,
+    AnswerFinalTID,
     AnswerTransactionFinished,
     AskBeginTransaction,
+    AskFinalTID,
     AskFinishTransaction,
     AskObject,
     AskStoreObject,
     AskStoreTransaction,
     Message,
 )
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.unit.client.committing import refusing, stored
 from tests.unit.client.scripted import Scripted, scripted
 
@@ -94,6 +96,7 @@ def test_while_one_is_finished_the_next_are_voted_stored_and_begun() -> None:
                 master.wait_for(AskFinishTransaction, count=n + 1)
                 master.wait_for(AskBeginTransaction, count=n + 4)
                 node.wait_for(AskStoreTransaction, count=n + 2)
+                node.wait_for(AskStoreObject, count=n + 3)
                 assert len(stored(cluster, 1)) == n + 3
                 assert committed(cluster) == TIDS[: n + 1]
                 if n == 2:
@@ -133,6 +136,33 @@ def test_a_failure_commits_all_before_it_and_nothing_after_it() -> None:
         node.answers[AskStoreTransaction] = voted
         storage.copyTransactionsFrom(source(*different(6)[2:]))
         assert committed(cluster) == TIDS[:6]
+
+
+def test_the_outcome_of_the_transaction_before_a_failure_is_known() -> None:
+    """Specification 16.45: the master is lost while it finishes one; it is committed nevertheless."""
+    with cluster_of([1]) as (cluster, storage):
+        master = cluster.master
+        master.answers[AskFinishTransaction] = lambda m: None
+        master.answers[AskFinalTID] = lambda m: AnswerFinalTID(
+            m.ttid if m.ttid == TIDS[0] else None
+        )
+        failures: list[Exception] = []
+
+        def copy() -> None:
+            try:
+                storage.copyTransactionsFrom(source(*different(4)))
+            except StorageError as e:
+                failures.append(e)
+
+        thread = threading.Thread(target=copy)
+        thread.start()
+        master.wait_for(AskFinishTransaction)
+        cluster.last_tid = TIDS[0]
+        master.server.peers[-1].close()
+        thread.join(PATIENCE_SECONDS)
+        assert len(failures) == 1 and "master" in str(failures[0])
+        assert master.asked(AskFinalTID)
+        wait_until(lambda: storage.lastTransaction() == TIDS[0], "the transaction is not applied")
 
 
 @pytest.mark.parametrize("how", ["large", "origin"])

@@ -62,6 +62,7 @@ class Followed(Comparison):
 UP_TIDS = AnswerCheckTIDRange(1, digest(12), p64(12))
 UP_SERIALS = AnswerCheckSerialRange(2, digest(12, 12), p64(12), digest(0, 2), p64(2))
 UP_MORE = AnswerCheckSerialRange(3, digest(12, 12, 12), p64(12), digest(0, 2, 4), p64(4))
+UP_OTHERS = AnswerCheckSerialRange(2, digest(12, 12), p64(12), digest(0, 4), p64(4))
 
 
 def test_one_copy_of_a_backup_is_compared_with_the_upstream_cluster(world: World) -> None:
@@ -81,6 +82,8 @@ def test_the_upstream_cluster_is_right(world: World) -> None:
     followed.replies(0, UP_TIDS)
     followed.insist({0: UP_MORE})
     followed.packed(0)
+    # This node may be behind only: it is not, because the first two of the upstream cluster are others.
+    followed.replies(0, UP_OTHERS)
     assert followed.result() == [NotifyPartitionCorrupted(0, [1]), FINE]
 
 
