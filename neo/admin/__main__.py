@@ -12,8 +12,9 @@ from neo.admin.smtp import Smtp
 from neo.net.sockets import format_address, is_loopback, parse_address, parse_bind
 from neo.net.tls import tls_context
 from neo.node.config import ConfigError, Option, load, names, role_options
+from neo.node.core_life import StartFailure
 from neo.node.known_masters import RememberedMasters
-from neo.node.node_host import NodeHost, StartFailure
+from neo.node.node_host import NodeHost
 from neo.node.process import main as run
 from neo.topology.masters import MasterCandidates
 
