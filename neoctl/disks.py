@@ -1,4 +1,4 @@
-"""Disks of storage nodes, and whether what a tweak moves to them fits (specification 17.34)."""
+"""Disks of storage nodes, and whether what a tweak moves to them fits (specification 17.36)."""
 
 from __future__ import annotations
 

@@ -60,7 +60,6 @@ def status_reply(admin: AdminClient) -> Reply:
     table = facts.table_data(answer.ptid, answer.num_replicas, answer.row_list)
     words, began = _words(admin, nodes), time.time()
     answers = _answers(admin, [*questions(state), AskContents(), AskScrub()])
-    disks = disk_data(ask_disks(admin))
     found = gather(state, nodes, table, words, answers, last_tid, began)
     now = time.time()
     problems = judge(found, now)
@@ -78,7 +77,7 @@ def status_reply(admin: AdminClient) -> Reply:
         "blobs": found.blobs,
         "operations": found.operations,
         "conditions": found.conditions,
-        "disks": disks,
+        "disks": disk_data(ask_disks(admin)),
         "problems": [_problem_data(problem) for problem in problems],
     }
     last = None if last_tid == ZERO_TID else time_from_tid(last_tid)

@@ -1,4 +1,4 @@
-"""A snapshot of the cluster for programs that watch it (specification 17.33)."""
+"""A snapshot of the cluster for programs that watch it (specification 17.35)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from neo.node.core import Core
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
-    FEATURE_BLOBS,
     FEATURE_OURS,
     AnswerMonitorInformation,
     AskContents,
@@ -73,12 +72,12 @@ class Observer:
             self._node.spawn(self._ask(primary, health, done))
 
     async def _ask(self, primary: Primary, health: AnswerMonitorInformation, done: Done) -> None:
-        peer, features = primary.peer, primary.features
+        peer = primary.peer
+        ours = FEATURE_OURS in primary.features
         ask_tid = peer.ask(AskLastTransaction())
-        ask_contents = peer.ask(AskContents()) if FEATURE_BLOBS in features else None
-        ask_disks = peer.ask(AskNodeDisks()) if FEATURE_OURS in features else None
-        locks = FEATURE_OURS in features and primary.state in SERVING
-        ask_transactions = peer.ask(AskTransactions()) if locks else None
+        ask_contents = peer.ask(AskContents()) if ours else None
+        ask_disks = peer.ask(AskNodeDisks()) if ours else None
+        ask_transactions = peer.ask(AskTransactions()) if ours and primary.state in SERVING else None
         try:
             last_tid = (await ask_tid).tid
             contents = [] if ask_contents is None else (await ask_contents).row_list

@@ -431,7 +431,9 @@ def _cell_problems(
     alone = table["replicas"] == 0 and all(len(cells) < 2 for cells in rows)
     if state is ClusterState.RUNNING and alone and len(having) > 1:
         text = f"there are {len(having)} storage nodes and no copies: a lost disk is lost data"
-        problems.append(Problem("warning", text, "neoctl set replicas 1; neoctl tweak"))
+        problems.append(
+            Problem("warning", text, "neoctl set replicas 1; neoctl tweak", "no copies")
+        )
     return problems
 
 

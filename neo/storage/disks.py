@@ -1,4 +1,4 @@
-"""The disks of a storage node, and what it keeps on them (specification 17.34)."""
+"""The disks of a storage node, and what it keeps on them (specification 17.36)."""
 
 from __future__ import annotations
 

@@ -115,6 +115,10 @@ def too_few() -> Stage:
     return stage
 
 
+def without_copies() -> Stage:
+    return served(2, 4)
+
+
 def not_spread() -> Stage:
     stage = served(2, 4)
     stage.neoctl("set replicas 1")
@@ -403,6 +407,7 @@ SCENES = [
     Scene(operation_scenes.MEND, operation_scenes.not_undone, otherwise=True),
     Scene("bring back, or drop, what is down; then: neoctl tweak", one_down),
     Scene("neoctl tweak; then wait until all is copied", not_spread),
+    Scene("neoctl set replicas 1; neoctl tweak", without_copies),
     Scene("nothing, it takes a while", copying),
     Scene("copy them anew: neoctl repair :…; suspect its disk", corrupted),
     Scene("start it, then: neoctl repair :…; suspect its disk", lambda: corrupted(lost=True)),

@@ -1,4 +1,4 @@
-"""HTTP of the admin node: ``/live``, ``/ready`` and ``/metrics`` (specification 17.33)."""
+"""HTTP of the admin node: ``/live``, ``/ready`` and ``/metrics`` (specification 17.35)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import (
     FEATURE_OURS,
+    AnswerContents,
     AnswerLastTransaction,
     AnswerNodeDisks,
     AnswerTransactions,
+    AskContents,
     AskLastTransaction,
     AskNodeDisks,
     AskTransactions,
@@ -84,11 +86,16 @@ def test_snapshot_is_what_mirror_and_master_say() -> None:
     world.core.observer.observe(found.append)
     world.core.flush()
     rows: list[TransactionRow] = [(TID, CLIENT, None, 1.0, "begun", 0, 0.0)]
-    for _ in range(2):  # the health of the cluster, and the rest
-        master.answer(master.take(AskLastTransaction), AnswerLastTransaction(TID))
-    master.answer(master.take(AskTransactions), AnswerTransactions(rows))
     disks = [(1, "0.1.0", 7, [("database", 5, 10)])]
-    master.answer(master.take(AskNodeDisks), AnswerNodeDisks(disks))
+    world.tell()
+    master.answer(master.take(AskLastTransaction), AnswerLastTransaction(TID))
+    for question, answer in (  # the health was told, now the rest
+        (AskLastTransaction, AnswerLastTransaction(TID)),
+        (AskContents, AnswerContents([])),
+        (AskNodeDisks, AnswerNodeDisks(disks)),
+        (AskTransactions, AnswerTransactions(rows)),
+    ):
+        master.answer(master.take(question), answer)
     (snapshot,) = found
     assert snapshot.disks == disks
     assert snapshot.ready and snapshot.primary == M1

@@ -37,7 +37,7 @@ NODES: list[NodeRow] = [
     (NodeType.STORAGE, ("127.0.0.1", 2101), 1, NodeState.RUNNING, 6.0),
     (NodeType.STORAGE, ("127.0.0.1", 2102), 2, NodeState.RUNNING, 7.0),
 ]
-TABLE = [[(1, UP)], [(2, UP)], [(1, UP)], [(2, UP)]]
+TABLE = [[(1, UP)]] * 4
 
 
 class Outbox:

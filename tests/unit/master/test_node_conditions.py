@@ -35,7 +35,7 @@ def test_those_that_announced_it_are_asked_and_those_that_answer_are_told(
 
 
 def test_disks_of_those_that_announced_it_are_told(world: MasterWorld) -> None:
-    """Specification 17.34."""
+    """Specification 17.36."""
     storages = world.running(3)
     for storage in storages[:2]:
         assert storage.peer.node is not None

@@ -1,4 +1,4 @@
-"""Disks of storage nodes, and a tweak that would fill one (specification 17.34)."""
+"""Disks of storage nodes, and a tweak that would fill one (specification 17.36)."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_one_disk_is_told_of_once(world: World, master: End, room: dict[str, Dis
 def test_disks_and_what_is_kept_there(
     world: World, master: End, client: End, room: dict[str, Disk]
 ) -> None:
-    """Specification 17.34. The bytes of the database may be a minute old, those of disks may not."""
+    """Specification 17.36. The bytes of the database may be a minute old, those of disks may not."""
     empty = master.ask(AskDisks())
     assert empty.version == __version__ and empty.size > 0
     assert empty.disk_list == [(name, TOTAL, TOTAL) for name in ("database", "contents of blobs")]
