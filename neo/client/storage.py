@@ -111,8 +111,7 @@ class NEOStorage(ConflictResolvingStorage):
     the cache outlives the process. ``wait_timeout``: seconds after which this and every method raise
     UnavailableError if the cluster does not answer. ``ca``, ``cert``, ``key``: files, for TLS.
     ``dynamic_master_list``: a file that keeps the masters that the cluster announces. ``host``: replaces
-    sockets, threads and clock. All others: see :class:`~neo.client.settings.Settings`.
-    Raise ConfigurationError, UnavailableError, RefusedError.
+    sockets, threads, clock. Others: Settings. Raise ConfigurationError, UnavailableError, RefusedError.
     """
 
     def __init__(

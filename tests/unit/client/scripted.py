@@ -24,6 +24,7 @@ from neo.protocol.packets import (
     AnswerStoreObject,
     AnswerStoreTransaction,
     AnswerTransactionFinished,
+    AnswerVoteSingle,
     AnswerVoteTransaction,
     AskBeginTransaction,
     AskCheckCurrentSerial,
@@ -32,6 +33,7 @@ from neo.protocol.packets import (
     AskNewOIDs,
     AskStoreObject,
     AskStoreTransaction,
+    AskVoteSingle,
     AskVoteTransaction,
     Error,
     Message,
@@ -130,6 +132,7 @@ class Scripted:
                 AskStoreObject: lambda m: AnswerStoreObject(None),
                 AskCheckCurrentSerial: lambda m: AnswerCheckCurrentSerial(None),
                 AskStoreTransaction: lambda m: AnswerStoreTransaction(),
+                AskVoteSingle: lambda m: AnswerVoteSingle(True),
                 AskVoteTransaction: lambda m: AnswerVoteTransaction(),
             }
 

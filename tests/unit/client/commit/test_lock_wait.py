@@ -25,7 +25,7 @@ from neo.protocol.packets import (
     AnswerLockHolders,
     AnswerRebaseTransaction,
     AnswerStoreObject,
-    AnswerStoreTransaction,
+    AnswerVoteSingle,
     AskCheckCurrentSerial,
     AskFinishTransaction,
     AskLockHolders,
@@ -33,6 +33,7 @@ from neo.protocol.packets import (
     AskRebaseTransaction,
     AskStoreObject,
     AskStoreTransaction,
+    AskVoteSingle,
     HolderRow,
     Message,
     NotifyDeadlock,
@@ -161,12 +162,12 @@ def test_a_node_whose_disk_is_slow_is_no_conflict() -> None:
 
 
 def test_a_vote_waits_as_long_as_it_takes() -> None:
-    with delayed(AskStoreTransaction) as (_, storage, node):
+    with delayed(AskVoteSingle) as (_, storage, node):
 
         def answer() -> None:
-            node.wait_for(AskStoreTransaction)
+            node.wait_for(AskVoteSingle)
             time.sleep(5 * SHORT)  # longer than the timeout of a store
-            node.answer_last(AskStoreTransaction, AnswerStoreTransaction())
+            node.answer_last(AskVoteSingle, AnswerVoteSingle(True))
 
         thread = threading.Thread(target=answer)
         thread.start()
