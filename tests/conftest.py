@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -52,3 +53,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist, which some runs leave out
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> plan.Scopes | None:
     return plan.Scopes(config, log) if config.getoption("dist") == "loadscope" else None
+
+
+#: Failures of the run, as they happen: the summary comes at the end, after many minutes.
+FAILURES = Path(__file__).parents[1] / "build" / "failures.txt"
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):  # not a process of pytest-xdist
+        FAILURES.parent.mkdir(exist_ok=True)
+        FAILURES.write_text("")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        with FAILURES.open("a") as file:
+            file.write(f"{report.nodeid} ({report.when})\n{report.longreprtext}\n\n")
