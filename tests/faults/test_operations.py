@@ -125,8 +125,8 @@ def test_a_restore_into_a_database_with_data_is_refused(tmp_path: Path) -> None:
             neoctl(cluster.simple.admin_address, "restore", str(tmp_path / "archive"))
 
 
-def test_what_an_operation_holds_is_refused_to_commands(tmp_path: Path) -> None:
-    """Specification 27.32. The copy waits for a node that is down."""
+def test_a_copy_waits_for_a_node_that_is_down(tmp_path: Path) -> None:
+    """Unless it has ended before."""
     with Cluster(storages=2, partitions=2, replicas=1) as cluster:
         admin = cluster.simple.admin_address
         with closing(DB(cluster.storage())):
@@ -136,9 +136,6 @@ def test_what_an_operation_holds_is_refused_to_commands(tmp_path: Path) -> None:
                 lambda: neoctl(admin, "print", "operations")["operations"], "no operation begins"
             )
             cluster.simple.kill("storage2")
-            if neoctl(admin, "print", "operations")["operations"][0]["state"] == "RUNNING":
-                with pytest.raises(AssertionError, match=r"\(backup\) holds .{1,3}table"):
-                    neoctl(admin, "tweak", "S2")
             cluster.simple.restart("storage2")
         assert ended(cluster, rows[0]["id"])["state"] == "SUCCEEDED"
 

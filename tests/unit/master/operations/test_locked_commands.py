@@ -9,8 +9,10 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import (
     AbortOperation,
     AnswerBeginOperation,
+    AnswerRoom,
     AskBeginOperation,
     AskPack,
+    AskRoom,
     SetNodeState,
     SetNumReplicas,
     Truncate,
@@ -32,8 +34,9 @@ def world() -> World:
     world = World(pending=0, replicas=1)
     world.master.cluster.last_tid = tid(100)
     asked = world.admin().ask(AskBeginOperation("backup", {"path": "/a", "full": False}, False))
-    answer = asked.result()
-    assert isinstance(answer, AnswerBeginOperation)
+    for storage in world.storages:
+        storage.answer(storage.take(AskRoom), AnswerRoom(1, None, "disk"))
+    assert isinstance(asked.result(), AnswerBeginOperation)
     return world
 
 
