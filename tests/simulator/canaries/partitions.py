@@ -69,9 +69,9 @@ CANARIES = (
         "a client looks for the outcome of a transaction in the partition of its ttid only",
         "outcomes: a transaction that was told to be aborted is visible",
         _outcome_of_the_ttid,
-        60,
+        20,
         _OPTIONS,
-        first=15,
+        first=160,
     ),
     Canary(
         "partitions-undone-at-once",
