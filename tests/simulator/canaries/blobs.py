@@ -161,9 +161,9 @@ CANARIES = (
         "a file is removed before the deletion of its last row is durable",
         "disk: after a power loss, a record refers to a content that is missing",
         _removed_before_the_row,
-        40,
+        20,
         _KILLS,
-        first=310,
+        first=20,
     ),
     Canary(
         "content-never-removed",

@@ -70,11 +70,11 @@ def _finished_before_the_one_before() -> list[Patch]:
 def _first_master_for_ever() -> list[Patch]:
     original = ClientTransaction.vote
 
-    def vote(self: ClientTransaction) -> None:
+    def vote(self: ClientTransaction, durable: bool = False) -> None:
         first = self._primary.__dict__.setdefault("first", self._master)
         if self._master is not first:
             raise TransactionLostError("the master was lost: another one is there")
-        original(self)
+        original(self, durable)
 
     return [(ClientTransaction, "vote", vote)]
 

@@ -82,13 +82,14 @@ CANARIES = (
         "a kept cache of a truncated database is used",
         "reads: a transaction that does not exist any more",
         _truncation_not_noticed,
-        60,
+        20,
         _OPTIONS
         | {
             "faults": ("kill-client", "operate"),
             "workloads": ("bank", "records"),
             "seconds": 10.0,
         },
+        first=370,
     ),
     Canary(
         "kept-restored-without-invalidations",
