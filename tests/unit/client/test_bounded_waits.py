@@ -28,13 +28,17 @@ from neo.protocol.packets import (
     RequestIdentification,
 )
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.whole import WHOLE
 from tests.unit.client.peers import Peer
 from tests.unit.client.reading import answer, refuse
 from tests.unit.client.scripted import NAME, Node, Scripted
 
 TIMEOUT = 1.0
-#: The bound of the specification, and a moment for a loaded machine.
-BOUND = TIMEOUT + 1.0 + 0.5
+#: A machine that is used by others may stand still for so long. Without a bound, methods took 40 s. The
+#: search for bugs (NEO_WHOLE) is strict.
+STANDSTILL = 0.5 if WHOLE else 20.0
+#: The bound of the specification.
+BOUND = TIMEOUT + 1.0 + STANDSTILL
 OID, SERIAL = p64(1), p64(50)
 CONTENT = Content(3, bytes(32))
 
@@ -266,7 +270,7 @@ def test_a_replica_is_asked_instead_of_a_node_that_was_silent() -> None:
             begin = time.monotonic()
             for _ in range(100):
                 assert storage.load(OID)[0] == b"x"
-            assert time.monotonic() - begin < TIMEOUT / 2
+            assert time.monotonic() - begin < STANDSTILL
         finally:
             storage.close()
 
