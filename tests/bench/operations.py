@@ -102,15 +102,15 @@ class Bench:
         self, cluster: Cluster, oids: Sequence[bytes], place: Path
     ) -> Iterator[Row]:
         self._say("  incremental copies")
-        whole = _bytes(place / "neo0")
+        whole = size_of(place / "neo0")
         for part in self._sizes.changed:
             changed = oids[: int(len(oids) * part)]
             clients.run(lambda changed=changed: rewrite(cluster, changed), SECONDS_MAX)
-            before, begin = _bytes(place / "neo0"), time.monotonic()
+            before, begin = size_of(place / "neo0"), time.monotonic()
             _neoctl(cluster, "backup", place / "neo0")
             title = f"increment after {part:.0%} of the objects changed"
             yield Row(title, "s", time.monotonic() - begin)
-            yield Row(f"… {title}, bytes", "% of full", 100 * (_bytes(place / "neo0") - before) / whole)
+            yield Row(f"… {title}, bytes", "% of full", 100 * (size_of(place / "neo0") - before) / whole)
 
     def _beside(self, cluster: Cluster, oids: Sequence[bytes], place: Path) -> Iterator[Row]:
         """A node is removed first: the cluster has two, and the third is new."""
@@ -183,7 +183,8 @@ def _sync(folder: Path) -> None:
                 os.fsync(file.fileno())
 
 
-def _bytes(folder: Path) -> int:
+def size_of(folder: Path) -> int:
+    """Return the bytes of all files in a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
