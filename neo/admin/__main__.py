@@ -8,9 +8,8 @@ import sys
 from neo.admin.core import AdminCore, AdminSettings
 from neo.admin.http import AdminPages
 from neo.admin.smtp import Smtp
-from neo.net.sockets import parse_address, parse_bind
+from neo.net.sockets import parse_address
 from neo.node.config import ConfigError, Option, load, names, role_options
-from neo.node.http import serve_http
 from neo.node.known_masters import RememberedMasters
 from neo.node.node_host import NodeHost
 from neo.node.process import main as run
@@ -32,11 +31,6 @@ OPTIONS = role_options(
     Option("monitor_backup", "names of backup clusters to watch over, separated by spaces", names),
     Option(
         "monitor_maxlag", "seconds that a backup may be behind without a warning", seconds, 60.0
-    ),
-    Option(
-        "http",
-        "address of /live, /ready and /metrics, host:port; a port alone: on loopback",
-        parse_bind,
     ),
     Option("smtp", "mail server, host:port, that is told of problems", parse_address),
     Option("smtp_from", "sender of these mails"),
@@ -92,8 +86,7 @@ def make_core(host: NodeHost) -> AdminCore:
         remembered.save,
         _mailer(host, settings),
     )
-    if settings.http is not None:
-        serve_http(settings, AdminPages(settings.cluster, core.observer, host.from_thread).page)
+    host.pages = AdminPages(settings.cluster, core.observer, host.from_thread, core.samples).page
     return core
 
 
