@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 
 from neo.admin.core import AdminCore, AdminSettings
-from neo.admin.http import HttpServer
+from neo.admin.http import AdminPages
 from neo.admin.smtp import Smtp
-from neo.net.sockets import format_address, is_loopback, parse_address, parse_bind
-from neo.net.tls import tls_context
+from neo.net.sockets import parse_address, parse_bind
 from neo.node.config import ConfigError, Option, load, names, role_options
-from neo.node.core_life import StartFailure
+from neo.node.http import serve_http
 from neo.node.known_masters import RememberedMasters
 from neo.node.node_host import NodeHost
 from neo.node.process import main as run
 from neo.topology.masters import MasterCandidates
-
-logger = logging.getLogger("neo.admin")
 
 
 def seconds(text: str) -> float:
@@ -83,24 +79,6 @@ def _mailer(host: NodeHost, settings: argparse.Namespace) -> Smtp | None:
     )
 
 
-def _serve_http(host: NodeHost, settings: argparse.Namespace, core: AdminCore) -> None:
-    """Raise StartFailure if the address cannot be used."""
-    address, tls = settings.http, None
-    if not is_loopback(address):
-        if settings.ca:
-            tls = tls_context(settings.ca, settings.cert, settings.key, server=True)
-        else:
-            logger.warning(
-                "no TLS for HTTP on %s, which other machines may reach: any of them can read the"
-                " figures of the cluster",
-                format_address(address),
-            )
-    try:
-        HttpServer(address, tls, settings.cluster, core.observer, host.from_thread).start()
-    except OSError as e:
-        raise StartFailure(f"cannot listen on {format_address(address)}: {e.strerror or e}") from None
-
-
 def make_core(host: NodeHost) -> AdminCore:
     """Return the core of the node. Raises ConfigError if the list of masters cannot be used."""
     settings = host.settings
@@ -115,7 +93,7 @@ def make_core(host: NodeHost) -> AdminCore:
         _mailer(host, settings),
     )
     if settings.http is not None:
-        _serve_http(host, settings, core)
+        serve_http(settings, AdminPages(settings.cluster, core.observer, host.from_thread).page)
     return core
 
 

@@ -15,10 +15,11 @@ from threading import Thread
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from neo.admin.http import HttpServer
+from neo.admin.http import AdminPages
 from neo.admin.metrics import exposition
 from neo.admin.observing import Observer, Snapshot
 from neo.net.tls import tls_context
+from neo.node.http import HttpServer
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import (
@@ -173,7 +174,7 @@ def server(
     tls: ssl.SSLContext | None = None,
     from_thread: Callable[..., object] = another_thread,
 ) -> Iterator[str]:
-    server = HttpServer(("127.0.0.1", 0), tls, "shop", told, from_thread)
+    server = HttpServer(("127.0.0.1", 0), tls, AdminPages("shop", told, from_thread).page)
     server.start()
     try:
         yield f"{'http' if tls is None else 'https'}://127.0.0.1:{server.address[1]}"
