@@ -26,7 +26,7 @@ class NodeDisks(NamedTuple):
     nid: int
     version: str
     size: int
-    disks: Sequence[DiskRow]
+    disks: list[DiskRow]
 
 
 def ask_disks(admin: AdminClient) -> list[NodeDisks]:

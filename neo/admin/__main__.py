@@ -7,6 +7,7 @@ import sys
 
 from neo.admin.core import AdminCore, AdminSettings
 from neo.admin.http import AdminPages
+from neo.admin.page.site import Site
 from neo.admin.smtp import Smtp
 from neo.net.sockets import parse_address, parse_bind
 from neo.node.config import ConfigError, Option, load, names, role_options
@@ -35,7 +36,7 @@ OPTIONS = role_options(
     ),
     Option(
         "http",
-        "address of /live, /ready and /metrics, host:port; a port alone: on loopback",
+        "address of the web page, /live, /ready and /metrics, host:port; a port alone: on loopback",
         parse_bind,
     ),
     Option("smtp", "mail server, host:port, that is told of problems", parse_address),
@@ -87,13 +88,14 @@ def make_core(host: NodeHost) -> AdminCore:
     backups, max_lag = tuple(settings.monitor_backup or ()), settings.monitor_maxlag
     core = AdminCore(
         host,
-        AdminSettings(settings.cluster, host.bind, backups, max_lag),
+        AdminSettings(settings.cluster, host.bind, backups, max_lag, settings.http is not None),
         MasterCandidates([*settings.masters, *remembered.addresses]),
         remembered.save,
         _mailer(host, settings),
     )
     if settings.http is not None:
-        serve_http(settings, AdminPages(settings.cluster, core.observer, host.from_thread).page)
+        pages = AdminPages(settings.cluster, core.observer, host.from_thread)
+        serve_http(settings, pages.page, Site(core.overview, host.from_thread))
     return core
 
 
