@@ -120,8 +120,8 @@ Written by `neoctl init`. {copies}
 LOST = """
 ## A machine is lost
 
-The others go on. Give a new machine the address of the lost one, and do steps 1 to 4 on it, with the files
-and the number of the lost one. Its master joins the others by itself. Its storage node has an empty
+The others go on. Give a new machine the address of the lost one, and do steps 1 to 4 on it, with the
+files and the number of the lost one. Its master joins the others by itself. Its storage node has an empty
 database, so it is another node, which takes the place of the lost one by a command:
 
        sudo {programs}/neoctl -f {settings}/neo.conf print node storage

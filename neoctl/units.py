@@ -1,4 +1,4 @@
-"""The units of systemd for the three roles: ``neoctl init`` writes them, and the Debian package has them."""
+"""The units of systemd for the three roles, of ``neoctl init`` and of the Debian package."""
 
 from __future__ import annotations
 
