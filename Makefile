@@ -4,6 +4,7 @@
 #   make test [TEST_OPTIONS="-k wire"]               lint, then the whole suite (-n 4)
 #   make soak [SOAK_MINUTES=40]                      search for bugs with fresh seeds; gates nothing
 #   make dist                                        a wheel and a source distribution, in dist/
+#   make deb [DEB_EXTRAS=metrics,mariadb]            a Debian package, in dist/
 #   make lint | bench | bench-spark | docs | clean
 #   make pins                                        the newest versions of all that tests need, for tools/constraints.txt
 #   make plone                                       a Plone site on a cluster, and back
@@ -15,6 +16,7 @@ TEST_OPTIONS ?= -n 4
 SOAK_MINUTES ?= 40
 SOAK_OPTIONS ?=
 BENCH_OPTIONS ?=
+DEB_EXTRAS ?= metrics
 SPARK_OPTIONS ?=
 REPLICATION_OPTIONS ?= $(filter --quick,$(BENCH_OPTIONS))
 
@@ -26,7 +28,7 @@ PINS := tools/constraints.txt
 # the whole project again, which takes longer than all else of its start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test soak lint bench bench-spark plone docs dist pins clean
+.PHONY: help demo test soak lint bench bench-spark plone docs dist deb pins clean
 .DELETE_ON_ERROR:
 
 help:
@@ -65,6 +67,11 @@ dist: $(VENV)/bin/python
 	rm -rf build/lib build/bdist.*
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS) build
 	$(BIN)/python -m build --outdir dist .
+
+# Python and libraries of the package are those of this Debian and of $(PINS).
+deb: $(VENV)/.installed-demo
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS) 'setuptools >= 70.1'
+	TOOLS=$(abspath $(BIN))/python EXTRAS=$(DEB_EXTRAS) packaging/debian/build.sh dist
 
 clean:
 	rm -rf $(VENV) $(VENV)-plone build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .tox

@@ -65,6 +65,11 @@ need_network() {  # ip, for the tests that cut machines off
     has ip || packages="$packages iproute2"
 }
 
+need_systemd() {  # no service: its program that reads units, and dpkg-deb
+    has systemd-analyze || packages="$packages systemd"
+    has dpkg-deb || packages="$packages dpkg"
+}
+
 need_java() {  # Spark 4 needs 17; `java -version` says 1.8.0_402 or 17.0.15
     version=$(java -version 2>&1) || version=
     version=${version#*version \"}
@@ -83,7 +88,7 @@ packages=
 case $purpose in
     make) has make || packages=" make" ;;
     demo) need_python ;;
-    test) need_python; need_compiler; need_mariadb; need_postgresql; need_network; need_java ;;
+    test) need_python; need_compiler; need_mariadb; need_postgresql; need_network; need_systemd; need_java ;;
     *) fail "usage: install-debian.sh [--print] make|demo|test [PYTHON]" ;;
 esac
 packages=${packages# }

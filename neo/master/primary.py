@@ -28,10 +28,10 @@ from neo.master.maintenance.scrub import DAY_SECONDS, Scrub
 from neo.master.operations.backup import Backup
 from neo.master.operations.kinds import Kind, TableKind
 from neo.master.operations.moves import Moves, MovesCells
-from neo.master.operations.part import MemoryLog, OperationLog, Operations
+from neo.master.operations.part import Check, MemoryLog, OperationLog, Operations
 from neo.master.operations.partitions import Partitions, SwitchesPartitions
 from neo.master.operations.restore import Restore
-from neo.master.operations.room import BackupRoom
+from neo.master.operations.room import BackupRoom, MoveRoom
 from neo.master.operations.storage_nodes import StorageNodes
 from neo.master.operations.upgrade import Upgrade, Waits
 from neo.master.parts import Part
@@ -133,9 +133,12 @@ class PrimaryMaster(Core):
         log: OperationLog = MemoryLog(int(host.time()))
         if tenure is not None:
             log = OperationsInLog(tenure)
-        room = BackupRoom(cluster=cluster, core=self)
+        reports = Reports(cluster=cluster, core=self)
+        moved = MoveRoom(cluster=cluster, reports=reports).check
+        checks: dict[str, Check] = dict.fromkeys(("replace", "add", "remove"), moved)
+        checks["backup"] = BackupRoom(cluster=cluster, core=self).check
         self.operations = Operations(
-            cluster=cluster, core=self, log=log, kinds=kinds, checks={"backup": room.check}
+            cluster=cluster, core=self, log=log, kinds=kinds, checks=checks
         )
 
         # Another cluster that this one follows.
@@ -208,7 +211,7 @@ class PrimaryMaster(Core):
                     packs=self.packs,
                     checks=self.checks,
                     scrub=self.scrub,
-                    reports=Reports(cluster=cluster, core=self),
+                    reports=reports,
                 ),
                 operations=self.operations,
                 masters=MasterCommands(cluster=cluster, core=self, tenure=tenure),
