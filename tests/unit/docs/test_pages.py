@@ -76,7 +76,7 @@ def test_every_message_has_a_row() -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_is_explained(verb: str) -> None:
-    assert f"`neoctl {verb}" in (DOCS / "operating.md").read_text("utf-8")
+    assert f"`neoctl {verb}" in (DOCS / "neoctl.md").read_text("utf-8")
 
 
 def setup_cfg() -> configparser.ConfigParser:
@@ -87,7 +87,8 @@ def setup_cfg() -> configparser.ConfigParser:
 
 def test_every_command_is_explained() -> None:
     scripts = setup_cfg()["options.entry_points"]["console_scripts"]
-    page = (DOCS / "operating.md").read_text("utf-8")
+    pages = ("operating.md", "neoctl.md", "migration.md")
+    page = "".join((DOCS / name).read_text("utf-8") for name in pages)
     for command in re.findall(r"^(\w+) =", scripts, re.MULTILINE):
         assert re.search(rf"`?{command}\b", page), command
 
