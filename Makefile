@@ -5,7 +5,9 @@
 #   make soak [SOAK_MINUTES=40]                      search for bugs with fresh seeds; gates nothing
 #   make dist                                        a wheel and a source distribution, in dist/
 #   make deb [DEB_EXTRAS=metrics,mariadb]            a Debian package, in dist/
-#   make lint | bench | bench-spark | docs | clean
+#   make lint | bench | bench-spark | clean
+#   make site                                        the documents as HTML with search, in build/site; every link is followed
+#   make diagrams                                    draw new diagrams of the documents; needs npm and Chromium
 #   make pins                                        the newest versions of all that tests need, for tools/constraints.txt
 #   make plone                                       a Plone site on a cluster, and back
 
@@ -24,11 +26,13 @@ BIN := $(VENV)/bin
 PACKAGING := setup.cfg pyproject.toml tools/install-debian.sh
 # The versions with which the suite passes, so that a new release of a library or a linter refuses no change.
 PINS := tools/constraints.txt
+# Draws the diagrams of the documents.
+MERMAID := 12.3.0
 # A suite starts a thousand processes. Where the environment forbids to write bytecode, each of them would compile
 # the whole project again, which takes longer than all else of its start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test soak lint bench bench-spark plone docs dist deb pins clean
+.PHONY: help demo test soak lint bench bench-spark plone site diagrams dist deb pins clean
 .DELETE_ON_ERROR:
 
 help:
@@ -60,8 +64,14 @@ plone: $(VENV)-plone/.installed
 bench-spark: $(VENV)/.installed-test
 	$(BIN)/python -m tests.bench.spark $(SPARK_OPTIONS)
 
-docs: $(VENV)/.installed-docs
-	$(BIN)/python tools/render_docs.py docs build/docs
+site: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "build/site/index.html"
+
+diagrams: $(VENV)/bin/python
+	mkdir -p build/mermaid
+	cd build/mermaid && npm pack --silent mermaid@$(MERMAID) && tar xzf mermaid-$(MERMAID).tgz package/dist/mermaid.min.js
+	$(BIN)/python tools/draw_diagrams.py build/mermaid/package/dist/mermaid.min.js
 
 dist: $(VENV)/bin/python
 	rm -rf build/lib build/bdist.*

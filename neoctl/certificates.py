@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-#: As in docs/operating.md, *TLS*.
+#: As in docs/security.md.
 AUTHORITY_DAYS = 3650
 NODE_DAYS = 825
 #: Clocks of machines may differ by this.

@@ -10,7 +10,7 @@ In a *round* the serving site is lost at a random moment (:mod:`tests.faults.syn
 takes over, in its lease or after it. All transactions that were acknowledged while it was in sync are
 there, whole, and so is what readers saw (:mod:`tests.faults.sync_readers`). With the policy to stop all
 that were acknowledged are there, also when the lost site lives on. The lost site then becomes the backup,
-as docs/operating.md says, and the next round begins.
+as docs/standby.md says, and the next round begins.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Sites:
         self.acknowledged = []
 
     def return_(self) -> None:
-        """Let the killed site become the backup (docs/operating.md, Switch back)."""
+        """Let the killed site become the backup (docs/standby.md, Switch back)."""
         bak, tid = self.bak, self.up.cut_tid()
         bak.start()
         if bak.ask(AskLastTransaction()).tid > tid:

@@ -130,7 +130,7 @@ def check_alike(up: Site, bak: Site, partitions: int = PARTITIONS) -> None:
 def test_follows_an_upstream_that_was_truncated_when_it_is_truncated_too(
     sites: tuple[Site, Site],
 ) -> None:
-    """The steps of docs/operating.md, *When something stands still*."""
+    """The steps of docs/standby.md, *When something stands still*."""
     up, bak = sites
 
     def truncate(site: Site, tid: bytes) -> None:
@@ -167,7 +167,7 @@ def test_follows_an_upstream_that_was_truncated_when_it_is_truncated_too(
 def test_a_backup_follows_again_when_it_has_the_number_of_partitions_of_its_upstream(
     sites: tuple[Site, Site],
 ) -> None:
-    """Specification 27.98. The steps of docs/operating.md, *Another number of partitions*."""
+    """Specification 27.98. The steps of docs/maintenance.md, *Another number of partitions*."""
     up, bak = sites
     db = up.db()
     bak.set_state(ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP)

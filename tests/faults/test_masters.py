@@ -151,7 +151,7 @@ def test_the_primary_hands_over(cluster: Cluster, load: Load) -> None:
     check(cluster, load)
 
 
-# -- masters come and go, word for word as docs/operating.md says --------------------------------
+# -- masters come and go, word for word as docs/masters.md says --------------------------------
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The greatest memory of a process is the formula of docs/operating.md, also under attacks."""
+"""The greatest memory of a process is the formula of docs/sizing.md, also under attacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drill of docs/operating.md: the upstream cluster of a synchronous backup is lost."""
+"""The drill of docs/standby.md: the upstream cluster of a synchronous backup is lost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.terminal import ROOT, Terminal, blocks
 
-PAGE = ROOT / "docs" / "operating.md"
+PAGE = ROOT / "docs" / "standby.md"
 #: About 10 seconds, on a machine that does nothing else.
 LIMIT_SECONDS = 200
 

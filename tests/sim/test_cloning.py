@@ -1,4 +1,4 @@
-"""A copy of a simulated node's database becomes a node of its own (docs/operating.md, *Clone a node*)."""
+"""A copy of a simulated node's database becomes a node of its own (docs/maintenance.md, Clone a node)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fault: clones of storage nodes join (docs/operating.md, *Clone a node*), while applications write.
+"""Fault: clones of storage nodes join (docs/maintenance.md, *Clone a node*), while applications write.
 
 A copy is taken of a node that is dead, or that is killed for it, and is started a while later. It may
 lack what was committed since, and have what was packed or truncated since. It runs with ``--new-nid``

@@ -53,7 +53,7 @@ class DatabaseAway(BackendFailure):
     """The database server does not answer. It may be starting or restarting, so retry."""
 
 
-#: The last resort that messages name after the preferred one (docs/operating.md, *A database is lost*).
+#: The last resort that messages name after the preferred one (docs/maintenance.md, *A database is lost*).
 FILL_ANEW = (
     "Or start the node with an empty database: it is another node then, with a new id. 'neoctl replace'"
     " the old one by it: replicas fill it"

@@ -127,7 +127,7 @@ def test_an_older_copy_is_refused(behind: Harness) -> None:
     assert text.startswith(f"MariaDB database {database}/"), text
     assert "lacks transactions that this node acknowledged" in text
     assert "it is at generation" in text
-    assert "docs/operating.md" in text
+    assert "docs/maintenance.md" in text
     assert "put back the right database, or restore all nodes from one backup" in text
     assert f"stop this process, remove {behind.mark}, and start it again" in text
 

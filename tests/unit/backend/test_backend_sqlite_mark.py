@@ -124,7 +124,7 @@ def test_a_log_that_lost_its_end_is_found(ready: Harness, tmp_path: Path) -> Non
         if size > 33:
             assert f"and {frames} were acknowledged" in text
     assert f"remove {node.database}.acknowledged" in text
-    assert "docs/operating.md" in text
+    assert "docs/maintenance.md" in text
 
 
 def test_what_is_left_of_a_log_that_was_copied_is_not_put_over_newer_pages(

@@ -11,7 +11,7 @@ import pytest
 
 from neo.protocol.blobs import content_hash
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "operating.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "backup.md"
 
 
 def command() -> list[str]:

@@ -16,7 +16,7 @@ from neo.protocol.packets import (
 )
 from tests.unit.neoctl.conftest import ROWS, SUMMARY, Make
 
-OPERATING = Path(__file__).parents[3] / "docs" / "operating.md"
+PAGE = Path(__file__).parents[3] / "docs" / "json.md"
 ZERO = "0x0000000000000000"
 UP = "UP_TO_DATE"
 
@@ -93,8 +93,8 @@ def test_status(console: Make) -> None:
 
 
 def test_page_of_operators_has_every_key_of_status(console: Make) -> None:
-    page = OPERATING.read_text("utf-8").partition("### Keys of `status --json`")[2]
-    table = page.partition("\n### ")[0]
+    page = PAGE.read_text("utf-8").partition("## Keys of `status --json`")[2]
+    table = page.partition("\n## ")[0]
     first = re.findall(r"^\| (`[^|]*`) \|", table, re.MULTILINE)
     described = {key for cell in first for key in re.findall(r"`(\w+)`", cell)}
     assert described == set(console().data("status"))

@@ -62,7 +62,7 @@ class MariaDBPosition:
         advice = (
             "Look at the log of the server: it lost what it had said to be on disk, or another"
             " database was restored. If replicas have the cells of this node: start it with an empty"
-            " database, as 'A database is lost' in docs/operating.md says. If not: put back the right"
+            " database, as 'A database is lost' in docs/maintenance.md says. If not: put back the right"
             " database, or restore all nodes from one backup. To serve what is here, and lose the rest:"
             f" stop this process{path and f', remove {path},'} and start it again"
         )

@@ -140,7 +140,7 @@ class SQLitePosition:
     def _compare(self, found: Position | None, promised: Position | None) -> None:
         advice = (
             "If replicas have its cells: start the node with an empty database, as 'A database is lost'"
-            " in docs/operating.md says. If not: put back the right files, or restore all nodes from"
+            " in docs/maintenance.md says. If not: put back the right files, or restore all nodes from"
             " one backup. To serve what is here, and lose the rest: stop this process, remove"
             f" {self._file.path}, and start it again"
         )
