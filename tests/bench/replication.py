@@ -241,7 +241,7 @@ class Bench:
             missed[what], windows[f"catching up {what}"] = _absence(cluster, working, seconds)
         clients.run(lambda: rewrite(cluster, oids), SECONDS_MAX)
         self._say("  a pack, clients work")
-        windows["during a pack"] = clients.run(lambda: _pack(cluster), SECONDS_MAX)
+        windows["during a pack"] = clients.run(lambda: pack(cluster), SECONDS_MAX)
         commits, loads = working.stop()
         yield from self._speed("while clients work", windows["during replication"].seconds)
         for what, count in missed.items():
@@ -284,7 +284,7 @@ def rewrite(cluster: Cluster, oids: Sequence[bytes]) -> None:
     storage.close()
 
 
-def _pack(cluster: Cluster) -> Window:
+def pack(cluster: Cluster) -> Window:
     """Pack everything, without garbage collection, which the client does."""
     storage = cluster.storage()
     window = Window()
