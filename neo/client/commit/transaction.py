@@ -312,7 +312,7 @@ class ClientTransaction:
                 self._answered(participants.ready.popleft())
             if self._conflicts:
                 self._solve(*self._conflicts.popitem())
-                again = self._votes_asked > 0
+                again = self._votes_asked > 0 and not self.voted
             elif again:
                 again = False
                 self._vote_behind()
