@@ -1988,3 +1988,26 @@ class AnswerNodeDisks(Answer):
 @request(EXTENSION | 0xE1)
 class AskNodeDisks(Request[AnswerNodeDisks]):
     """The disks of all storage nodes. ctl ⇄ A ⇄ M"""
+
+
+# -- ours: the log of transactions ------------------------------------------------------------------
+
+LoggedTransaction = tuple[Tid, bytes, bytes, bytes, bool]
+"""Tid, user, description, extension, packed, as in AnswerTransactionInformation."""
+
+
+class AnswerTransactionLog(Answer):
+    """Newest first. ``more``: there are older ones that were asked for, or may be."""
+
+    row_list: list[LoggedTransaction]
+    more: bool
+
+
+@request(EXTENSION | 0xEA)
+class AskTransactionLog(Request[AnswerTransactionLog]):
+    """The metadata of the last ``length`` transactions of these partitions, for undoLog. ``partitions``:
+    the number of all. C ⇄ S"""
+
+    length: Count
+    partitions: Count
+    partition_list: list[Count]
