@@ -2004,3 +2004,26 @@ class AnswerCommitCount(Answer):
 @request(EXTENSION | 0xE6)
 class AskCommitCount(Request[AnswerCommitCount]):
     """How many transactions the master has finished. A ⇄ M"""
+
+
+# -- ours: the log of transactions ------------------------------------------------------------------
+
+LoggedTransaction = tuple[Tid, bytes, bytes, bytes, bool]
+"""Tid, user, description, extension, packed, as in AnswerTransactionInformation."""
+
+
+class AnswerTransactionLog(Answer):
+    """Newest first. ``more``: there are older ones that were asked for, or may be."""
+
+    row_list: list[LoggedTransaction]
+    more: bool
+
+
+@request(EXTENSION | 0xEA)
+class AskTransactionLog(Request[AnswerTransactionLog]):
+    """The metadata of the last ``length`` transactions of these partitions, for undoLog. ``partitions``:
+    the number of all. C ⇄ S"""
+
+    length: Count
+    partitions: Count
+    partition_list: list[Count]

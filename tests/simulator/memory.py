@@ -237,7 +237,7 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
             raise self._failure
         self._schedule(done)
 
-    def stored(self, done: Done) -> None:
+    def stored(self, done: Done, alone: bool = False) -> None:
         self._check()
         if self._lag:
             self._put(self._store, done)

@@ -224,7 +224,9 @@ class Durability(Protocol):
 
     def executed(self, done: Done) -> None: ...
 
-    def stored(self, done: Done) -> None: ...
+    def stored(self, done: Done, alone: bool = False) -> None:
+        """Call back when everything written until now is durable. ``alone``: nobody else is about to ask
+        for the same, so that a quick sync may be made at once, by the calling thread."""
 
     def written(self, done: Done) -> None:
         """Call back when everything written until now has its room: a disk that gets full cannot take it

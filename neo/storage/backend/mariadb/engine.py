@@ -472,7 +472,7 @@ class MariaDB:
     def executed(self, done: Done) -> None:
         self._ask(lambda writer: writer.executed(done))
 
-    def stored(self, done: Done) -> None:
+    def stored(self, done: Done, alone: bool = False) -> None:
         self._ask(lambda writer: writer.stored(done))
 
     def written(self, done: Done) -> None:

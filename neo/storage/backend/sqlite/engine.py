@@ -7,7 +7,9 @@ read takes no lock. The database is in WAL mode with ``synchronous=NORMAL``: COM
 the ``-wal`` file; a sync of that file makes a commit durable. A :class:`~.wal_sync.Syncer` thread
 syncs it, then runs the callbacks of ``stored`` that the commit covered. While a sync runs, writes
 enter the next transaction, and calls of ``stored`` wait to share the next COMMIT. ``written`` makes a
-COMMIT without a sync, which the next sync covers.
+COMMIT without a sync, which the next sync covers. The loop's thread syncs itself while one
+transaction at a time is in progress and the disk is quick: to wake up another thread and to hear of
+its end would take as long.
 
 No commit is made while the syncer works, so a sync covers the last commit. Checkpoints, which the
 syncer makes on a connection of its own, therefore always reach the end of the log, and the log
@@ -495,13 +497,13 @@ class SQLite:
             self._connection()
         self._schedule(done)
 
-    def stored(self, done: Done) -> None:
+    def stored(self, done: Done, alone: bool = False) -> None:
         syncer = self._syncer
         if self._failure is not None or self._db is None:
             self._connection()
         self._waiting.append(done)
         if syncer is not None and not syncer.busy and not self._attempts:
-            self._commit()
+            self._commit(alone)
 
     def written(self, done: Done) -> None:
         syncer = self._syncer
@@ -535,8 +537,8 @@ class SQLite:
             self._write_acknowledged(row)
         self._execute("COMMIT")
 
-    def _commit(self) -> None:
-        """Commit all writes and start a sync for all waiting callbacks."""
+    def _commit(self, alone: bool = False) -> None:
+        """Commit all writes and start a sync for all waiting callbacks. ``alone``: or make it here."""
         assert self._syncer is not None
         covered, self._waiting = self._waiting, []
         db = self._connection()
@@ -564,7 +566,7 @@ class SQLite:
             self._checkpointed_changes = changes
             self._value_bytes = 0
         self._sync_began = time.monotonic()
-        self._syncer.sync(covered, checkpoint)
+        self._syncer.sync(covered, checkpoint, alone)
 
     def _synced(self, syncer: Syncer, covered: list[Done], report: Report | None) -> None:
         """Run callbacks whose writes are durable, on the loop's thread."""
