@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rich.filesize import decimal
 
-from neo.admin.facts import Data
+from neo.admin.facts import Data, disk_data
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import AskNodeDisks, AskPartitionList, CellRow, DiskRow
@@ -26,7 +26,7 @@ class NodeDisks(NamedTuple):
     nid: int
     version: str
     size: int
-    disks: Sequence[DiskRow]
+    disks: list[DiskRow]
 
 
 def ask_disks(admin: AdminClient) -> list[NodeDisks]:
@@ -37,24 +37,9 @@ def ask_disks(admin: AdminClient) -> list[NodeDisks]:
         return []
 
 
-def disk_data(rows: list[NodeDisks]) -> list[Data]:
-    """Return ``nid version bytes`` and ``disks`` (``what free total``) of each node."""
-    return [
-        {
-            "nid": format_nid(row.nid),
-            "version": row.version,
-            "bytes": row.size,
-            "disks": [
-                {"what": what, "free": free, "total": total} for what, free, total in row.disks
-            ],
-        }
-        for row in rows
-    ]
-
-
 @verb("print disks", "bytes that each storage node keeps, free bytes of its disks, its version")
 def print_disks(admin: AdminClient, arguments: Arguments) -> Reply:
-    """Data: ``disks``, see :func:`disk_data`."""
+    """Data: ``disks``, see :func:`neo.admin.facts.disk_data`."""
     rows = disk_data(ask_disks(admin))
     lines = [
         " | ".join([row["nid"], decimal(row["bytes"]), *map(_free, row["disks"]), row["version"]])

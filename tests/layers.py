@@ -59,7 +59,7 @@ WORLD = {
 #: Implementations of hosts, and command lines, which may.
 HOSTS = (
     "examples",
-    *("neo.admin.http", "neo.admin.smtp"),
+    *("neo.admin.http", "neo.admin.page.site", "neo.admin.smtp"),
     *("neo.archive.disk", "neo.archive.folder", "neo.archive.reader"),
     *("neo.archive.room", "neo.archive.verify", "neo.archive.writer"),
     "neo.client",

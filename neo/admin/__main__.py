@@ -7,6 +7,7 @@ import sys
 
 from neo.admin.core import AdminCore, AdminSettings
 from neo.admin.http import AdminPages
+from neo.admin.page.site import Site
 from neo.admin.smtp import Smtp
 from neo.net.sockets import parse_address
 from neo.node.config import ConfigError, Option, load, names, role_options
@@ -81,12 +82,13 @@ def make_core(host: NodeHost) -> AdminCore:
     backups, max_lag = tuple(settings.monitor_backup or ()), settings.monitor_maxlag
     core = AdminCore(
         host,
-        AdminSettings(settings.cluster, host.bind, backups, max_lag),
+        AdminSettings(settings.cluster, host.bind, backups, max_lag, settings.http is not None),
         MasterCandidates([*settings.masters, *remembered.addresses]),
         remembered.save,
         _mailer(host, settings),
     )
     host.pages = AdminPages(settings.cluster, core.observer, host.from_thread, core.samples).page
+    host.site = Site(core.overview, host.from_thread)
     return core
 
 

@@ -18,6 +18,7 @@ from neo.admin.control import ControlHandler
 from neo.admin.health import Examiner
 from neo.admin.monitor import SERVING
 from neo.admin.observing import Observer
+from neo.admin.page.overview import Overview
 from neo.admin.primary import PrimaryLink
 from neo.admin.reporting import Reporter
 from neo.admin.watching import Watching
@@ -36,12 +37,13 @@ MAX_LAG_SECONDS = 60.0
 class AdminSettings:
     """``bind``: this node's address, sent to the master. ``backups``: names of the backup clusters of
     this cluster. ``max_lag``: seconds of lag, of one of them or of this cluster as a backup, above which
-    there is a warning."""
+    there is a warning. ``page``: whether the web page is served."""
 
     cluster: str
     bind: Address
     backups: tuple[str, ...] = ()
     max_lag: float = MAX_LAG_SECONDS
+    page: bool = False
 
 
 class AdminCore(Core):
@@ -66,6 +68,7 @@ class AdminCore(Core):
         watching = Watching(backups)
         examiner = Examiner(self, self.link, watching, settings.max_lag)
         self.observer = Observer(self, self.link, examiner, watching)
+        self.overview = Overview(self, self.link, examiner, watching, cluster, settings.max_lag)
         self._reporter = Reporter(self, self.link, cluster)
         self._control = ControlHandler(self, self.link, watching, examiner)
         self._alerts = None if mailer is None else Alerts(self, examiner, cluster, mailer)
@@ -75,6 +78,8 @@ class AdminCore(Core):
         self.spawn(self.link.follow())
         if self._alerts is not None:
             self._alerts.start()
+        if self.settings.page:
+            self.overview.start()
 
     def readiness(self) -> Readiness:
         """The pages say more (:mod:`neo.admin.http`)."""

@@ -28,7 +28,7 @@ from neo.node.config import ConfigError
 from neo.node.core import Core
 from neo.node.core_life import CoreLife, StartFailure
 from neo.node.host import Timer
-from neo.node.http import HttpServer, Page, Pages, serve_http
+from neo.node.http import HttpServer, Page, Pages, Request, Site, serve_http
 from neo.node.local import Deliveries, LocalLink, join
 from neo.node.log import NODE, reopen_logs
 from neo.node.log_throttle import LogThrottle
@@ -115,6 +115,8 @@ class NodeHost:
             self.meter = Meter(self.monotonic, settings.log_slow)
         #: What HTTP serves. A role may have other pages.
         self.pages: Pages = NodePages(self).page
+        #: What HTTP serves besides, if a role has it.
+        self.site: Site | None = None
         self._context: Context = copy_context()
         self._context.run(NODE.set, name)
         process.nodes.append(self)
@@ -240,10 +242,13 @@ class NodeHost:
                 raise self._cannot_listen(e) from None
             self.bind = self._socket.getsockname()[:2]
         if settings.http is not None:
-            self._http = serve_http(settings, self._page)
+            self._http = serve_http(settings, self._page, self._site)
 
     def _page(self, path: str) -> Page:
         return self.pages(path)
+
+    def _site(self, request: Request) -> Page | None:
+        return None if self.site is None else self.site(request)
 
     def start(self) -> asyncio.Task[None]:
         """Begin to serve. The task ends when the node has a core and listens. It raises StartFailure and

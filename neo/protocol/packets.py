@@ -1988,3 +1988,19 @@ class AnswerNodeDisks(Answer):
 @request(EXTENSION | 0xE1)
 class AskNodeDisks(Request[AnswerNodeDisks]):
     """The disks of all storage nodes. ctl ⇄ A ⇄ M"""
+
+
+# -- ours: how much is committed -------------------------------------------------------------------
+
+
+class AnswerCommitCount(Answer):
+    """``since``: when this master began to count, seconds since 1970. ``count``: transactions that it has
+    finished since then; two answers with the same ``since`` give a rate."""
+
+    since: Finite
+    count: Number
+
+
+@request(EXTENSION | 0xE6)
+class AskCommitCount(Request[AnswerCommitCount]):
+    """How many transactions the master has finished. A ⇄ M"""

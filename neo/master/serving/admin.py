@@ -32,6 +32,7 @@ from neo.protocol.packets import (
     AbortOperation,
     AddPendingNodes,
     AnswerClusterState,
+    AnswerCommitCount,
     AnswerLastIDs,
     AnswerLastTransaction,
     AnswerPrepared,
@@ -42,6 +43,7 @@ from neo.protocol.packets import (
     AskBeginOperation,
     AskCheckReport,
     AskClusterState,
+    AskCommitCount,
     AskContents,
     AskElection,
     AskFinishPrepared,
@@ -414,6 +416,10 @@ class ServeAdmin(Handler):
     def transactions(self, peer: Peer, message_id: int, m: AskTransactions) -> None:
         """Answer when the storage nodes have sent their locks."""
         self._answer_later(peer, message_id, self._coordinator.open.describe())
+
+    @on(AskCommitCount)
+    def commit_count(self, peer: Peer, message_id: int, m: AskCommitCount) -> Message:
+        return AnswerCommitCount(self._coordinator.counted_since, self._coordinator.finished_count)
 
     @on(EndTransaction)
     def end(self, peer: Peer, message_id: int, m: EndTransaction) -> Message:
