@@ -130,8 +130,8 @@ COMMON = (
     ),
     Option(
         "http",
-        "address of /live, /ready, /metrics and, of an admin node, the web page, host:port; a port alone: on"
-        " loopback",
+        "address of /live, /ready, /metrics and the admin node's web page, host:port; a port alone:"
+        " on loopback",
         parse_bind,
     ),
     Option("ca", "file of the certificate authority; with cert and key: use TLS"),

@@ -115,7 +115,7 @@ class NodeHost:
             self.meter = Meter(self.monotonic, settings.log_slow)
         #: What HTTP serves. A role may have other pages.
         self.pages: Pages = NodePages(self).page
-        #: Comes before these. None if there is nothing else.
+        #: What HTTP serves besides, if a role has it.
         self.site: Site | None = None
         self._context: Context = copy_context()
         self._context.run(NODE.set, name)
@@ -242,12 +242,12 @@ class NodeHost:
                 raise self._cannot_listen(e) from None
             self.bind = self._socket.getsockname()[:2]
         if settings.http is not None:
-            self._http = serve_http(settings, self._page, self._more)
+            self._http = serve_http(settings, self._page, self._site)
 
     def _page(self, path: str) -> Page:
         return self.pages(path)
 
-    def _more(self, request: Request) -> Page | None:
+    def _site(self, request: Request) -> Page | None:
         return None if self.site is None else self.site(request)
 
     def start(self) -> asyncio.Task[None]:
