@@ -72,6 +72,11 @@ need_java() {  # Spark 4 needs 17; `java -version` says 1.8.0_402 or 17.0.15
     [ "${version:-0}" -ge 17 ] || packages="$packages default-jre-headless"
 }
 
+need_browser() {  # for the tests of the web page
+    has chromium || packages="$packages chromium"
+    has chromedriver || packages="$packages chromium-driver"
+}
+
 print=
 if [ "${1-}" = --print ]; then
     print=yes
@@ -83,7 +88,7 @@ packages=
 case $purpose in
     make) has make || packages=" make" ;;
     demo) need_python ;;
-    test) need_python; need_compiler; need_mariadb; need_postgresql; need_network; need_java ;;
+    test) need_python; need_compiler; need_mariadb; need_postgresql; need_network; need_java; need_browser ;;
     *) fail "usage: install-debian.sh [--print] make|demo|test [PYTHON]" ;;
 esac
 packages=${packages# }
