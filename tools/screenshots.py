@@ -2,7 +2,7 @@
 
     python tools/screenshots.py [FOLDER]        # default: docs/images
 
-Needs what ``make test`` installs. Takes half a minute.
+Needs what ``make test`` installs. Takes a minute.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ def main(folder: Path) -> None:
             _shown(driver, "Operation ")
             wait_until(lambda: progress(driver) > 0, "a step is done")
             _shoot(driver, folder, "operation", "#operations")
+        wait_until(lambda: not text(driver, "#operations"), "the operation has ended")
         _shown(driver, "No problem.")
         world.lose_primary()
         _shown(driver, "The primary master is away")

@@ -53,9 +53,9 @@ function renderRate(state, { per_second: value, total, since, history }) {
   const known = history.filter(([, each]) => each !== null);
   if (value === null) {
     const why = { BACKINGUP: "what a backup gets is not counted", RUNNING: "being measured" };
-    return figure("Transactions per second", "–", note(why[state] ?? "not known now"), renderSpark(history, known));
+    return figure("Commits per second", "–", note(why[state] ?? "not known now"), renderSpark(history, known));
   }
-  return figure("Transactions per second", rate(value), renderSpark(history, known),
+  return figure("Commits per second", rate(value), renderSpark(history, known),
     note(`${total.toLocaleString("en")} since ${moment(since)}`));
 }
 
