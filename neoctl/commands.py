@@ -207,7 +207,7 @@ def print_prepared(admin: AdminClient, arguments: Arguments) -> Reply:
     return Reply(render.prepared_text(rows), {"prepared": rows})
 
 
-@verb("print backups", "synchronous backups, or how this cluster follows as one")
+@verb("print backups", "synchronous standbys, or how this cluster follows as one")
 def print_backups(admin: AdminClient, arguments: Arguments) -> Reply:
     """Data: ``backups own``."""
     now = time.time()  # before the answer: what was in sync then is told, not more
@@ -260,7 +260,7 @@ def set_replicas(admin: AdminClient, arguments: Arguments) -> Reply:
     return reply._replace(hint=hint)
 
 
-@verb("set sync NAME on|off", "wait for a synchronous backup, or not, until the master restarts", 2, 2)
+@verb("set sync NAME on|off", "wait for a synchronous standby, or not, until the master restarts", 2, 2)
 def set_sync(admin: AdminClient, arguments: Arguments) -> Reply:
     name, on = arguments.words
     return confirmed(admin.ask(SetSync(name, switch(on))))

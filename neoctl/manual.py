@@ -138,7 +138,7 @@ def man(arguments: Arguments) -> Reply:
         *(
             ".TP",
             "1",
-            "refused or not possible; of status: this backup gets nothing from its upstream cluster",
+            "refused or not possible; of status: this standby gets nothing from its upstream cluster",
         ),
         *(".TP", "2", "wrong options"),
         *(".TP", "3", "status found a problem"),

@@ -20,7 +20,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Administer a NEO cluster.",
         epilog=f"commands:\n{table}\nNodes are written S1, M1, C1, A1; a TID as an integer, 0x..., "
         "or a timestamp\n(seconds since 1970) with a dot.\n\n"
-        "Exit codes: 0 done, 1 refused or not possible, or status of a backup that gets nothing,\n"
+        "Exit codes: 0 done, 1 refused or not possible, or status of a standby that gets nothing,\n"
         "2 wrong options, 3 status found a problem.\n\n"
         "example:\n  neoctl -a 10.0.0.1:2052 status",
     )

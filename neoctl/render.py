@@ -30,7 +30,7 @@ LETTERS = {
     CellState.DISCARDED.name: "D",
 }
 NO_CELL = "."
-#: States of a synchronous backup in words.
+#: States of a synchronous standby in words.
 SYNC_STATES = {
     "off": "switched off",
     "async": "not in sync",
@@ -242,7 +242,7 @@ def lost_content_text(rows: list[Data]) -> str:
     return "\n".join(["# node | object | transaction | size | file in a backup made of files", *lines])
 
 
-# -- synchronous backups ---------------------------------------------------------------------------
+# -- synchronous standbys ---------------------------------------------------------------------------
 
 
 def sync_text(data: Data) -> str:
@@ -252,7 +252,7 @@ def sync_text(data: Data) -> str:
     if data["backups"]:
         title = "# name | state | since (UTC) | complete up to | lost if it takes over now | reason"
         lines += [title, *map(_sync_line, data["backups"])]
-    return "\n".join(lines) or "This cluster has no synchronous backup, and is none."
+    return "\n".join(lines) or "This cluster has no synchronous standby, and is none."
 
 
 def _sync_line(row: Data) -> str:
@@ -290,7 +290,7 @@ def _own_text(own: Data) -> str:
 
 
 def own_sync_text(own: Data) -> str:
-    """Return a sentence about this cluster as a synchronous backup."""
+    """Return a sentence about this cluster as a synchronous standby."""
     name = repr(own["name"])
     if own["state"] == "sync":
         why = f"; {own['reason']}" if own["reason"] else ""

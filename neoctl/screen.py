@@ -103,16 +103,16 @@ def _scrub_sentence(data: Data, now: float) -> list[Text]:
 
 
 def _sync_sentences(data: Data) -> list[Text]:
-    """Return a sentence for each synchronous backup, and one if this cluster is such a backup."""
+    """Return a sentence for each synchronous standby, and one if this cluster is such a standby."""
     sync = data["sync"] or {"backups": [], "own": None}
     texts = [
-        f"synchronous backup {row['name']}: {render.sync_state_text(row)} since"
+        f"synchronous standby {row['name']}: {render.sync_state_text(row)} since"
         f" {facts.second(row['since'])} UTC; if it takes over now, lost is:"
         f" {render.sync_loss_text(row)}"
         for row in sync["backups"]
     ]
     if sync["own"] is not None:
-        texts.append(f"this backup is {render.own_sync_text(sync['own'])}")
+        texts.append(f"this standby is {render.own_sync_text(sync['own'])}")
     return [Text(text) for text in texts]
 
 

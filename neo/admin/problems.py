@@ -127,16 +127,18 @@ def find_upstream_problems(
         return [
             Problem(
                 "problem",
-                f"this cluster is a backup, but follows no other: {reason}",
-                "set it and start the masters again; if it is to be a backup no more: "
+                f"this cluster is a standby, but follows no other: {reason}",
+                "set it and start the masters again; if it is to be a standby no more: "
                 "neoctl set cluster stopping_backup",
             )
         ]
     moment = tid_date(tid_from_time(now - seconds)).partition(".")[0]
     name, since = repr(upstream["cluster"]), f"{moment} UTC, {duration(seconds)} ago"
-    text = f"this backup gets nothing from its upstream cluster {name} since {since}: {reason}"
+    text = f"this standby gets nothing from its upstream cluster {name} since {since}: {reason}"
     if not upstream["ever"]:
-        text = f"this backup never reached its upstream cluster {name}, and tries since {since}: {reason}"
+        text = (
+            f"this standby never reached its upstream cluster {name}, and tries since {since}: {reason}"
+        )
     if _down(nodes):  # backup mode can end only when all nodes are present
         return [
             Problem(
@@ -156,7 +158,7 @@ def find_upstream_problems(
 def find_sync_problems(
     state: ClusterState | None, sync: Data | None, upstream: Data | None, now: float
 ) -> list[Problem]:
-    """Return the synchronous backups that are not in sync for some seconds, and whether this cluster is
+    """Return the synchronous standbys that are not in sync for some seconds, and whether this cluster is
     one of these. ``sync``: None if the master does not know them."""
     if sync is None or state not in SERVING:
         return []
@@ -165,21 +167,21 @@ def find_sync_problems(
     unheard = upstream is not None and not upstream["heard"]  # is a problem of its own
     if own is not None and not unheard and _lacks_sync(own, now):
         since = f"{second(own['since'])} UTC"
-        text = f"this backup is not in sync with {own['name']!r} since {since}: {own['reason']}"
+        text = f"this standby is not in sync with {own['name']!r} since {since}: {own['reason']}"
         if own["state"] == "sync":
-            text = f"this backup comes into sync with {own['name']!r} again and again: {own['reason']}"
+            text = f"this standby comes into sync with {own['name']!r} again and again: {own['reason']}"
         problems.append(
             Problem(
                 "warning",
                 text,
-                "mend what the reason names; if this backup is only behind: wait until it has caught up",
+                "mend what the reason names; if this standby is only behind: wait until it has caught up",
             )
         )
     return problems
 
 
 def _lacks_sync(row: Data, now: float) -> bool:
-    """Return whether to report a synchronous backup (specification 25.48). Its ``since`` was read
+    """Return whether to report a synchronous standby (specification 25.48). Its ``since`` was read
     from another clock: a time in the future hides nothing. One that flaps has a reason in sync."""
     state, since, reason = row["state"], row["since"], row["reason"]
     if state == "off" or (state == "sync" and reason):
@@ -192,29 +194,29 @@ def _sync_problem(row: Data) -> Problem:
     if row["state"] == "off":
         return Problem(
             "warning",
-            f"synchronous backup {name} is switched off since {since}: commits do not wait for it",
+            f"synchronous standby {name} is switched off since {since}: commits do not wait for it",
             f"neoctl set sync {name} on",
         )
     if row["state"] == "lost":
         return Problem(
             "problem",
-            f"commits wait for synchronous backup {name}, which is not in sync since {since}: {reason}",
-            "start that backup, or mend the network between the two; its neoctl status says what else is"
+            f"commits wait for synchronous standby {name}, which is not in sync since {since}: {reason}",
+            "start that standby, or mend the network between the two; its neoctl status says what else is"
             f" wrong; if applications cannot wait: neoctl set sync {name} off",
         )
     text = (
-        f"synchronous backup {name} is not in sync since {since}, and what is acknowledged is not in it:"
+        f"synchronous standby {name} is not in sync since {since}, and what is acknowledged is not in it:"
         f" {reason}"
     )
     if row["state"] == "sync":
         text = (
-            f"synchronous backup {name} comes and goes, and is in sync just now; commits do not wait for"
+            f"synchronous standby {name} comes and goes, and is in sync just now; commits do not wait for"
             f" it while it is away, and what is acknowledged then is missing if it takes over: {reason}"
         )
     return Problem(
         "warning",
         text,
-        "start that backup, or mend the network between the two; its neoctl status says what else is"
+        "start that standby, or mend the network between the two; its neoctl status says what else is"
         " wrong; then wait until it is in sync",
     )
 
@@ -288,7 +290,7 @@ def _state_problems(
     if state is None:
         return [Problem("problem", "the master has not told the state yet", "ask again")]
     if state is ClusterState.STARTING_BACKUP:
-        text = "this backup waits for its upstream cluster, and serves no application"
+        text = "this standby waits for its upstream cluster, and serves no application"
         return [
             Problem("problem", text, "the log of the master says why; start the upstream cluster")
         ]

@@ -202,7 +202,7 @@ def regroup(site: Site, partitions: int) -> None:
 def says_that_it_gets_nothing(bak: Site) -> bool:
     command = [sys.executable, "-m", *shlex.split(bak.cluster.simple.neoctl), "status"]
     status = subprocess.run(command, capture_output=True, text=True)
-    text = "problem: this backup gets nothing from its upstream cluster 'up' since 20"
+    text = "problem: this standby gets nothing from its upstream cluster 'up' since 20"
     assert status.returncode in (0, 1) and (status.returncode == 1) == (text in status.stdout), (
         status
     )

@@ -25,7 +25,7 @@ def test_the_drill_is_right_and_nothing_is_lost(terminal: Terminal, port: int) -
     assert found is not None
     acknowledged, here = map(int, found.groups())
     assert 100 <= acknowledged <= here <= acknowledged + 1
-    assert "in sync with 'shop-backup' since" in terminal.type(return_)
+    assert "in sync with 'shop-standby' since" in terminal.type(return_)
     said = terminal.type(f"python check.py 127.0.0.1:{port} shop")
     assert f"{acknowledged} were acknowledged, {here} are here" in said
     terminal.type(end)

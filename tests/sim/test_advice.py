@@ -352,19 +352,19 @@ LOST_UPSTREAM = (
     "neoctl set cluster stopping_backup"
 )
 NOT_CONFIGURED = (
-    "set it and start the masters again; if it is to be a backup no more: "
+    "set it and start the masters again; if it is to be a standby no more: "
     "neoctl set cluster stopping_backup"
 )
 SYNC_STOPS = (
-    "start that backup, or mend the network between the two; its neoctl status says what else is wrong;"
+    "start that standby, or mend the network between the two; its neoctl status says what else is wrong;"
     " if applications cannot wait: neoctl set sync … off"
 )
 SYNC_GOES_ON = (
-    "start that backup, or mend the network between the two; its neoctl status says what else is wrong;"
+    "start that standby, or mend the network between the two; its neoctl status says what else is wrong;"
     " then wait until it is in sync"
 )
 NOT_IN_SYNC = (
-    "mend what the reason names; if this backup is only behind: wait until it has caught up"
+    "mend what the reason names; if this standby is only behind: wait until it has caught up"
 )
 LOST_CONTENTS = (
     "nothing, they are copied from other nodes that have them; suspect its disk; if they stay lost:"
@@ -565,7 +565,7 @@ WORDS: dict[str, Callable[[Stage], None]] = {
     "mend the network between the two": heal,
     "mend that": mend,
     "the node comes back by itself": nothing,
-    "start that backup": revive,
+    "start that standby": revive,
     "its neoctl status says what else is wrong": nothing,
     "wait until it is in sync": wait_in_sync,
     **condition_scenes.WORDS,

@@ -227,7 +227,7 @@ def test_a_mail_that_could_not_be_sent_is_tried_again(watch: Watch) -> None:
     assert len(watch.outbox.mails) == 2
 
 
-# -- synchronous backups -------------------------------------------------------------------------
+# -- synchronous standbys -------------------------------------------------------------------------
 
 
 def sync_health(watch: Watch, answer: AnswerSync) -> AnswerMonitorInformation:
@@ -257,7 +257,7 @@ def test_commits_that_wait_for_a_synchronous_backup_are_a_problem(
     since = watch.host.time() - SYNC_SECONDS
     answer = sync_health(watch, AnswerSync([("far", state, since, None, None, "it is away")], None))
     assert (answer.warning_list, answer.problem_list) == (warnings, [*problems, "bak"])
-    told = [line for line in answer.summary.splitlines() if "synchronous backup far" in line]
+    told = [line for line in answer.summary.splitlines() if "synchronous standby far" in line]
     severities = ["warning"] * len(warnings) + ["problem"] * len(problems)
     assert [line.partition(":")[0] for line in told] == severities
 
@@ -272,7 +272,7 @@ def test_a_synchronous_backup_that_is_not_in_sync_is_a_warning(
     since = watch.host.time() - SYNC_SECONDS
     answer = sync_health(watch, AnswerSync([], ("up", state, since, None, None, "it is behind")))
     assert (answer.warning_list, answer.problem_list) == ([None] * warns, ["bak"])
-    line = "\nwarning: this backup is not in sync with 'up' since "
+    line = "\nwarning: this standby is not in sync with 'up' since "
     assert (line in answer.summary) is warns
 
 

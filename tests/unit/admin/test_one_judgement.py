@@ -93,5 +93,5 @@ def test_a_problem_is_mailed_once_although_its_numbers_change_and_another_one_ag
         world.tell(AnswerTransactions([blocking(float(seconds))]), *others)
     (first, alone), (second, both) = outbox.mails
     assert first == second == "NEO test: PROBLEM: test"
-    assert "since 20 s" in alone and "commits wait for synchronous backup far" not in alone
-    assert "since 60 s" in both and "commits wait for synchronous backup far" in both
+    assert "since 20 s" in alone and "commits wait for synchronous standby far" not in alone
+    assert "since 60 s" in both and "commits wait for synchronous standby far" in both

@@ -17,6 +17,6 @@ def test_nothing_is_said_of_none() -> None:
 
 
 def test_says_how_many_there_are_and_how_old_the_oldest_is() -> None:
-    """A synchronous backup keeps those that are prepared in its upstream cluster."""
+    """A synchronous standby keeps those that are prepared in its upstream cluster."""
     rows = [row(b"a", 5.4), row(b"b", 90.0, "kept"), row(b"c", 99.0, "rolled back")]
     assert count_prepared(rows, NOW) == "prepared=2; oldest prepared 90 s ago"

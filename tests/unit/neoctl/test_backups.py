@@ -1,4 +1,4 @@
-"""Synchronous backups on the command line, and in ``status`` (specification 25.28, 25.45, 25.46)."""
+"""Synchronous standbys on the command line, and in ``status`` (specification 25.28, 25.45, 25.46)."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_what_a_backup_lacks_is_the_least_that_is_certain(
 
 def test_a_cluster_without_synchronous_backups_says_so(make: Make) -> None:
     ctl = make([])
-    assert ctl.lines("print", "backups") == ["This cluster has no synchronous backup, and is none."]
+    assert ctl.lines("print", "backups") == ["This cluster has no synchronous standby, and is none."]
     assert not [line for line in ctl.lines("status") if "sync" in line]
 
 
@@ -122,7 +122,7 @@ def test_a_backup_says_until_when_it_has_everything(
     first, second = ctl.lines("print", "backups")
     assert first == sentence
     assert second.startswith("complete up to unknown" if own[3] is None else "complete up to 0x")
-    assert f"this backup is {sentence}" in ctl.lines("status")
+    assert f"this standby is {sentence}" in ctl.lines("status")
 
 
 def test_a_backup_with_backups_shows_both(make: Make) -> None:
@@ -167,12 +167,12 @@ def test_times_are_data(make: Make) -> None:
 def test_status_has_a_line_for_each_backup(make: Make, backup: SyncRow, sentence: str) -> None:
     ctl = make([backup])
     assert ctl("status") == (EXIT_PROBLEM if backup[1] == "lost" else 0)
-    assert f"synchronous backup bak: {sentence}" in ctl.out.splitlines()
+    assert f"synchronous standby bak: {sentence}" in ctl.out.splitlines()
 
 
 SINCE = "since 2026-11-25 12:00:00 UTC"
 START = (
-    "start that backup, or mend the network between the two; its neoctl status says what else is wrong;"
+    "start that standby, or mend the network between the two; its neoctl status says what else is wrong;"
 )
 
 
@@ -183,7 +183,7 @@ START = (
             row("lost", reason="gone"),
             Problem(
                 "problem",
-                f"commits wait for synchronous backup bak, which is not in sync {SINCE}: gone",
+                f"commits wait for synchronous standby bak, which is not in sync {SINCE}: gone",
                 f"{START} if applications cannot wait: neoctl set sync bak off",
             ),
         ),
@@ -191,7 +191,7 @@ START = (
             row("async", reason="gone"),
             Problem(
                 "warning",
-                f"synchronous backup bak is not in sync {SINCE}, and what is acknowledged is not in it:"
+                f"synchronous standby bak is not in sync {SINCE}, and what is acknowledged is not in it:"
                 " gone",
                 f"{START} then wait until it is in sync",
             ),
@@ -200,7 +200,7 @@ START = (
             row("off", reason="the operator switched it off"),
             Problem(
                 "warning",
-                f"synchronous backup bak is switched off {SINCE}: commits do not wait for it",
+                f"synchronous standby bak is switched off {SINCE}: commits do not wait for it",
                 "neoctl set sync bak on",
             ),
         ),
@@ -219,8 +219,8 @@ def test_a_synchronous_backup_that_is_not_in_sync_warns(make: Make, state: str) 
     (problem,) = found(make([], row(state, reason="S1 must be updated to take part")))
     assert problem == Problem(
         "warning",
-        f"this backup is not in sync with 'bak' {SINCE}: S1 must be updated to take part",
-        "mend what the reason names; if this backup is only behind: wait until it has caught up",
+        f"this standby is not in sync with 'bak' {SINCE}: S1 must be updated to take part",
+        "mend what the reason names; if this standby is only behind: wait until it has caught up",
     )
 
 

@@ -288,17 +288,17 @@ def test_screen_of_a_broken_cluster_says_what_to_do_and_fails(console: Make) -> 
     [
         (
             AnswerUpstream("up", 45.9, True, "connection refused"),
-            "problem: this backup gets nothing from its upstream cluster 'up' since 2027-01-15 "
+            "problem: this standby gets nothing from its upstream cluster 'up' since 2027-01-15 "
             "07:59:14 UTC, 45 seconds ago: connection refused -> start the upstream cluster",
         ),
         (
             AnswerUpstream("up", 7200.0, False, "master 127.0.0.1:1: no answer"),
-            "problem: this backup never reached its upstream cluster 'up', and tries since 2027-01-15 "
+            "problem: this standby never reached its upstream cluster 'up', and tries since 2027-01-15 "
             "06:00:00 UTC, 2 hours ago: master 127.0.0.1:1: no answer -> start the upstream cluster",
         ),
         (
             AnswerUpstream("", 7200.0, False, "'upstream_cluster' is not set"),
-            "problem: this cluster is a backup, but follows no other: 'upstream_cluster' is not set",
+            "problem: this cluster is a standby, but follows no other: 'upstream_cluster' is not set",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""One test for each condition of a synchronous backup that ``status`` and mails tell (specification
+"""One test for each condition of a synchronous standby that ``status`` and mails tell (specification
 25.45, 25.48, 25.67)."""
 
 from __future__ import annotations
