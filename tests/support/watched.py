@@ -75,10 +75,9 @@ def watched(folder: Path) -> Iterator[Watched]:
     """Start all, and stop all. ``folder``: for files."""
     port = free_range(1)
     with ExitStack() as stack:
-        settings = {"http": str(port)}
         shape = {"storages": 3, "replicas": 1, "partitions": 24, "name": "shop"}
         cluster = stack.enter_context(
-            Cluster(folder=folder / "cluster", settings=settings, **shape)  # type: ignore[arg-type]
+            Cluster(folder=folder / "cluster", pages={"admin": port}, **shape)  # type: ignore[arg-type]
         )
         words = [sys.executable, "-c", APPLICATION, cluster.uri]
         application = stack.enter_context(
