@@ -5,7 +5,7 @@
 #
 # Nothing is installed when nothing is missing, and no server is ever started: MariaDB comes as
 # `mariadb-server-core`, which holds the programs without a service; PostgreSQL, whose package makes a
-# server, is told not to. --print names the missing packages instead of installing them.
+# server, is told not to, and the service of Prometheus is masked unless it is there. --print names the missing packages instead of installing them.
 set -eu
 
 fail() {
@@ -77,6 +77,10 @@ need_browser() {  # for the tests of the web page
     has chromedriver || packages="$packages chromium-driver"
 }
 
+need_prometheus() {  # with promtool, for the tests of the dashboard and the alerts
+    { has prometheus && has promtool; } || packages="$packages prometheus"
+}
+
 print=
 if [ "${1-}" = --print ]; then
     print=yes
@@ -88,7 +92,8 @@ packages=
 case $purpose in
     make) has make || packages=" make" ;;
     demo) need_python ;;
-    test) need_python; need_compiler; need_mariadb; need_postgresql; need_network; need_java; need_browser ;;
+    test) need_python; need_compiler; need_mariadb; need_postgresql; need_network; need_java
+        need_prometheus; need_browser ;;
     *) fail "usage: install-debian.sh [--print] make|demo|test [PYTHON]" ;;
 esac
 packages=${packages# }
@@ -111,6 +116,18 @@ case " $packages " in
         # shellcheck disable=SC2016  # for the shell of root
         $as_root sh -c 'mkdir -p "$0" && echo "create_main_cluster = false" > "$0/zodb-neo.conf"' \
             /etc/postgresql-common/createcluster.d ;;
+esac
+case " $packages " in
+    *" prometheus "*)  # neither now nor at the next start: `systemctl unmask prometheus` takes it back
+        $as_root sh -c 'mkdir -p "$0" && [ -e "$0/$1" ] || ln -s /dev/null "$0/$1"' \
+            /etc/systemd/system prometheus.service
+        # Where another program than systemd starts services, its rule is asked; for this installation only.
+        policy=/usr/sbin/policy-rc.d
+        if [ ! -e $policy ]; then
+            trap '$as_root rm -f $policy' EXIT
+            # shellcheck disable=SC2016  # for the shell of root
+            $as_root sh -c 'printf "#!/bin/sh\nexit 101\n" > "$0" && chmod 755 "$0"' $policy
+        fi ;;
 esac
 # shellcheck disable=SC2086  # a list of words
 $as_root env DEBIAN_FRONTEND=noninteractive \

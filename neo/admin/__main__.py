@@ -9,9 +9,8 @@ from neo.admin.core import AdminCore, AdminSettings
 from neo.admin.http import AdminPages
 from neo.admin.page.site import Site
 from neo.admin.smtp import Smtp
-from neo.net.sockets import parse_address, parse_bind
+from neo.net.sockets import parse_address
 from neo.node.config import ConfigError, Option, load, names, role_options
-from neo.node.http import serve_http
 from neo.node.known_masters import RememberedMasters
 from neo.node.node_host import NodeHost
 from neo.node.process import main as run
@@ -33,11 +32,6 @@ OPTIONS = role_options(
     Option("monitor_backup", "names of backup clusters to watch over, separated by spaces", names),
     Option(
         "monitor_maxlag", "seconds that a backup may be behind without a warning", seconds, 60.0
-    ),
-    Option(
-        "http",
-        "address of the web page, /live, /ready and /metrics, host:port; a port alone: on loopback",
-        parse_bind,
     ),
     Option("smtp", "mail server, host:port, that is told of problems", parse_address),
     Option("smtp_from", "sender of these mails"),
@@ -93,9 +87,8 @@ def make_core(host: NodeHost) -> AdminCore:
         remembered.save,
         _mailer(host, settings),
     )
-    if settings.http is not None:
-        pages = AdminPages(settings.cluster, core.observer, host.from_thread)
-        serve_http(settings, pages.page, Site(core.overview, host.from_thread))
+    host.pages = AdminPages(settings.cluster, core.observer, host.from_thread, core.samples).page
+    host.site = Site(core.overview, host.from_thread)
     return core
 
 

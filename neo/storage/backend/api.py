@@ -32,6 +32,7 @@ from neo.archive.room import Disk
 from neo.protocol.blobs import Content
 from neo.protocol.enums import CellState
 from neo.protocol.ids import ZERO_TID
+from neo.storage.backend.disk_work import DiskWork
 
 Done = Callable[[], None]
 
@@ -236,6 +237,9 @@ class Durability(Protocol):
 
     def disk(self) -> Disk | None:
         """Return the disk of the database; None if that is not known here."""
+
+    def work(self) -> DiskWork:
+        """Return what the engine did so far."""
 
     def size(self) -> int:
         """Return the bytes of tables and indexes, as the database counts them.

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from neo.archive.room import Disk
 from neo.protocol.codec import LIMIT_PEER
 from neo.storage.backend.api import BackendRefused, Done
+from neo.storage.backend.disk_work import DiskWork
 
 MAX_TID = (1 << 63) - 1
 
@@ -177,3 +178,5 @@ class Engine(Protocol):
     def disk(self) -> Disk | None: ...
 
     def size(self) -> int: ...
+
+    def work(self) -> DiskWork: ...

@@ -16,10 +16,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from neo.admin.http import AdminPages
-from neo.admin.metrics import exposition
+from neo.admin.metrics import families
 from neo.admin.observing import Observer, Snapshot
 from neo.net.tls import tls_context
+from neo.node.figures import Sample
 from neo.node.http import HttpServer
+from neo.node.metrics import exposition
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import (
@@ -64,6 +66,7 @@ SERVED = Snapshot(
         (TID, CLIENT, None, 4.5, "voted", 2, 1.0),
         (TID, CLIENT, None, 0.5, "waiting", 0, 0.0),
     ],
+    lags={"shop-backup": None, "shop-copy": 2.5},
 )
 
 
@@ -122,7 +125,7 @@ def test_snapshot_without_a_master_is_empty_and_comes_in_any_case() -> None:
 
 
 def test_metrics_of_a_cluster() -> None:
-    found = figures(exposition(SERVED, "shop").decode())
+    found = figures(exposition([], families(SERVED, "shop")).decode())
     assert found["neo_ready", ""] == found["neo_connected", ""] == 1
     assert found["neo_cluster_state", "RUNNING"] == 1
     assert found["neo_cluster_state", "RECOVERING"] == 0
@@ -132,6 +135,8 @@ def test_metrics_of_a_cluster() -> None:
     assert found["neo_last_transaction_timestamp_seconds", ""] == pytest.approx(
         1_800_000_000, abs=1
     )
+    assert found["neo_backup_lag_seconds", "shop-copy"] == 2.5
+    assert ("neo_backup_lag_seconds", "shop-backup") not in found
     assert (found["neo_warning", ""], found["neo_problem", ""]) == (1, 0)
     assert (found["neo_warning", "shop-backup"], found["neo_problem", "shop-backup"]) == (0, 1)
     assert found["neo_transactions_open", ""] == found["neo_transactions_waiting", ""] == 2
@@ -145,7 +150,7 @@ def test_metrics_of_a_cluster() -> None:
 
 
 def test_metrics_without_a_master_say_only_that() -> None:
-    found = figures(exposition(Snapshot(), "shop").decode())
+    found = figures(exposition([], families(Snapshot(), "shop")).decode())
     assert found["neo_ready", ""] == found["neo_connected", ""] == 0
     assert not any(name.startswith("neo_nodes") for name, _ in found)
 
@@ -174,7 +179,7 @@ def server(
     tls: ssl.SSLContext | None = None,
     from_thread: Callable[..., object] = another_thread,
 ) -> Iterator[str]:
-    server = HttpServer(("127.0.0.1", 0), tls, AdminPages("shop", told, from_thread).page)
+    server = HttpServer(("127.0.0.1", 0), tls, AdminPages("shop", told, from_thread, list).page)
     server.start()
     try:
         yield f"{'http' if tls is None else 'https'}://127.0.0.1:{server.address[1]}"
@@ -221,6 +226,15 @@ def test_a_bug_is_logged_and_a_peer_that_went_away_is_not(
                 get(f"{url}/ready")
         wait_until(lambda: caplog.text.count("ValueError: planted") == 1, "the bug is logged")
     assert len(caplog.messages) == 1 and "failure while serving HTTP" in caplog.messages[0]
+
+
+def test_a_bug_in_a_figure_is_told_to_the_page_only() -> None:
+    def samples() -> list[Sample]:
+        raise ValueError("planted")
+
+    pages = AdminPages("shop", Told(), another_thread, samples)
+    with pytest.raises(ValueError, match="planted"):
+        pages.page("/metrics")
 
 
 def test_pages_over_tls_need_a_certificate_of_the_cluster(tmp_path: Path) -> None:
