@@ -55,8 +55,6 @@ function move(event) {
   const row = clamp(Number(cell.dataset.row) + step[0], rows.length);
   const cells = [...rows[row].querySelectorAll(".cell")];
   const next = cells[clamp(Number(cell.dataset.column) + step[1], cells.length)];
-  cell.tabIndex = -1;
-  next.tabIndex = 0;
   next.focus();
 }
 
@@ -64,7 +62,12 @@ const clamp = (index, length) => Math.min(Math.max(index, 0), length - 1);
 
 function tell(event) {
   const cell = event.target.closest(".cell");
-  if (cell) byId("cell-words").textContent = cell.getAttribute("aria-label");
+  if (!cell) return;
+  byId("cell-words").textContent = cell.getAttribute("aria-label");
+  if (event.type !== "focusin") return;
+  // Tab leads to one square: that which had the focus last.
+  event.currentTarget.querySelector('.cell[tabindex="0"]')?.setAttribute("tabindex", "-1");
+  cell.setAttribute("tabindex", "0");
 }
 
 function renderLegend(nodes) {
