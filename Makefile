@@ -4,6 +4,7 @@
 #   make test [TEST_OPTIONS="-k wire"]               lint, then the whole suite (-n 4)
 #   make soak [SOAK_MINUTES=40]                      search for bugs with fresh seeds; gates nothing
 #   make dist                                        a wheel and a source distribution, in dist/
+#   make deb [DEB_EXTRAS=metrics,mariadb]            a Debian package, in dist/
 #   make lint | bench | bench-spark | clean
 #   make site                                        the documents as HTML with search, in build/site; every link is followed
 #   make diagrams                                    draw new diagrams of the documents; needs npm and Chromium
@@ -17,6 +18,7 @@ TEST_OPTIONS ?= -n 4
 SOAK_MINUTES ?= 40
 SOAK_OPTIONS ?=
 BENCH_OPTIONS ?=
+DEB_EXTRAS ?= metrics
 SPARK_OPTIONS ?=
 REPLICATION_OPTIONS ?= $(filter --quick,$(BENCH_OPTIONS))
 
@@ -30,7 +32,7 @@ MERMAID := 12.3.0
 # the whole project again, which takes longer than all else of its start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test soak lint bench bench-spark plone site diagrams dist pins clean
+.PHONY: help demo test soak lint bench bench-spark plone site diagrams dist deb pins clean
 .DELETE_ON_ERROR:
 
 help:
@@ -75,6 +77,11 @@ dist: $(VENV)/bin/python
 	rm -rf build/lib build/bdist.*
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS) build
 	$(BIN)/python -m build --outdir dist .
+
+# Python and libraries of the package are those of this Debian and of $(PINS).
+deb: $(VENV)/.installed-demo
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS) 'setuptools >= 70.1'
+	TOOLS=$(abspath $(BIN))/python EXTRAS=$(DEB_EXTRAS) packaging/debian/build.sh dist
 
 clean:
 	rm -rf $(VENV) $(VENV)-plone build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .tox

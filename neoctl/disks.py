@@ -8,16 +8,13 @@ from typing import NamedTuple
 
 from rich.filesize import decimal
 
-from neo.admin.facts import Data
+from neo.admin.facts import Data, disk_data
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import AskNodeDisks, AskPartitionList, CellRow, DiskRow
+from neo.protocol.room import filled_disk, needed_bytes
 from neoctl.client import AdminAway, AdminClient
 from neoctl.verbs import Arguments, CommandError, Reply, verb
-
-#: A disk that would be left with less than one part in so many is called full: the log of SQLite and
-#: indexes need some room.
-SPARE_PART = 20
 
 
 class NodeDisks(NamedTuple):
@@ -26,7 +23,7 @@ class NodeDisks(NamedTuple):
     nid: int
     version: str
     size: int
-    disks: Sequence[DiskRow]
+    disks: list[DiskRow]
 
 
 def ask_disks(admin: AdminClient) -> list[NodeDisks]:
@@ -37,24 +34,9 @@ def ask_disks(admin: AdminClient) -> list[NodeDisks]:
         return []
 
 
-def disk_data(rows: list[NodeDisks]) -> list[Data]:
-    """Return ``nid version bytes`` and ``disks`` (``what free total``) of each node."""
-    return [
-        {
-            "nid": format_nid(row.nid),
-            "version": row.version,
-            "bytes": row.size,
-            "disks": [
-                {"what": what, "free": free, "total": total} for what, free, total in row.disks
-            ],
-        }
-        for row in rows
-    ]
-
-
 @verb("print disks", "bytes that each storage node keeps, free bytes of its disks, its version")
 def print_disks(admin: AdminClient, arguments: Arguments) -> Reply:
-    """Data: ``disks``, see :func:`disk_data`."""
+    """Data: ``disks``, see :func:`neo.admin.facts.disk_data`."""
     rows = disk_data(ask_disks(admin))
     lines = [
         " | ".join([row["nid"], decimal(row["bytes"]), *map(_free, row["disks"]), row["version"]])
@@ -85,16 +67,15 @@ def find_moves(
     sizes: Mapping[int, int],
 ) -> list[Moved]:
     """Return what each node gets that has more cells after than before. ``sizes``: bytes of nodes."""
-    counts = Counter(nid for row in before for nid, _ in row)
-    per_cell = {nid: sizes.get(nid, 0) // count for nid, count in counts.items()}
-    cells: Counter[int] = Counter()
-    size: Counter[int] = Counter()
-    for old, new in zip(before, after, strict=True):
-        had = {nid for nid, _ in old}
-        for nid, _ in new:
-            if nid not in had:
-                cells[nid] += 1
-                size[nid] += max((per_cell[source] for source in had), default=0)
+    holders = [[nid for nid, _ in row] for row in before]
+    gains = [
+        (partition, nid)
+        for partition, row in enumerate(after)
+        for nid, _ in row
+        if nid not in holders[partition]
+    ]
+    cells = Counter(nid for _, nid in gains)
+    size = needed_bytes(holders, gains, sizes)
     return [Moved(nid, count, size[nid]) for nid, count in sorted(cells.items())]
 
 
@@ -103,10 +84,9 @@ def find_full(moves: Sequence[Moved], disks: Mapping[int, NodeDisks]) -> list[st
     full = []
     for move in moves:
         known = disks.get(move.nid)
-        if known is None or not known.disks:
-            continue
-        what, free, total = min(known.disks, key=lambda disk: disk[1])
-        if move.size > free - total // SPARE_PART:
+        disk = filled_disk(move.size, known.disks) if known is not None else None
+        if disk is not None:
+            what, free, total = disk
             full.append(
                 f"{format_nid(move.nid)} would get about {decimal(move.size)}, and {decimal(free)} of"
                 f" {decimal(total)} are free on the disk of its {what}"

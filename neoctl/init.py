@@ -10,12 +10,14 @@ from pathlib import Path
 from neo.net.sockets import parse_address
 from neo.protocol.packets import Address
 from neoctl.certificates import NODE_DAYS, Authority
-from neoctl.layout import SETTINGS, Plan
+from neoctl.layout import PACKAGE_HOME, PORTS, Plan
+from neoctl.units import SETTINGS
 from neoctl.verbs import Arguments, CommandError, Reply, local_verb
 
-#: Port of a master if none is given; its storage node and admin node have the next two.
+#: Port of a master if none is given; its storage node and admin node have the next two, and the pages of
+#: the admin node the fourth, on loopback.
 PORT = 2050
-PORT_MAX = 65533
+PORT_MAX = 65536 - PORTS
 UNITS = "etc/systemd/system"
 
 
@@ -79,7 +81,7 @@ def _plan(words: list[str]) -> Plan:
         raise CommandError("an address is named twice: each machine needs one of its own")
     if len({":" in host for host, _ in machines}) > 1:
         raise CommandError("name all machines by IPv4 addresses, or all by IPv6 addresses")
-    return Plan(name, machines)
+    return Plan(name, machines, sys.prefix == PACKAGE_HOME)
 
 
 def _machine(text: str) -> Address:
@@ -93,7 +95,7 @@ def _machine(text: str) -> Address:
         return host, port
     except ValueError as e:
         raise CommandError(
-            f"{e}; or write an IP address alone: the ports are then {PORT} to {PORT + 2}"
+            f"{e}; or write an IP address alone: the ports are then {PORT} to {PORT + PORTS - 1}"
         ) from None
 
 
@@ -104,15 +106,14 @@ def _write(path: Path, plan: Plan) -> None:
     for number in range(1, len(plan.machines) + 1):
         machine = path / f"machine{number}"
         settings = machine / SETTINGS.lstrip("/")
-        units = machine / UNITS
         settings.mkdir(parents=True)
-        units.mkdir(parents=True)
         (settings / "neo.conf").write_text(plan.conf())
         (settings / "neo.nft").write_text(plan.firewall())
         authority.write(settings / "ca.crt")
         authority.write_member(f"machine{number}", settings / "node.crt", settings / "node.key")
         for name, text in plan.units().items():
-            (units / name).write_text(text)
+            (machine / UNITS).mkdir(parents=True, exist_ok=True)
+            (machine / UNITS / name).write_text(text)
     application = path / "application"
     application.mkdir()
     authority.write(application / "ca.crt")

@@ -8,71 +8,18 @@ from typing import NamedTuple
 
 from neo.net.sockets import format_address
 from neo.protocol.packets import Address
+from neoctl.units import DATA, ROLES, SETTINGS, units
 
-#: Where things are on a machine.
-SETTINGS = "/etc/neo"
+#: The commands on a machine into which NEO was installed by pip; the home of the Debian package, and the
+#: commands that it brings.
 PROGRAMS = "/opt/neo/bin"
-DATA = "/var/lib/neo"
-ROLES = ("master", "storage", "admin")
+PACKAGE_HOME = "/usr/lib/neo"
+PACKAGE_PROGRAMS = "/usr/bin"
+#: Ports of a machine: its three roles, and the pages of its admin node on loopback.
+PORTS = len(ROLES) + 1
 #: Copies besides the first, if there is more than one machine.
 REPLICAS = 1
 PARTITIONS = 100
-
-#: What is the same in the units of all roles. `%i`: the number of the machine.
-UNIT = """\
-# written by neoctl init
-[Unit]
-Description=NEO {role} %i
-Wants=network-online.target
-After=network-online.target
-RequiresMountsFor={data}
-
-[Service]
-# ready when it listens; a loop that stands still for two minutes is ended, and starts again
-Type=notify
-WatchdogSec=120
-# a database of an older format is converted before the node listens, which may take long
-TimeoutStartSec=infinity
-ExecStart={programs}/neo{role} -f {settings}/neo.conf -s {role}%i
-ExecReload=/bin/kill -USR2 $MAINPID
-Restart=on-failure
-RestartSec=2
-# 2: a setting is wrong, starting again would not help
-RestartPreventExitStatus=2
-
-User=neo
-Group=neo
-StateDirectory=neo
-StateDirectoryMode=0750
-WorkingDirectory={data}
-UMask=0077
-LimitNOFILE=65536
-
-NoNewPrivileges=yes
-ProtectSystem=strict
-ProtectHome=yes
-PrivateTmp=yes
-PrivateDevices=yes
-ProtectKernelTunables=yes
-ProtectKernelModules=yes
-ProtectKernelLogs=yes
-ProtectControlGroups=yes
-ProtectClock=yes
-ProtectHostname=yes
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-LockPersonality=yes
-CapabilityBoundingSet=
-AmbientCapabilities=
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-SystemCallErrorNumber=EPERM
-
-[Install]
-WantedBy=multi-user.target
-"""
 
 FIREWALL = """\
 # Load with: nft -f FILE, also again. Only machines of the cluster, and those below, reach its ports.
@@ -108,61 +55,92 @@ table inet neo {{
 }}
 """
 
+BY_PIP = """\
+On each machine: Python 3.11 or newer, and NEO in {home}:
+
+       sudo apt install python3-venv
+       sudo python3 -m venv {home}
+       sudo {programs}/pip install 'PATH-OF-NEO[metrics]'
+
+   and the user of the nodes:
+
+       sudo useradd --system --home-dir {data} --shell /usr/sbin/nologin neo
+"""
+
+BY_PACKAGE = """\
+On each machine the Debian package that this `neoctl` is from. It brings the commands, the units of
+   systemd, and the user of the nodes:
+
+       sudo apt install ./PATH-OF-THE-PACKAGE.deb
+"""
+
 TODO = """\
 # Cluster {name}: what to do with these files
 
 Written by `neoctl init`. {copies}
 
-1. On each machine: Python 3.11 or newer, and NEO in {home}:
-
-       sudo apt install python3-venv
-       sudo python3 -m venv {home}
-       sudo {programs}/pip install PATH-OF-NEO
-
-2. The user of the nodes, on each machine:
-
-       sudo useradd --system --home-dir {data} --shell /usr/sbin/nologin neo
-
-3. The files of each machine, from this folder (here the first one; `machine2/` to the second, and so on):
+1. {install}
+2. The files of each machine, from this folder (here the first one; `machine2/` to the second, and so on):
 
        tar -C machine1 -c . | ssh {first} sudo tar -x --no-overwrite-dir --no-same-owner -C /
        ssh {first} 'sudo chown -R root:neo {settings} && sudo chmod 640 {settings}/node.key'
 
-4. The firewall, if others can reach the machines. `{settings}/neo.nft` has a place for the machines
+3. The firewall, if others can reach the machines. `{settings}/neo.nft` has a place for the machines
    with applications:
 
        sudo nft -f {settings}/neo.nft
        echo 'include "{settings}/neo.nft"' | sudo tee -a /etc/nftables.conf
 
-5. Start, on the first machine; on the others with their number instead of 1:
+4. Start, on the first machine; on the others with their number instead of 1:
 
        sudo systemctl daemon-reload
        sudo systemctl enable --now neomaster@1 neostorage@1 neoadmin@1
 
-6. Once, when all nodes run, on any machine: look, then create the database.
+5. Once, when all nodes run, on any machine: look, then create the database.
 
        sudo {programs}/neoctl -f {settings}/neo.conf print node
        sudo {programs}/neoctl -f {settings}/neo.conf start
        sudo {programs}/neoctl -f {settings}/neo.conf status
 
-7. Applications take the files of `application/`, and open
+   From now on this page of each machine says whether the cluster serves, for monitoring on that machine:
+
+       curl http://127.0.0.1:{http}/ready
+
+6. Applications take the files of `application/`, and open
 
        {uri}
 
    or write into `zope.conf`:
 
 {zconfig}
-8. Keep `ca.key` away from all machines, in a safe place: whoever has it can make a certificate for
-   this cluster. Certificates end after {days} days.
+7. Keep this folder in a safe place, away from all machines: whoever has `ca.key` can make a certificate
+   for this cluster. Certificates end after {days} days.
+{lost}"""
+
+LOST = """
+## A machine is lost
+
+The others go on. Give a new machine the address of the lost one, and do steps 1 to 4 on it, with the
+files and the number of the lost one. Its master joins the others by itself. Its storage node has an empty
+database, so it is another node, which takes the place of the lost one by a command:
+
+       sudo {programs}/neoctl -f {settings}/neo.conf print node storage
+
+shows the lost one as DOWN, such as S3, and the new one as PENDING, such as S4. Then
+
+       sudo {programs}/neoctl -f {settings}/neo.conf replace S3 S4
+       sudo {programs}/neoctl -f {settings}/neo.conf status
 """
 
 
 class Plan(NamedTuple):
     """A cluster to be. ``machines``: the address of the master of each, whose storage node and admin
-    node have the next two ports. One machine, or at least three: two masters are worse than one."""
+    node have the next two ports. One machine, or at least three: two masters are worse than one.
+    ``packaged``: the machines have the Debian package."""
 
     name: str
     machines: Sequence[Address]
+    packaged: bool = False
 
     def bind(self, machine: Address, role: str) -> str:
         return format_address((machine[0], machine[1] + ROLES.index(role)))
@@ -192,12 +170,13 @@ class Plan(NamedTuple):
                     lines.append(f"election_log = {DATA}/master{number}.election")
                 elif role == "storage":
                     lines.append(f"database = {DATA}/storage{number}.sqlite")
+                elif role == "admin":
+                    lines.append(f"http = {machine[1] + len(ROLES)}")
         return "\n".join(lines) + "\n"
 
     def units(self) -> dict[str, str]:
-        """Return the units of systemd, by the names of their files."""
-        words = {"data": DATA, "programs": PROGRAMS, "settings": SETTINGS}
-        return {f"neo{role}@.service": UNIT.format(role=role, **words) for role in ROLES}
+        """Return the units of systemd, by the names of their files; none if the package brings them."""
+        return {} if self.packaged else units(PROGRAMS)
 
     def firewall(self) -> str:
         """Return the rules of a firewall, for nft."""
@@ -233,20 +212,23 @@ class Plan(NamedTuple):
     def todo(self, days: int) -> str:
         """Return what to do with the folder. ``days``: until certificates end."""
         count = len(self.machines)
+        programs = PACKAGE_PROGRAMS if self.packaged else PROGRAMS
+        install = BY_PACKAGE if self.packaged else BY_PIP
+        places = {"programs": programs, "data": DATA, "settings": SETTINGS}
         return TODO.format(
             name=self.name,
             copies=f"{count} machines with a master and a storage node each; every object is on"
             f" {REPLICAS + 1} of them,\nand any one machine may be lost."
             if count > 1
             else "One machine, without a copy: keep backups.",
-            home=PROGRAMS.removesuffix("/bin"),
-            programs=PROGRAMS,
-            data=DATA,
-            settings=SETTINGS,
+            install=install.format(home=PROGRAMS.removesuffix("/bin"), **places),
             first=self.machines[0][0],
+            http=self.machines[0][1] + len(ROLES),
             uri=self.uri(),
             zconfig=re.sub("^", "       ", self.zconfig(), flags=re.MULTILINE).rstrip(" "),
             days=days,
+            lost=LOST.format(**places) if count > 1 else "",
+            **places,
         )
 
 

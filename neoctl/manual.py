@@ -124,14 +124,14 @@ def man(arguments: Arguments) -> Reply:
     for action in _options():
         names = ", ".join(action.option_strings)
         value = (
-            f" \\fI{_roff(str(action.metavar or action.dest.upper()))}\\fR"
+            f" \\fI{roff(str(action.metavar or action.dest.upper()))}\\fR"
             if action.nargs is None
             else ""
         )
-        lines += [".TP", f"\\fB{_roff(names)}\\fR{value}", _roff(action.help or "")]
+        lines += [".TP", f"\\fB{roff(names)}\\fR{value}", roff(action.help or "")]
     lines.append(".SH COMMANDS")
     for found in VERBS.values():
-        lines += [".TP", f"\\fB{_roff(found.usage)}\\fR", _roff(found.help)]
+        lines += [".TP", f"\\fB{roff(found.usage)}\\fR", roff(found.help)]
     lines += [
         ".SH EXIT STATUS",
         *(".TP", "0", "done"),
@@ -149,6 +149,6 @@ def man(arguments: Arguments) -> Reply:
     return Reply(page, {"page": f"{page}\n"})
 
 
-def _roff(text: str) -> str:
+def roff(text: str) -> str:
     """Escape what roff would take for its own."""
     return re.sub(r"^([.'])", r"\\&\1", text.replace("\\", "\\e").replace("-", "\\-"))

@@ -61,14 +61,24 @@ def restore(admin: AdminClient, arguments: Arguments) -> Reply:
     return _run(admin, "restore", {"path": path, "tid": moment}, arguments)
 
 
-@verb("replace [-n] OLD NEW", "move all cells of a storage node to a new one, and drop it", 2, 2)
+@verb(
+    "replace [-n] [--force] OLD NEW",
+    "move all cells of a storage node to a new one, and drop it",
+    2,
+    2,
+)
 def replace(admin: AdminClient, arguments: Arguments) -> Reply:
     """Data: see :func:`neo.admin.facts.operation_data`."""
     old, new = nids(arguments.words)
     return _run(admin, "replace", {"old": old, "new": new}, arguments)
 
 
-@verb("add [-n] NODE...|all", "give storage nodes their share of the cells; or add a master", 1, None)
+@verb(
+    "add [-n] [--force] NODE...|all",
+    "give storage nodes their share of the cells; or add a master",
+    1,
+    None,
+)
 def add(admin: AdminClient, arguments: Arguments) -> Reply:
     """Data: see :func:`neo.admin.facts.operation_data`; ``message`` for a master."""
     wanted = pending_or_named(admin, arguments.words)
@@ -81,7 +91,12 @@ def add(admin: AdminClient, arguments: Arguments) -> Reply:
     return _run(admin, "add", {"nodes": wanted}, arguments)
 
 
-@verb("remove [-n] NODE...", "move the cells of storage nodes to the others, and drop the nodes", 1, None)
+@verb(
+    "remove [-n] [--force] NODE...",
+    "move the cells of storage nodes to the others, and drop the nodes",
+    1,
+    None,
+)
 def remove(admin: AdminClient, arguments: Arguments) -> Reply:
     """Data: see :func:`neo.admin.facts.operation_data`."""
     return _run(admin, "remove", {"nodes": nids(arguments.words)}, arguments)
@@ -134,6 +149,8 @@ def _check_path(path: str) -> None:
 
 def _run(admin: AdminClient, kind: str, values: dict[str, Any], arguments: Arguments) -> Reply:
     """Begin an operation and wait for its end; with ``-n``, return its steps."""
+    if arguments.force:
+        values = {**values, "force": True}
     answer = admin.ask(AskBeginOperation(kind, values, arguments.dry_run))
     if answer.id is None:
         steps = [facts.operation_step_data(step) for step in answer.step_list]

@@ -59,7 +59,7 @@ WORLD = {
 #: Implementations of hosts, and command lines, which may.
 HOSTS = (
     "examples",
-    *("neo.admin.http", "neo.admin.smtp"),
+    *("neo.admin.http", "neo.admin.page.site", "neo.admin.smtp"),
     *("neo.archive.disk", "neo.archive.folder", "neo.archive.reader"),
     *("neo.archive.room", "neo.archive.verify", "neo.archive.writer"),
     "neo.client",
@@ -69,7 +69,7 @@ HOSTS = (
     "neo.migrate",
     "neo.net.sockets",
     "neo.net.transport",
-    "neo.node.lockfile",
+    *("neo.node.http", "neo.node.lockfile", "neo.node.pages"),
     "neo.node.log",
     *("neo.node.node_host", "neo.node.process", "neo.node.supervisor"),
     "neo.simple",

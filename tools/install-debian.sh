@@ -5,7 +5,7 @@
 #
 # Nothing is installed when nothing is missing, and no server is ever started: MariaDB comes as
 # `mariadb-server-core`, which holds the programs without a service; PostgreSQL, whose package makes a
-# server, is told not to. --print names the missing packages instead of installing them.
+# server, is told not to, and the service of Prometheus is masked unless it is there. --print names the missing packages instead of installing them.
 set -eu
 
 fail() {
@@ -65,11 +65,20 @@ need_network() {  # ip, for the tests that cut machines off
     has ip || packages="$packages iproute2"
 }
 
+need_systemd() {  # no service: its program that reads units, and dpkg-deb
+    has systemd-analyze || packages="$packages systemd"
+    has dpkg-deb || packages="$packages dpkg"
+}
+
 need_java() {  # Spark 4 needs 17; `java -version` says 1.8.0_402 or 17.0.15
     version=$(java -version 2>&1) || version=
     version=${version#*version \"}
     version=${version%%[!0-9]*}
     [ "${version:-0}" -ge 17 ] || packages="$packages default-jre-headless"
+}
+
+need_prometheus() {  # with promtool, for the tests of the dashboard and the alerts
+    { has prometheus && has promtool; } || packages="$packages prometheus"
 }
 
 print=
@@ -83,7 +92,8 @@ packages=
 case $purpose in
     make) has make || packages=" make" ;;
     demo) need_python ;;
-    test) need_python; need_compiler; need_mariadb; need_postgresql; need_network; need_java ;;
+    test) need_python; need_compiler; need_mariadb; need_postgresql; need_network; need_systemd; need_java
+        need_prometheus ;;
     *) fail "usage: install-debian.sh [--print] make|demo|test [PYTHON]" ;;
 esac
 packages=${packages# }
@@ -106,6 +116,18 @@ case " $packages " in
         # shellcheck disable=SC2016  # for the shell of root
         $as_root sh -c 'mkdir -p "$0" && echo "create_main_cluster = false" > "$0/zodb-neo.conf"' \
             /etc/postgresql-common/createcluster.d ;;
+esac
+case " $packages " in
+    *" prometheus "*)  # neither now nor at the next start: `systemctl unmask prometheus` takes it back
+        $as_root sh -c 'mkdir -p "$0" && [ -e "$0/$1" ] || ln -s /dev/null "$0/$1"' \
+            /etc/systemd/system prometheus.service
+        # Where another program than systemd starts services, its rule is asked; for this installation only.
+        policy=/usr/sbin/policy-rc.d
+        if [ ! -e $policy ]; then
+            trap '$as_root rm -f $policy' EXIT
+            # shellcheck disable=SC2016  # for the shell of root
+            $as_root sh -c 'printf "#!/bin/sh\nexit 101\n" > "$0" && chmod 755 "$0"' $policy
+        fi ;;
 esac
 # shellcheck disable=SC2086  # a list of words
 $as_root env DEBIAN_FRONTEND=noninteractive \

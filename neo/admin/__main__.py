@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 
 from neo.admin.core import AdminCore, AdminSettings
-from neo.admin.http import HttpServer
+from neo.admin.http import AdminPages
+from neo.admin.page.site import Site
 from neo.admin.smtp import Smtp
-from neo.net.sockets import format_address, is_loopback, parse_address, parse_bind
-from neo.net.tls import tls_context
+from neo.net.sockets import parse_address
 from neo.node.config import ConfigError, Option, load, names, role_options
-from neo.node.core_life import StartFailure
 from neo.node.known_masters import RememberedMasters
 from neo.node.node_host import NodeHost
 from neo.node.process import main as run
 from neo.topology.masters import MasterCandidates
-
-logger = logging.getLogger("neo.admin")
 
 
 def seconds(text: str) -> float:
@@ -36,11 +32,6 @@ OPTIONS = role_options(
     Option("monitor_backup", "names of backup clusters to watch over, separated by spaces", names),
     Option(
         "monitor_maxlag", "seconds that a backup may be behind without a warning", seconds, 60.0
-    ),
-    Option(
-        "http",
-        "address of /live, /ready and /metrics, host:port; a port alone: on loopback",
-        parse_bind,
     ),
     Option("smtp", "mail server, host:port, that is told of problems", parse_address),
     Option("smtp_from", "sender of these mails"),
@@ -83,24 +74,6 @@ def _mailer(host: NodeHost, settings: argparse.Namespace) -> Smtp | None:
     )
 
 
-def _serve_http(host: NodeHost, settings: argparse.Namespace, core: AdminCore) -> None:
-    """Raise StartFailure if the address cannot be used."""
-    address, tls = settings.http, None
-    if not is_loopback(address):
-        if settings.ca:
-            tls = tls_context(settings.ca, settings.cert, settings.key, server=True)
-        else:
-            logger.warning(
-                "no TLS for HTTP on %s, which other machines may reach: any of them can read the"
-                " figures of the cluster",
-                format_address(address),
-            )
-    try:
-        HttpServer(address, tls, settings.cluster, core.observer, host.from_thread).start()
-    except OSError as e:
-        raise StartFailure(f"cannot listen on {format_address(address)}: {e.strerror or e}") from None
-
-
 def make_core(host: NodeHost) -> AdminCore:
     """Return the core of the node. Raises ConfigError if the list of masters cannot be used."""
     settings = host.settings
@@ -109,13 +82,13 @@ def make_core(host: NodeHost) -> AdminCore:
     backups, max_lag = tuple(settings.monitor_backup or ()), settings.monitor_maxlag
     core = AdminCore(
         host,
-        AdminSettings(settings.cluster, host.bind, backups, max_lag),
+        AdminSettings(settings.cluster, host.bind, backups, max_lag, settings.http is not None),
         MasterCandidates([*settings.masters, *remembered.addresses]),
         remembered.save,
         _mailer(host, settings),
     )
-    if settings.http is not None:
-        _serve_http(host, settings, core)
+    host.pages = AdminPages(settings.cluster, core.observer, host.from_thread, core.samples).page
+    host.site = Site(core.overview, host.from_thread)
     return core
 
 

@@ -10,17 +10,20 @@ refused and its connection closed, so that no peer reads a stale mirror.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from neo.admin.alerts import Alerts, Mailer
 from neo.admin.control import ControlHandler
 from neo.admin.health import Examiner
+from neo.admin.monitor import SERVING
 from neo.admin.observing import Observer
+from neo.admin.page.overview import Overview
 from neo.admin.primary import PrimaryLink
 from neo.admin.reporting import Reporter
 from neo.admin.watching import Watching
-from neo.node.core import Core
+from neo.node.core import Core, Readiness
+from neo.node.figures import Sample, build
 from neo.node.handler import Handler
 from neo.node.host import Host
 from neo.protocol.packets import Address
@@ -34,12 +37,13 @@ MAX_LAG_SECONDS = 60.0
 class AdminSettings:
     """``bind``: this node's address, sent to the master. ``backups``: names of the backup clusters of
     this cluster. ``max_lag``: seconds of lag, of one of them or of this cluster as a backup, above which
-    there is a warning."""
+    there is a warning. ``page``: whether the web page is served."""
 
     cluster: str
     bind: Address
     backups: tuple[str, ...] = ()
     max_lag: float = MAX_LAG_SECONDS
+    page: bool = False
 
 
 class AdminCore(Core):
@@ -63,7 +67,8 @@ class AdminCore(Core):
         self.link = PrimaryLink(self, cluster, settings.bind, backups, masters, self)
         watching = Watching(backups)
         examiner = Examiner(self, self.link, watching, settings.max_lag)
-        self.observer = Observer(self, self.link, examiner)
+        self.observer = Observer(self, self.link, examiner, watching)
+        self.overview = Overview(self, self.link, examiner, watching, cluster, settings.max_lag)
         self._reporter = Reporter(self, self.link, cluster)
         self._control = ControlHandler(self, self.link, watching, examiner)
         self._alerts = None if mailer is None else Alerts(self, examiner, cluster, mailer)
@@ -73,6 +78,18 @@ class AdminCore(Core):
         self.spawn(self.link.follow())
         if self._alerts is not None:
             self._alerts.start()
+        if self.settings.page:
+            self.overview.start()
+
+    def readiness(self) -> Readiness:
+        """The pages say more (:mod:`neo.admin.http`)."""
+        primary = self.link.primary
+        ready = primary is not None and primary.state in SERVING
+        return Readiness(ready, "the cluster serves" if ready else "the cluster does not serve")
+
+    def samples(self) -> Iterator[Sample]:
+        yield build(self.settings.cluster, "admin")
+        yield from super().samples()
 
     def stranger_handler(self) -> Handler:
         return self._control

@@ -18,6 +18,7 @@ from neo.protocol.packets import (
     CellRow,
     Condition,
     ContentRow,
+    NodeDisksRow,
     NodeRow,
     OperationRow,
     PreparedRow,
@@ -160,6 +161,19 @@ def content_data(rows: Iterable[ContentRow]) -> list[Data]:
             "unverified": left,
         }
         for nid, count, size, free, lost, left in rows
+    ]
+
+
+def disk_data(rows: Iterable[NodeDisksRow]) -> list[Data]:
+    """Return ``nid version bytes`` and ``disks`` (``what free total``) of each node."""
+    return [
+        {
+            "nid": format_nid(nid),
+            "version": version,
+            "bytes": size,
+            "disks": [{"what": what, "free": free, "total": total} for what, free, total in disks],
+        }
+        for nid, version, size, disks in rows
     ]
 
 

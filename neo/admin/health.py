@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from neo.admin.asking import ask_down
 from neo.admin.facts import table_data
-from neo.admin.judgement import BACKUP_STATES, Evidence, gather, judge, questions
+from neo.admin.judgement import BACKUP_STATES, Answers, Evidence, gather, judge, questions
 from neo.admin.monitor import Health, count_prepared, examine
 from neo.admin.primary import Primary, PrimaryLink
 from neo.admin.problems import Problem
@@ -30,6 +30,20 @@ logger = logging.getLogger("neo.admin")
 
 #: Timeout of the answers of backups.
 REFRESH_SECONDS = 5.0
+
+NOTHING_KNOWN: Answers = {}
+
+
+class Examination(NamedTuple):
+    """What a primary master answered, and what follows from it. ``last_tid``: of the upstream cluster if
+    this is a backup; ``backup_tid``: up to which this backup is complete, else None."""
+
+    last_tid: bytes
+    backup_tid: bytes | None
+    found: Evidence
+    problems: list[Problem]
+    answers: Answers
+
 
 #: Called with the answer, or with None if there is no primary master.
 Done = Callable[[AnswerMonitorInformation | None], None]
@@ -55,10 +69,15 @@ class Examiner:
         else:
             self._node.spawn(self._examine(primary, done))
 
-    async def _examine(self, primary: Primary, done: Done) -> None:
+    async def look(
+        self, primary: Primary, *more: Request[Any], known: Answers = NOTHING_KNOWN
+    ) -> Examination | None:
+        """Ask a primary master, and judge. ``more``: questions besides those of the judgement, which only
+        a master of ours knows. ``known``: answers that the judgement uses besides. Return None if the
+        master is lost or refuses to answer."""
         ask_tid = primary.peer.ask(AskLastTransaction())
         ask_backup = primary.peer.ask(AskRecovery()) if primary.state in BACKUP_STATES else None
-        ours = questions(primary.state) if FEATURE_OURS in primary.features else ()
+        ours = (*questions(primary.state), *more) if FEATURE_OURS in primary.features else ()
         asked = {type(question): primary.peer.ask(question) for question in ours}
         began = self._node.host.time()
         words = self._node.spawn(ask_down(self._node, primary.mirror.nodes))
@@ -68,31 +87,31 @@ class Examiner:
         try:
             last_tid = (await ask_tid).tid
             backup_tid = None if ask_backup is None else (await ask_backup).backup_tid
-            answers = await _answers(asked)
+            answers = {**known, **await _answers(asked)}
         except (ConnectionLost, ErrorAnswer) as e:
             logger.info("the primary master does not tell the health of the cluster: %s", e)
-            self.problems = frozenset()
-            done(None)
-            return
+            return None
         for future in refreshed:
             await first(future, limit)
         table, rows = primary.mirror.partitions, [node.row() for node in primary.mirror.nodes]
         data = table_data(table.ptid, table.replicas, table.row_list(0, len(table)))
         found = gather(primary.state, rows, data, dict(await words), answers, last_tid, began)
         problems = judge(found, self._node.host.time())
-        self.problems = frozenset((problem.severity, problem.subject) for problem in problems)
-        done(self._answer(primary, last_tid, backup_tid, found, problems))
+        return Examination(last_tid, backup_tid, found, problems, answers)
 
-    def _answer(
-        self,
-        primary: Primary,
-        last_tid: bytes,
-        backup_tid: bytes | None,
-        found: Evidence,
-        problems: list[Problem],
-    ) -> AnswerMonitorInformation:
+    async def _examine(self, primary: Primary, done: Done) -> None:
+        seen = await self.look(primary)
+        if seen is None:
+            self.problems = frozenset()
+            done(None)
+        else:
+            self.problems = frozenset((each.severity, each.subject) for each in seen.problems)
+            done(self._answer(primary, seen))
+
+    def _answer(self, primary: Primary, seen: Examination) -> AnswerMonitorInformation:
         """Return the answer. In its lists, None stands for this cluster among names of backup
         clusters."""
+        last_tid, backup_tid, found, problems, _ = seen
         own = examine(
             state=primary.state,
             partitions=primary.mirror.partitions,

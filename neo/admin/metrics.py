@@ -1,13 +1,11 @@
-"""A snapshot of a cluster in the text format of Prometheus. Needs the package prometheus-client."""
+"""A snapshot of a cluster as figures of Prometheus. Needs the package prometheus-client."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from neo import __version__
 from neo.admin.observing import Snapshot
@@ -15,35 +13,23 @@ from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.ids import ZERO_TID, format_nid, time_from_tid
 
 
-def exposition(snapshot: Snapshot, cluster: str) -> bytes:
+def families(found: Snapshot, cluster: str) -> Iterator[Metric]:
     """Return all figures of a cluster."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Figures(snapshot, cluster))
-    text: bytes = generate_latest(registry)
-    return text
-
-
-class _Figures(Collector):
-    def __init__(self, snapshot: Snapshot, cluster: str) -> None:
-        self._snapshot = snapshot
-        self._cluster = cluster
-
-    def collect(self) -> Iterable[Metric]:
-        found = self._snapshot
-        info = {"cluster": self._cluster, "version": __version__}
-        yield InfoMetricFamily("neo_admin", "The admin node that tells this.", info)
-        yield _gauge(
-            "neo_connected", "1 if the admin node has a primary master.", found.primary is not None
-        )
-        yield _gauge("neo_ready", "1 if the cluster serves applications.", found.ready)
-        yield _states(found.state)
-        if found.primary is None:
-            return
-        yield from _tables(found)
-        yield from _health(found)
-        yield from _transactions(found)
-        yield from _contents(found)
-        yield from _disks(found)
+    info = {"cluster": cluster, "version": __version__}
+    yield InfoMetricFamily("neo_admin", "The admin node that tells this.", info)
+    yield _gauge(
+        "neo_connected", "1 if the admin node has a primary master.", found.primary is not None
+    )
+    yield _gauge("neo_ready", "1 if the cluster serves applications.", found.ready)
+    yield _states(found.state)
+    if found.primary is None:
+        return
+    yield from _tables(found)
+    yield from _health(found)
+    yield _lags(found)
+    yield from _transactions(found)
+    yield from _contents(found)
+    yield from _disks(found)
 
 
 def _gauge(name: str, help: str, value: float) -> GaugeMetricFamily:
@@ -87,6 +73,16 @@ def _health(found: Snapshot) -> Iterator[Metric]:
         for cluster in {None, *found.problems, *found.warnings}:
             family.add_metric([cluster or ""], float(cluster in clusters))
         yield family
+
+
+def _lags(found: Snapshot) -> Metric:
+    lags = _labelled(
+        "neo_backup_lag_seconds", "By how much a watched backup is behind, if that is known.", "backup"
+    )
+    for name, seconds in found.lags.items():
+        if seconds is not None:
+            lags.add_metric([name], seconds)
+    return lags
 
 
 def _transactions(found: Snapshot) -> Iterator[Metric]:

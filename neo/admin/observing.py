@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from neo.admin.health import Examiner
-from neo.admin.monitor import SERVING, count_cells
+from neo.admin.monitor import SERVING, count_cells, lag
 from neo.admin.primary import Primary, PrimaryLink
+from neo.admin.watching import Watching
 from neo.node.core import Core
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
@@ -43,6 +44,8 @@ class Snapshot(NamedTuple):
     contents: list[ContentRow] = []
     disks: list[NodeDisksRow] = []
     transactions: list[TransactionRow] = []
+    #: Seconds by which each watched backup is behind; None if that is unknown.
+    lags: dict[str, float | None] = {}
 
     @property
     def ready(self) -> bool:
@@ -55,10 +58,13 @@ Done = Callable[[Snapshot], None]
 
 
 class Observer:
-    def __init__(self, node: Core, link: PrimaryLink, examiner: Examiner) -> None:
+    def __init__(
+        self, node: Core, link: PrimaryLink, examiner: Examiner, watching: Watching
+    ) -> None:
         self._node = node
         self._link = link
         self._examiner = examiner
+        self._watching = watching
 
     def observe(self, done: Done) -> None:
         """Ask what the mirror does not have, then call ``done``. It is called in any case."""
@@ -102,5 +108,8 @@ class Observer:
                 contents=contents,
                 disks=disks,
                 transactions=transactions,
+                lags={
+                    name: lag(watched.tid, last_tid) for name, watched in self._watching.backups.items()
+                },
             )
         )

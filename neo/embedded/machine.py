@@ -31,6 +31,7 @@ from neo.node.config import ConfigError
 from neo.node.core import Core
 from neo.node.core_life import CoreLife, StartFailure
 from neo.node.local import LocalLink, join
+from neo.node.meter import Meter
 from neo.node.node_host import STRANGERS_MOST
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, ErrorCode
@@ -51,6 +52,7 @@ class EmbeddedHost:
 
     #: The process is the application's.
     shared = True
+    meter: Meter | None = None
 
     def __init__(
         self, machine: Machine, settings: argparse.Namespace, make_core: Callable[[EmbeddedHost], Core]

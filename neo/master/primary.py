@@ -7,7 +7,7 @@ the partition table stops being operational. Only the process and tests import t
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from neo.master.clock import watch_clock
 from neo.master.cluster import Cluster
@@ -17,6 +17,7 @@ from neo.master.commit.transactions import Transactions
 from neo.master.election.commands import MasterCommands
 from neo.master.election.leadership import OperationsInLog, Tenure
 from neo.master.failure_detector import FailureDetector
+from neo.master.figures import MasterFigures
 from neo.master.following.mode import BackupMode
 from neo.master.maintenance.check import Checks
 from neo.master.maintenance.membership import Membership
@@ -27,10 +28,10 @@ from neo.master.maintenance.scrub import DAY_SECONDS, Scrub
 from neo.master.operations.backup import Backup
 from neo.master.operations.kinds import Kind, TableKind
 from neo.master.operations.moves import Moves, MovesCells
-from neo.master.operations.part import MemoryLog, OperationLog, Operations
+from neo.master.operations.part import Check, MemoryLog, OperationLog, Operations
 from neo.master.operations.partitions import Partitions, SwitchesPartitions
 from neo.master.operations.restore import Restore
-from neo.master.operations.room import BackupRoom
+from neo.master.operations.room import BackupRoom, MoveRoom
 from neo.master.operations.storage_nodes import StorageNodes
 from neo.master.operations.upgrade import Upgrade, Waits
 from neo.master.parts import Part
@@ -45,7 +46,8 @@ from neo.master.serving.identification import Identification
 from neo.master.serving.storage import ServeStorage
 from neo.master.settings import MasterSettings
 from neo.master.states import SERVING, TRANSITIONS, Event
-from neo.node.core import Core
+from neo.node.core import Core, Readiness
+from neo.node.figures import Sample, build
 from neo.node.handler import Handler
 from neo.node.host import Host
 from neo.node.peer import Link, Peer, Portion
@@ -131,9 +133,12 @@ class PrimaryMaster(Core):
         log: OperationLog = MemoryLog(int(host.time()))
         if tenure is not None:
             log = OperationsInLog(tenure)
-        room = BackupRoom(cluster=cluster, core=self)
+        reports = Reports(cluster=cluster, core=self)
+        moved = MoveRoom(cluster=cluster, reports=reports).check
+        checks: dict[str, Check] = dict.fromkeys(("replace", "add", "remove"), moved)
+        checks["backup"] = BackupRoom(cluster=cluster, core=self).check
         self.operations = Operations(
-            cluster=cluster, core=self, log=log, kinds=kinds, checks={"backup": room.check}
+            cluster=cluster, core=self, log=log, kinds=kinds, checks=checks
         )
 
         # Another cluster that this one follows.
@@ -206,12 +211,15 @@ class PrimaryMaster(Core):
                     packs=self.packs,
                     checks=self.checks,
                     scrub=self.scrub,
-                    reports=Reports(cluster=cluster, core=self),
+                    reports=reports,
                 ),
                 operations=self.operations,
                 masters=MasterCommands(cluster=cluster, core=self, tenure=tenure),
             ),
         }
+        self._figures = MasterFigures(
+            cluster=cluster, transactions=transactions, backup=self.backup
+        )
 
     def _make_cluster(self, bind: Address) -> Cluster:
         settings, tenure = self.settings, self.tenure
@@ -353,6 +361,17 @@ class PrimaryMaster(Core):
             row = (node.type, node.address, node.nid, NodeState.DOWN, None)
             peer.send(NotifyNodeInformation(self.cluster.stamp(), [row]))
         self.stop(0)
+
+    # -- for monitoring ----------------------------------------------------------------------------
+
+    def readiness(self) -> Readiness:
+        state = self.cluster.state
+        return Readiness(state in SERVING, f"primary master; the cluster is {state.name}")
+
+    def samples(self) -> Iterator[Sample]:
+        yield build(self.cluster.name, "master")
+        yield from super().samples()
+        yield from self._figures.samples()
 
     # -- events ------------------------------------------------------------------------------------
 

@@ -98,6 +98,11 @@ class Backlog:
         self._slow.pop(peer, None)
         self._incomplete.pop(peer, None)
 
+    @property
+    def slow_count(self) -> int:
+        """How many peers are slow."""
+        return len(self._slow)
+
     def share(self) -> int:
         """Return the number of bytes that a peer may leave unread before its requests wait."""
         count = len(self._slow)

@@ -77,6 +77,14 @@ def seconds(text: str) -> float:
     return number
 
 
+def threshold(text: str) -> float:
+    """Parse a positive time."""
+    number = seconds(text)
+    if not 0 < number < math.inf:
+        raise ValueError(f"{text} is not a positive number of seconds")
+    return number
+
+
 def names(text: str) -> list[str]:
     """Split names that are separated by spaces or commas."""
     return text.replace(",", " ").split()
@@ -115,6 +123,17 @@ COMMON = (
         one_of("debug", "info", "warning", "error"),
         "info",
     ),
+    Option(
+        "log_slow",
+        "seconds: a request that takes longer is a line in the log (default: never)",
+        threshold,
+    ),
+    Option(
+        "http",
+        "address of /live, /ready, /metrics and the admin node's web page, host:port; a port alone:"
+        " on loopback",
+        parse_bind,
+    ),
     Option("ca", "file of the certificate authority; with cert and key: use TLS"),
     Option("cert", "file of this node's certificate"),
     Option("key", "file of the certificate's private key"),
@@ -135,7 +154,7 @@ KNOWN.update(
     "autostart election_log scrub_days upstream_cluster upstream_masters sync sync_backups sync_timeout "
     "sync_policy replicas partitions nid adapter "
     "database mark engine wait dedup disable_drop_partitions devpath reset new_nid monitor_maxlag "
-    "monitor_backup http smtp smtp_from smtp_to smtp_tls smtp_login".split()
+    "monitor_backup smtp smtp_from smtp_to smtp_tls smtp_login".split()
 )
 
 

@@ -9,13 +9,16 @@ caller flushes the core.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from typing import Any, NamedTuple
 
 from neo.node.backlog import Backlog
+from neo.node.figures import Sample, node_samples
 from neo.node.handler import Handler
 from neo.node.host import Host, Timer
 from neo.node.log_throttle import LogThrottle
+from neo.node.measured_peer import MeasuredPeer
 from neo.node.peer import Link, Peer, Portion
 from neo.node.task import Cancelled, Future, Task
 from neo.protocol.packets import Address
@@ -28,6 +31,13 @@ logger = logging.getLogger("neo.node")
 STRANGER_SECONDS = 30.0
 #: Interval of the check of all peers; see also Peer.watch.
 WATCH_SECONDS = STRANGER_SECONDS / 4
+
+
+class Readiness(NamedTuple):
+    """Whether a node does its part, and in which state it is, for people."""
+
+    ready: bool
+    text: str
 
 
 class Core:
@@ -47,6 +57,7 @@ class Core:
         #: Peers for which something is queued.
         self.touched: dict[Peer, None] = {}
         self._tasks: dict[Task[Any], None] = {}
+        self._new_peer = Peer if host.meter is None else partial(MeasuredPeer, host.meter)
 
     # -- called by the host ----------------------------------------------------------------------
 
@@ -56,7 +67,7 @@ class Core:
 
     def accepted(self, address: Address) -> Peer:
         """Return the peer of a new incoming connection."""
-        return Peer(self, self.stranger_handler(), address, server=True)
+        return self._new_peer(self, self.stranger_handler(), address, server=True)
 
     def limit_strangers(self, most: int) -> None:
         """Disconnect the oldest untrusted peers until there is room for one more among ``most``,
@@ -95,6 +106,18 @@ class Core:
         if close:
             link.close()
 
+    # -- for monitoring ----------------------------------------------------------------------------
+
+    def readiness(self) -> Readiness:
+        """Return whether this node does its part."""
+        return Readiness(not self.stopped, "this node works")
+
+    def samples(self) -> Iterator[Sample]:
+        """Return the figures of this node as they are now."""
+        yield from node_samples(
+            self.readiness().ready, self.peers, self.backlog.slow_count, self.host.meter
+        )
+
     # -- for roles -------------------------------------------------------------------------------
 
     def stranger_handler(self) -> Handler:
@@ -115,7 +138,7 @@ class Core:
 
     def dial(self, address: Address, handler: Handler) -> Peer:
         """Return a new outgoing peer. Messages can be queued for it at once."""
-        peer = Peer(self, handler, address, server=False)
+        peer = self._new_peer(self, handler, address, server=False)
         self.host.dial(peer)
         return peer
 

@@ -11,6 +11,7 @@ from random import Random
 from typing import Protocol
 
 from neo.net.fault_sites import FaultSite
+from neo.node.meter import Meter
 from neo.node.peer import Peer
 
 
@@ -22,6 +23,8 @@ class Host(Protocol):
     """All methods but :meth:`from_thread` are called on the thread of the event loop."""
 
     random: Random
+    #: None if requests are not measured.
+    meter: Meter | None
 
     def time(self) -> float:
         """Return the seconds since 1970. This clock may jump."""

@@ -28,9 +28,12 @@ from neo.node.config import ConfigError
 from neo.node.core import Core
 from neo.node.core_life import CoreLife, StartFailure
 from neo.node.host import Timer
+from neo.node.http import HttpServer, Page, Pages, Request, Site, serve_http
 from neo.node.local import Deliveries, LocalLink, join
 from neo.node.log import NODE, reopen_logs
 from neo.node.log_throttle import LogThrottle
+from neo.node.meter import Meter
+from neo.node.pages import NodePages
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import Address, Error
@@ -105,6 +108,15 @@ class NodeHost:
         self._client_tls: ssl.SSLContext | None = None
         self._server_tls: ssl.SSLContext | None = None
         self._dials: set[asyncio.Task[None]] = set()
+        self._http: HttpServer | None = None
+        #: None if requests are not measured.
+        self.meter: Meter | None = None
+        if settings.http is not None or settings.log_slow is not None:
+            self.meter = Meter(self.monotonic, settings.log_slow)
+        #: What HTTP serves. A role may have other pages.
+        self.pages: Pages = NodePages(self).page
+        #: What HTTP serves besides, if a role has it.
+        self.site: Site | None = None
         self._context: Context = copy_context()
         self._context.run(NODE.set, name)
         process.nodes.append(self)
@@ -203,6 +215,11 @@ class NodeHost:
         """The core, None while there is none."""
         return None if self.ended else self._life.core
 
+    @property
+    def waits(self) -> str:
+        """Why there is no core."""
+        return self._life.waits
+
     def prepare(self) -> None:
         """Bind the address and read the files of TLS. Raise ConfigError, StartFailure."""
         settings = self.settings
@@ -224,6 +241,14 @@ class NodeHost:
             except OSError as e:
                 raise self._cannot_listen(e) from None
             self.bind = self._socket.getsockname()[:2]
+        if settings.http is not None:
+            self._http = serve_http(settings, self._page, self._site)
+
+    def _page(self, path: str) -> Page:
+        return self.pages(path)
+
+    def _site(self, request: Request) -> Page | None:
+        return None if self.site is None else self.site(request)
 
     def start(self) -> asyncio.Task[None]:
         """Begin to serve. The task ends when the node has a core and listens. It raises StartFailure and
@@ -313,6 +338,10 @@ class NodeHost:
             self._socket.close()
         for task in self._dials:
             task.cancel()
+        if self._http is not None:
+            # It waits for its thread.
+            threading.Thread(target=self._http.close, daemon=True).start()
+            self._http = None
 
 
 class _Accepted:

@@ -418,7 +418,8 @@ class Peer:
         if not self._held and self.link is not None:
             self.link.resume_reading()
 
-    def _dispatch(self, message_id: int | None, message: Message) -> None:
+    def _dispatch(self, message_id: int | None, message: Message) -> bool:
+        """Execute a message; return whether it was answered."""
         handler = self.handler
         take = handler.table.get(type(message))
         if take is None or message_id is None:
@@ -429,9 +430,16 @@ class Peer:
             raise
         except Exception as e:  # noqa: BLE001  # the handler raises it again if it is a bug
             answer = handler.failed(self, e)
-        if answer is not None:
-            self.connection.answer(message_id, answer)
-            self.core.touched[self] = None
+        if answer is None:
+            return False
+        self.connection.answer(message_id, answer)
+        self.core.touched[self] = None
+        return True
+
+    @property
+    def waiting(self) -> int:
+        """Received messages that wait for a turn, or until the peer reads."""
+        return len(self._put_off) + len(self._front) + len(self._aside)
 
     def slow(self) -> None:
         """Note that the link holds more than SLOW_BYTES."""

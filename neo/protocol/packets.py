@@ -1988,3 +1988,42 @@ class AnswerNodeDisks(Answer):
 @request(EXTENSION | 0xE1)
 class AskNodeDisks(Request[AnswerNodeDisks]):
     """The disks of all storage nodes. ctl ⇄ A ⇄ M"""
+
+
+# -- ours: how much is committed -------------------------------------------------------------------
+
+
+class AnswerCommitCount(Answer):
+    """``since``: when this master began to count, seconds since 1970. ``count``: transactions that it has
+    finished since then; two answers with the same ``since`` give a rate."""
+
+    since: Finite
+    count: Number
+
+
+@request(EXTENSION | 0xE6)
+class AskCommitCount(Request[AnswerCommitCount]):
+    """How many transactions the master has finished. A ⇄ M"""
+
+
+# -- ours: the log of transactions ------------------------------------------------------------------
+
+LoggedTransaction = tuple[Tid, bytes, bytes, bytes, bool]
+"""Tid, user, description, extension, packed, as in AnswerTransactionInformation."""
+
+
+class AnswerTransactionLog(Answer):
+    """Newest first. ``more``: there are older ones that were asked for, or may be."""
+
+    row_list: list[LoggedTransaction]
+    more: bool
+
+
+@request(EXTENSION | 0xEA)
+class AskTransactionLog(Request[AnswerTransactionLog]):
+    """The metadata of the last ``length`` transactions of these partitions, for undoLog. ``partitions``:
+    the number of all. C ⇄ S"""
+
+    length: Count
+    partitions: Count
+    partition_list: list[Count]

@@ -116,8 +116,10 @@ class Database:
         message_id: int,
         answer: Message,
         before: Callable[[], None] | None = None,
+        alone: bool = False,
     ) -> None:
-        """Answer when everything that was written until now is durable; call ``before`` first."""
+        """Answer when everything that was written until now is durable; call ``before`` first. ``alone``:
+        see :meth:`~neo.storage.backend.api.Durability.stored`."""
 
         def answer_now() -> None:
             if before is not None:
@@ -126,7 +128,7 @@ class Database:
 
         send = self.guard(answer_now)
         late = self._core.host.fault(FaultSite.STORED_ANSWER_LATE)
-        self._engine.stored(partial(self._late, send) if late else send)
+        self._engine.stored(partial(self._late, send) if late else send, alone)
 
     def _late(self, send: Callable[[], None]) -> None:
         self._core.call_later(LATE_SECONDS, send)

@@ -15,11 +15,12 @@ worthless: the core ends, the process makes another core, and that joins the clu
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from neo.node.bootstrap import find_primary
-from neo.node.core import Core
+from neo.node.core import Core, Readiness
+from neo.node.figures import Sample
 from neo.node.handler import Handler
 from neo.node.peer import Peer
 from neo.node.task import Future
@@ -48,6 +49,7 @@ from neo.storage.conditions import Conditions
 from neo.storage.database import Database, Refusals
 from neo.storage.disks import Disks
 from neo.storage.events import CellsChanged, Part
+from neo.storage.figures import StorageFigures
 from neo.storage.following.links import DownstreamLinks, UpstreamLinks
 from neo.storage.following.replicator import BackupReplicator
 from neo.storage.host import StorageHost
@@ -304,6 +306,16 @@ class StorageNode(Core):
             contents=blobs.contents,
             uploads=blobs.uploads,
         )
+        self._figures = StorageFigures(
+            database=database,
+            cluster=cluster,
+            cells=cells,
+            locks=locks,
+            background=background,
+            replicator=replicator,
+            disks=disks,
+            contents=blobs.contents,
+        )
         self._identification = identification = Identification(
             database=database,
             cluster=cluster,
@@ -455,6 +467,24 @@ class StorageNode(Core):
 
     def _storage_handler(self) -> Handler:
         return self._serve_storage
+
+    # -- for monitoring --------------------------------------------------------------------------
+
+    def readiness(self) -> Readiness:
+        """A storage node does its part while it serves."""
+        cluster = self.cluster
+        if cluster.operational:
+            return Readiness(True, f"{format_nid(cluster.nid)} serves")
+        if cluster.master is None:
+            return Readiness(False, "no primary master is found")
+        return Readiness(False, "the primary master has not started this node")
+
+    def samples(self) -> Iterator[Sample]:
+        yield from super().samples()
+        try:
+            yield from self._figures.samples()
+        except BackendFailure as e:
+            self.fail(e)
 
     # -- events ----------------------------------------------------------------------------------
 

@@ -3,9 +3,12 @@
 Each process counts the calls of functions of the package ``neo`` in a profile hook, in all threads.
 Functions of C and of libraries are not counted; a generator that is resumed is. The master and the
 storage node are real processes with this module as the main one. Each sends its counts to a process that
-connects to its Unix socket in the folder of the cluster.
+connects to its Unix socket in the folder of the cluster. Statements of SQL are counted in the same hook.
 
     python -m tests.bench.calls          prints the counts, and the functions that they consist of
+
+It begins with a table of what an operation costs each process: microseconds of a processor and system
+calls are of another run, without the hook (:mod:`tests.bench.system_calls`).
 """
 
 from __future__ import annotations
@@ -17,11 +20,11 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.utils import p64, u64, z64
@@ -35,8 +38,16 @@ PACKAGE = str(Path(neo.__file__).parent)
 #: Operations that are counted together: timers of the nodes run meanwhile, and add little to each.
 OPERATIONS = 200
 
+Result = TypeVar("Result")
+Measure = Callable[[Callable[[Any], object], list[Any]], Result]
+
+#: Before the text of a statement, among the names of functions.
+SQL = "SQL: "
+#: Functions of C that run statements: of sqlite3 and of mysqlclient.
+_STATEMENTS = ("execute", "executemany", "query")
+
 Counts = dict[str, dict[str, float]]
-"""By process, then by function: calls per operation."""
+"""By process, then by function: calls per operation. Statements begin with SQL."""
 
 
 class Calls:
@@ -44,6 +55,7 @@ class Calls:
 
     def __init__(self) -> None:
         self._counts: Counter[CodeType] = Counter()
+        self._statements: Counter[str] = Counter()
 
     def start(self) -> None:
         threading.setprofile(self._called)
@@ -58,11 +70,15 @@ class Calls:
         # A comprehension is a function of its own in some versions of Python only.
         if event == "call" and code.co_filename.startswith(PACKAGE) and code.co_name[-5:] != "comp>":
             self._counts[code] += 1
+        elif event == "c_call" and getattr(argument, "__name__", "") in _STATEMENTS:
+            self._statements[" ".join(str(frame.f_locals.get("sql", "?")).split()[:3])] += 1
 
     def by_name(self) -> Counter[str]:
         found: Counter[str] = Counter()
         for code, count in list(self._counts.items()):
             found[f"{code.co_filename[len(PACKAGE) + 1 :]}:{code.co_qualname}"] += count
+        for sql, count in list(self._statements.items()):
+            found[SQL + sql] += count
         return found
 
 
@@ -122,31 +138,39 @@ def count(folder: Path) -> dict[str, Counts]:
     """By operation: ``load`` of an object that the client does not have, ``commit`` of one object."""
     with CountedCluster(folder) as cluster:
         oids = [p64(n) for n in range(1, OPERATIONS + 2)]
-        with closing(Storage(cluster.masters, cluster.name, compress=False)) as storage:
-            for oid in oids:
-                _commit(storage, oid, z64)
+        fill(cluster, oids)
         calls = Calls()
         calls.start()
         try:
-            with closing(Storage(cluster.masters, cluster.name, compress=False)) as storage:
-                _commit(storage, oids[0], storage.load(oids[0])[1])
-                serials: list[bytes] = []
-                # As a connection of ZODB loads: in the view of the last transaction.
-                view = p64(u64(storage.lastTransaction()) + 1)
-                loads = _counted(
-                    cluster,
-                    calls,
-                    lambda oid: serials.append((storage.loadBefore(oid, view) or (b"", b""))[1]),
-                    oids[1:],
-                )
-                commits = _counted(
-                    cluster,
-                    calls,
-                    lambda item: _commit(storage, *item),
-                    list(zip(oids[1:], serials, strict=True)),
-                )
+            return measured(cluster, oids, lambda work, items: _counted(cluster, calls, work, items))
         finally:
             calls.stop()
+
+
+def fill(cluster: Cluster, oids: Sequence[bytes]) -> None:
+    """Create these objects."""
+    with closing(Storage(cluster.masters, cluster.name, compress=False)) as storage:
+        for oid in oids:
+            _commit(storage, oid, z64)
+
+
+def measured(cluster: Cluster, oids: list[bytes], measure: Measure[Result]) -> dict[str, Result]:
+    """Measure loads and commits of all objects but the first, which warms the client up.
+
+    ``measure(work, items)`` calls ``work`` with each item.
+    """
+    with closing(Storage(cluster.masters, cluster.name, compress=False)) as storage:
+        _commit(storage, oids[0], storage.load(oids[0])[1])
+        serials: list[bytes] = []
+        # As a connection of ZODB loads: in the view of the last transaction.
+        view = p64(u64(storage.lastTransaction()) + 1)
+
+        def load(oid: bytes) -> None:
+            serials.append((storage.loadBefore(oid, view) or (b"", b""))[1])
+
+        loads = measure(load, oids[1:])
+        changes = list(zip(oids[1:], serials, strict=True))
+        commits = measure(lambda item: _commit(storage, *item), changes)
     return {"load": loads, "commit": commits}
 
 
@@ -171,17 +195,35 @@ def _counted(
 
 
 def total(counts: Counts, *processes: str) -> float:
-    return sum(sum(counts[process].values()) for process in processes)
+    """Return the calls of functions of these processes."""
+    found = [n for process in processes for name, n in counts[process].items() if not name.startswith(SQL)]
+    return sum(found)
+
+
+def statements(counts: Counts, process: str) -> float:
+    """Return the statements of SQL of a process."""
+    return sum(n for name, n in counts[process].items() if name.startswith(SQL))
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    from tests.bench import system_calls
+
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
+        costs = system_calls.costs(Path(other))
         for operation, counts in count(Path(folder)).items():
+            print(f"\n{operation}, for each process:")
+            print("process     µs  own calls  system calls  syncs  statements of SQL")
+            for process in counts:
+                cost = costs[operation][process]
+                own, sql = total(counts, process), statements(counts, process)
+                print(f"{process:8} {cost.us:5.0f} {own:10.1f} {cost.calls:13.1f} {cost.syncs:6.2f} {sql:11.1f}")
             for process, functions in counts.items():
-                print(f"{operation}, {process}: {sum(functions.values()):.1f}")
+                print(f"{operation}, {process}: {total(counts, process):.1f}")
                 for name, calls in sorted(functions.items(), key=lambda item: -item[1]):
                     if calls >= 0.5:
                         print(f"  {calls:6.1f}  {name}")
+            for process, cost in costs[operation].items():
+                print(f"{operation}, {process}, system calls: {cost.most()}")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from tests.bench.replication import (
     Row,
     Window,
     fill,
+    pack,
     quiet,
     report,
     rewrite,
@@ -43,15 +44,16 @@ _MB = 1_000_000
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """``rounds``: of full copies. ``changed``: parts of the objects that are written anew before an
-    incremental copy. ``quiet``: seconds without an operation."""
+    incremental copy; ``packed``: before a pack and one. ``quiet``: seconds without an operation."""
 
     objects: int = 100_000
     rounds: int = 3
-    changed: tuple[float, ...] = (0.01, 0.1)
+    changed: tuple[float, ...] = (0.0, 0.01, 0.1)
+    packed: float = 0.01
     quiet: float = 10.0
 
 
-QUICK = Sizes(objects=1_000, rounds=1, changed=(0.1,), quiet=0.5)
+QUICK = Sizes(objects=1_000, rounds=1, changed=(0.1,), packed=0.1, quiet=0.5)
 
 
 class Bench:
@@ -102,15 +104,26 @@ class Bench:
         self, cluster: Cluster, oids: Sequence[bytes], place: Path
     ) -> Iterator[Row]:
         self._say("  incremental copies")
-        whole = _bytes(place / "neo0")
+        whole = size_of(place / "neo0")
         for part in self._sizes.changed:
-            changed = oids[: int(len(oids) * part)]
-            clients.run(lambda changed=changed: rewrite(cluster, changed), SECONDS_MAX)
-            before, begin = _bytes(place / "neo0"), time.monotonic()
-            _neoctl(cluster, "backup", place / "neo0")
-            title = f"increment after {part:.0%} of the objects changed"
-            yield Row(title, "s", time.monotonic() - begin)
-            yield Row(f"… {title}, bytes", "% of full", 100 * (_bytes(place / "neo0") - before) / whole)
+            self._change(cluster, oids, part)
+            yield from self._increment(cluster, place, f"{part:.0%} of the objects changed", whole)
+        part = self._sizes.packed
+        self._change(cluster, oids, part)
+        clients.run(lambda: pack(cluster), SECONDS_MAX)
+        yield from self._increment(cluster, place, f"{part:.0%} changed, and a pack", whole)
+
+    def _change(self, cluster: Cluster, oids: Sequence[bytes], part: float) -> None:
+        changed = oids[: int(len(oids) * part)]
+        clients.run(lambda: rewrite(cluster, changed), SECONDS_MAX)
+
+    def _increment(self, cluster: Cluster, place: Path, after: str, whole: int) -> Iterator[Row]:
+        """``whole``: bytes of a full copy."""
+        before, begin = size_of(place / "neo0"), time.monotonic()
+        _neoctl(cluster, "backup", place / "neo0")
+        title = f"increment after {after}"
+        yield Row(title, "s", time.monotonic() - begin)
+        yield Row(f"… {title}, bytes", "% of full", 100 * (size_of(place / "neo0") - before) / whole)
 
     def _beside(self, cluster: Cluster, oids: Sequence[bytes], place: Path) -> Iterator[Row]:
         """A node is removed first: the cluster has two, and the third is new."""
@@ -183,7 +196,8 @@ def _sync(folder: Path) -> None:
                 os.fsync(file.fileno())
 
 
-def _bytes(folder: Path) -> int:
+def size_of(folder: Path) -> int:
+    """Return the bytes of all files in a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 

@@ -215,7 +215,7 @@ class Bench:
     def _alone(self) -> Iterator[Row]:
         with self._filled() as (cluster, _):
             self._say("  replication, no client works")
-            yield from self._speed("while no client works", _replicate(cluster).seconds)
+            yield from self._speed("while no client works", replicate(cluster).seconds)
 
     def _loaded(self) -> Iterator[Row]:
         with self._filled() as (cluster, oids):
@@ -232,7 +232,7 @@ class Bench:
         wait(lambda: working.committed > 0, "clients work")
         windows["without replicas"] = quiet(self._sizes.quiet)
         self._say("  replication, clients work")
-        windows["during replication"] = _replicate(cluster)
+        windows["during replication"] = replicate(cluster)
         windows["with a replica"] = quiet(self._sizes.quiet)
         missed = {}
         for seconds in self._sizes.absences:
@@ -241,7 +241,7 @@ class Bench:
             missed[what], windows[f"catching up {what}"] = _absence(cluster, working, seconds)
         clients.run(lambda: rewrite(cluster, oids), SECONDS_MAX)
         self._say("  a pack, clients work")
-        windows["during a pack"] = clients.run(lambda: _pack(cluster), SECONDS_MAX)
+        windows["during a pack"] = clients.run(lambda: pack(cluster), SECONDS_MAX)
         commits, loads = working.stop()
         yield from self._speed("while clients work", windows["during replication"].seconds)
         for what, count in missed.items():
@@ -284,7 +284,7 @@ def rewrite(cluster: Cluster, oids: Sequence[bytes]) -> None:
     storage.close()
 
 
-def _pack(cluster: Cluster) -> Window:
+def pack(cluster: Cluster) -> Window:
     """Pack everything, without garbage collection, which the client does."""
     storage = cluster.storage()
     window = Window()
@@ -310,19 +310,20 @@ def _copied(cluster: Cluster) -> bool:
     )
 
 
-def wait(condition: Callable[[], bool], what: str) -> None:
+def wait(condition: Callable[[], bool], what: str, seconds: float | None = None) -> None:
     try:
-        wait_until(condition, what, SECONDS_MAX)
+        wait_until(condition, what, SECONDS_MAX if seconds is None else seconds)
     except AssertionError as e:
         raise ClientFailed(str(e)) from None
 
 
-def _replicate(cluster: Cluster) -> Window:
-    """Make a second copy of everything: both nodes copy from each other at the same time."""
+def replicate(cluster: Cluster, seconds: float | None = None) -> Window:
+    """Make a second copy of everything: both nodes copy from each other at the same time. Raise
+    ClientFailed after ``seconds`` (default: SECONDS_MAX)."""
     _ask(cluster, SetNumReplicas(1))
     window = Window()
     _ask(cluster, TweakPartitionTable(False, []))
-    wait(lambda: _copied(cluster), "everything is copied")
+    wait(lambda: _copied(cluster), "everything is copied", seconds)
     window.close()
     return window
 

@@ -1,27 +1,29 @@
-"""Run ``neoctl`` as an operator does, as a process, and wait for what it shows."""
+"""Run ``neoctl`` as an operator does, and wait for what it shows.
+
+It runs in the process of the test: a process of its own takes ten times as long to start as to answer,
+and these tests ask all the time. ``tests/tools`` has the processes.
+"""
 
 from __future__ import annotations
 
+import io
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
+from neoctl.__main__ import main
 from tests.support.patience import wait_until
 
 
 def neoctl(admin: str, *words: str) -> Any:
     """Return the output of ``neoctl --json``. Raise AssertionError if it refuses."""
-    done = subprocess.run(
-        [sys.executable, "-m", "neoctl", "-a", admin, "--json", *words],
-        capture_output=True,
-        env={**os.environ, "NO_COLOR": "1"},
-    )
-    assert done.returncode == 0, f"neoctl {' '.join(words)}: {done.stdout!r} {done.stderr!r}"
-    return json.loads(done.stdout)
+    told, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(told), redirect_stderr(errors):
+        code = main(["-a", admin, "--json", *words])
+    assert code == 0, f"neoctl {' '.join(words)}: {told.getvalue()!r} {errors.getvalue()!r}"
+    return json.loads(told.getvalue())
 
 
 def findings(admin: str, *which: str) -> Counter[str]:

@@ -4,6 +4,8 @@ Its readers contribute to the oracles of the history. The backup has its own, to
 
 * No reader sees an older state than a reader before, in whatever order processes die. A reader that
   stays connected hears of everything in the end.
+* When an operator is told that backup mode ends, the next master finds no backup, though this one is
+  killed at once.
 * Whenever the backup leaves backup mode, its tables are a prefix of those of the upstream cluster: all
   transactions up to one of them, byte by byte.
 * A synchronous one keeps its promises (:mod:`tests.simulator.sync_watch`).
@@ -22,9 +24,9 @@ from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ReadOnlyError
 
 from neo.master.settings import SyncPolicy
-from neo.protocol.enums import ClusterState
+from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.ids import MAX_TID, ZERO_TID, add64
-from neo.protocol.packets import AskFinishPrepared, SetClusterState
+from neo.protocol.packets import AskFinishPrepared, Error, Message, SetClusterState
 from tests.simulator.clients import ClientProcess
 from tests.simulator.cluster import HEAL_SECONDS, Cluster, Shape, Site
 from tests.simulator.disk import SimDisk
@@ -49,6 +51,9 @@ READ_PAUSE_SECONDS = 0.3
 #: the upstream cluster does not commit.
 LOSS_CHANCE = 0.6
 STOP_CHANCE = 0.25
+#: Part of the ends of backup mode after which the master is killed, when the operator is told.
+KILL_CHANCE = 0.5
+BACKUP_STATES = ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP
 #: Number of transactions that are written to the backup after it has taken over.
 TRANSACTIONS = 5
 
@@ -116,6 +121,7 @@ class BackupSite:
             if choices.random() < LOSS_CHANCE:
                 self._loss = Loss(self.cluster, run.cluster, self._sync, choices)
         self.operator = Operator(self.cluster, random, run.history, rewindable=False)
+        self._ends = Random(f"ends of backup mode {world.seed}")
         #: The greatest tid that any reader saw.
         self.shown = ZERO_TID
         self._snapshots: list[Snapshot] = []
@@ -342,16 +348,34 @@ class BackupSite:
 
     def _order(self, operator: Operator, state: ClusterState, cluster: Cluster) -> None:
         """Repeat the command until the cluster is in ``state``."""
+        world, promised = self._world, False
         leaves = state is ClusterState.STOPPING_BACKUP
         reached = ClusterState.RUNNING if leaves else ClusterState.BACKINGUP
 
+        def told(answer: Message | None) -> None:
+            nonlocal promised
+            obeyed = isinstance(answer, Error) and answer.code == ErrorCode.ACK.value
+            if not leaves or promised or not obeyed:
+                return
+            promised = True
+            if self._ends.random() < KILL_CHANCE:
+                master = cluster.master
+                master.kill()
+                world.call_later(LOOK_SECONDS, master.revive, "the master is back")
+
         def ask() -> None:
             if not cluster.is_at(reached):
-                operator.command(SetClusterState(state), lambda told: None)
-                self._world.call_later(LOOK_SECONDS, ask, "operator asks again")
+                operator.command(SetClusterState(state), told)
+                world.call_later(LOOK_SECONDS, ask, "operator asks again")
+
+        def arrived() -> bool:
+            master = cluster.master_core
+            if promised and master is not None and master.cluster.state in BACKUP_STATES:
+                raise Violation("a backup, though the operator was told that backup mode ends")
+            return cluster.is_at(reached)
 
         ask()
-        self._world.run_until(lambda: cluster.is_at(reached), HEAL_SECONDS, reached.name)
+        world.run_until(arrived, HEAL_SECONDS, reached.name)
 
     def _write(self) -> None:
         """Write some transactions with a client of the former backup."""

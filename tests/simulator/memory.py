@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from neo.archive.room import Disk
+from neo.node.meter import Histogram
 from neo.protocol.enums import CellState
 from neo.storage.backend.api import (
     LEFT_BACKUP_TID,
@@ -32,6 +33,7 @@ from neo.storage.backend.api import (
     Stored,
     TransactionMeta,
 )
+from neo.storage.backend.disk_work import DiskWork
 from neo.storage.backend.schema import check_version
 from neo.storage.backend.sql import COUNTER_BITS, storable, to_int
 from neo.storage.backend.tables import VERSION_ROW
@@ -204,6 +206,9 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
     def disk(self) -> Disk | None:
         return None
 
+    def work(self) -> DiskWork:
+        return DiskWork(Histogram(), None, 0)
+
     def attempt(self) -> AbstractContextManager[None]:
         """Do nothing: these tables refuse no row that the product writes."""
         return nullcontext()
@@ -232,7 +237,7 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
             raise self._failure
         self._schedule(done)
 
-    def stored(self, done: Done) -> None:
+    def stored(self, done: Done, alone: bool = False) -> None:
         self._check()
         if self._lag:
             self._put(self._store, done)

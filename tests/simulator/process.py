@@ -11,6 +11,7 @@ from neo.node import backlog
 from neo.node.core import Core
 from neo.node.host import Timer
 from neo.node.local import LocalLink
+from neo.node.meter import Meter
 from neo.node.peer import Peer
 from neo.protocol.packets import Address
 from neo.storage.backend.api import BackendFailure
@@ -39,6 +40,7 @@ class SimNodeHost:
         self._process = process
         self._world = process.world
         self.random = Random(process.world.random.getrandbits(64))
+        self.meter: Meter | None = None
         self.dead = False
 
     def time(self) -> float:

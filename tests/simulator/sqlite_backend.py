@@ -157,7 +157,7 @@ class SimSyncer(Syncer):
         self._running: Sync | None = None
         self._step: Callable[[], None] | None = None
 
-    def sync(self, covered: list[Done], checkpoint: bool) -> None:
+    def sync(self, covered: list[Done], checkpoint: bool, alone: bool = False) -> None:
         assert not self.busy
         self.busy = True
         disk = self._disk

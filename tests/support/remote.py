@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from neo.net.connection import Connection
 from neo.net.fault_sites import FaultSite
 from neo.node.core import Core
+from neo.node.meter import Meter
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import ErrorCode
@@ -37,6 +38,7 @@ class FakeHost:
 
     def __init__(self, start: float = 1_800_000_000.0) -> None:
         self.random = Random(0)
+        self.meter: Meter | None = None
         self.now = start
         self.elapsed = 0.0
         self.exit_code: int | None = None

@@ -28,6 +28,7 @@ from neo.client.commit.finish import Finish, Voted
 from neo.client.commit.lock_wait import LockWait
 from neo.client.commit.participants import Asked, Change, Kind, Participants, PendingBlob
 from neo.client.commit.registry import TransactionRegistry
+from neo.client.commit.requests import request_of
 from neo.client.connect.connections import Backoff, Connections
 from neo.client.connect.master import MasterConnection
 from neo.client.connect.storages import StorageConnections
@@ -37,13 +38,13 @@ from neo.client.errors import (
     refusal,
 )
 from neo.client.read.invalidations import Invalidations
-from neo.client.read.records import FOREIGN_LARGEST_BYTES, data_of, pack_data, sound, unpack_data
+from neo.client.read.records import FOREIGN_LARGEST_BYTES, data_of, sound, unpack_data
 from neo.client.read.replicas import Replicas
 from neo.net.channel import Channel, Ticket
 from neo.net.fault_sites import FaultSite
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID
+from neo.protocol.ids import MAX_TID, ZERO_TID
 from neo.protocol.packets import (
     FEATURE_OURS,
     AbortTransaction,
@@ -54,7 +55,6 @@ from neo.protocol.packets import (
     AnswerStoreObject,
     AnswerVoteSingle,
     AskBeginTransaction,
-    AskCheckCurrentSerial,
     AskFinishTransaction,
     AskPrepareTransaction,
     AskRebaseObject,
@@ -69,8 +69,8 @@ from neo.protocol.packets import (
     Request,
 )
 
-#: How often a transaction asks its only storage node to vote before that, or later, is of no use: once
-#: behind its stores, and once when conflicts are resolved.
+#: How often a transaction asks its only storage node to vote before that is of no use: behind its stores,
+#: and behind those that resolve conflicts.
 SINGLE_MAX = 2
 
 Resolve = Callable[[bytes, bytes, bytes, bytes, bytes], bytes]
@@ -260,15 +260,7 @@ class ClientTransaction:
             self._cached_bytes -= len(data)
 
     def _request(self, oid: bytes, change: Change, base: bytes) -> Request[Any]:
-        if change.kind is Kind.CHECK:
-            return AskCheckCurrentSerial(self.ttid, oid, base)
-        if change.data is None:
-            stored = 0, ZERO_HASH, b""
-        elif change.blob is None:
-            stored = pack_data(oid, change.data, self._settings.compress)
-        else:
-            stored = pack_data(oid, change.data, 0, change.blob.content)
-        return AskStoreObject(oid, base, *stored, change.data_serial, self.ttid)
+        return request_of(self.ttid, oid, change, base, self._settings.compress)
 
     def _send(self, oid: bytes, change: Change) -> None:
         """Send a change to every writable cell. Raise UnavailableError if there is none, NEOStorageError
@@ -314,12 +306,16 @@ class ClientTransaction:
         Raise ConflictError, also if a lock is not granted within ``wait-timeout``, ReadConflictError,
         UndoError, UnavailableError, NEOStorageError.
         """
-        wait, participants = None, self._participants
+        wait, participants, again = None, self._participants, False
         while True:
             while participants.ready:
                 self._answered(participants.ready.popleft())
             if self._conflicts:
                 self._solve(*self._conflicts.popitem())
+                again = self._votes_asked > 0 and not self.voted
+            elif again:
+                again = False
+                self._vote_behind()
             elif unanswered_max and self._unanswered_bytes <= unanswered_max:
                 return
             else:
@@ -560,6 +556,12 @@ class ClientTransaction:
             else:
                 message = AskVoteTransaction(ttid)
             self._participants.ask(message, Asked(nid, channel))
+
+    def _vote_behind(self) -> None:
+        """Send the vote of a transaction with one storage node behind what was stored again: the node has
+        kept the locks for it, and others wait for their end."""
+        self._votes_asked += 1
+        self._ask_single()
 
     def _ask_single(self) -> bool:
         """Send the vote behind the stores and checks if only one storage node takes part (specification

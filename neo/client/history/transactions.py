@@ -17,7 +17,7 @@ from neo.client.errors import RegroupedError, refused
 from neo.client.read.replicas import Replicas
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import add64, time_from_tid
+from neo.protocol.ids import ZERO_TID, add64, time_from_tid
 from neo.protocol.packets import (
     A,
     AnswerTIDs,
@@ -28,6 +28,8 @@ from neo.protocol.packets import (
     AskTIDs,
     AskTIDsFrom,
     AskTransactionInformation,
+    AskTransactionLog,
+    LoggedTransaction,
     Request,
 )
 
@@ -58,22 +60,22 @@ def transaction_information(
     return found
 
 
-def describe(answer: AnswerTransactionInformation) -> Description:
+def describe(tid: bytes, user: bytes, description: bytes, extension: bytes) -> Description:
     """Return an item of undoLog() or history(). Items of the extension never replace the standard items.
     If this process cannot read the extension, its items are left out."""
-    metadata = TransactionMetaData(answer.user, answer.description, answer.extension)
+    metadata = TransactionMetaData(user, description, extension)
     try:
-        extension = dict(metadata.extension)
+        items = dict(metadata.extension)
     except Exception as e:  # noqa: BLE001 - it may hold objects of any class of the application
         logger.warning(
-            "the extension of transaction %s cannot be read, and is left out: %r", answer.tid.hex(), e
+            "the extension of transaction %s cannot be read, and is left out: %r", tid.hex(), e
         )
-        extension = {}
+        items = {}
     return {
-        **extension,
-        "time": time_from_tid(answer.tid),
-        "user_name": answer.user,
-        "description": answer.description,
+        **items,
+        "time": time_from_tid(tid),
+        "user_name": user,
+        "description": description,
     }
 
 
@@ -95,16 +97,34 @@ def undo_log(
 def _undoable(
     replicas: Replicas, accept: Callable[[Description], object] | None, wanted: int
 ) -> Iterator[Description]:
-    tids = tids_descending(replicas, replicas.last_tid, min(wanted + 1, PAGE))
+    for tid, user, description, extension, packed in _log(replicas, wanted):
+        if packed:
+            return  # and so are all older ones
+        described = describe(tid, user, description, extension) | {"id": tid}
+        if accept is None or accept(described):
+            yield described
+
+
+def _log(replicas: Replicas, wanted: int) -> Iterator[LoggedTransaction]:
+    """Yield the transactions, newest first. The first ones are asked for together with their metadata."""
+    last_tid = replicas.last_tid
+    answers = replicas.ask_all(
+        lambda count, partitions: AskTransactionLog(min(wanted, PAGE), count, partitions)
+    )
+    if answers is not None:
+        # Below the last row of a node that has more, its next ones may come first.
+        ends = [a.row_list[-1][0] if a.row_list else last_tid for a in answers if a.more]
+        complete = max(ends, default=ZERO_TID)
+        rows = sorted((row for answer in answers for row in answer.row_list), reverse=True)
+        yield from (row for row in rows if complete <= row[0] <= last_tid)
+        if not ends:
+            return
+        last_tid = min(last_tid, add64(complete, -1))
+    tids = tids_descending(replicas, last_tid, min(wanted + 1, PAGE))
     while batch := list(islice(tids, min(wanted, BATCH))):
-        for answer in transaction_information(replicas, batch):
-            if answer is None:
-                continue
-            if answer.packed:
-                return  # and so are all older ones
-            description = describe(answer) | {"id": answer.tid}
-            if accept is None or accept(description):
-                yield description
+        for found in transaction_information(replicas, batch):
+            if found is not None:
+                yield found.tid, found.user, found.description, found.extension, found.packed
 
 
 def tids_descending(replicas: Replicas, max_tid: bytes, page: int) -> Iterator[bytes]:
@@ -226,7 +246,7 @@ def object_history(replicas: Replicas, oid: bytes, size: int) -> list[Descriptio
         raise POSKeyError(oid)
     metadata = transaction_information(replicas, [tid for tid, _ in revisions])
     return [
-        (_packed_away(tid) if known is None else describe(known))
+        (_packed_away(tid) if known is None else _described(known))
         | {"tid": tid, "serial": tid, "size": length}
         for (tid, length), known in zip(revisions, metadata, strict=True)
     ]
@@ -240,6 +260,10 @@ def _ask_object(replicas: Replicas, oid: bytes, question: Request[A]) -> A | Non
         if e.code in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
             return None
         raise refused(f"history of object {oid.hex()}", e) from None
+
+
+def _described(known: AnswerTransactionInformation) -> Description:
+    return describe(known.tid, known.user, known.description, known.extension)
 
 
 def _packed_away(tid: bytes) -> Description:

@@ -7,7 +7,7 @@ the answers: at most 16 MiB, or one larger object, are in flight.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -22,7 +22,14 @@ from neo.net.channel import Channel, DeadlinePassed, Ticket
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
-from neo.protocol.packets import A, Answer, AnswerObject, AnswerTransactionInformation, Request
+from neo.protocol.packets import (
+    FEATURE_OURS,
+    A,
+    Answer,
+    AnswerObject,
+    AnswerTransactionInformation,
+    Request,
+)
 
 #: Pipelined requests, at most.
 WINDOW = 100
@@ -230,6 +237,37 @@ class Replicas:
                 backoff.wait(f"partition {partition}: {reason}")
                 self._master.barrier(backoff)
                 failed.clear()
+
+    # -- all partitions --------------------------------------------------------------------------
+
+    def ask_all(self, request: Callable[[int, list[int]], Request[A]]) -> list[A] | None:
+        """Ask each partition once, all partitions of a node together: ``request(count, partitions)``,
+        where the count is that of all. The request is one of our own.
+
+        Return None if that is not possible at once: a node is lost, or refuses, or is of another program.
+        Then the partitions have to be asked one by one.
+        """
+        view, backoff = self._master.view(), self._connections.backoff()
+        by_node: dict[int, list[int]] = {}
+        for partition, nids in enumerate(view.readable):
+            if not nids:
+                return None
+            shared = [nid for nid in nids if nid in by_node]
+            by_node.setdefault(self._storages.choose(shared or nids), []).append(partition)
+        asked: list[tuple[Channel, Ticket[A]]] = []
+        try:
+            for nid, partitions in by_node.items():
+                channel = self._storages.channel(nid, backoff)
+                if FEATURE_OURS not in self._storages.announced(nid):
+                    return None
+                asked.append((channel, channel.ask(request(len(view.readable), partitions))))
+            return [channel.wait(ticket, backoff.deadline) for channel, ticket in asked]
+        except (*LOST, ErrorAnswer, DeadlinePassed):
+            return None
+        finally:
+            for channel, ticket in asked:
+                if not ticket.done:
+                    channel.forget(ticket)
 
     # -- many reads ------------------------------------------------------------------------------
 

@@ -62,6 +62,9 @@ class Coordinator:
         #: thread.
         self._begins: list[tuple[Peer, int, bytes | None]] = []
         self._final_tid: dict[bytes, list[tuple[Peer, int]]] = {}
+        #: Transactions that were finished, and since when they are counted, seconds since 1970.
+        self.finished_count = 0
+        self.counted_since = core.host.time()
         self.failed_votes = FailedVotes(cluster=cluster, transactions=transactions)
         self._preset = PresetTids(cluster=cluster)
         self.backups = SyncBackups(
@@ -184,6 +187,7 @@ class Coordinator:
         cluster, ttid, tid = self._cluster, transaction.ttid, transaction.tid
         assert tid is not None
         cluster.last_tid = max(cluster.last_tid, tid)
+        self.finished_count += 1
         # While no node is lost, the table at the time of the lock is enough: each node can finish with
         # it.
         cluster.served(transaction.locked_ptid or cluster.partitions.ptid or 0)

@@ -7,7 +7,7 @@ the lease: all connections are closed, and the next leadership gets a new object
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from neo.master.election.election import SILENCE_SECONDS, Election
@@ -16,7 +16,8 @@ from neo.master.election.leadership import PrimaryHost, Tenure
 from neo.master.election.links import ElectionMessage, MasterLink
 from neo.master.election.log import MasterLog
 from neo.master.election.member import LogMember
-from neo.node.core import Core
+from neo.node.core import Core, Readiness
+from neo.node.figures import Sample
 from neo.node.handler import Handler
 from neo.node.host import Host
 from neo.node.peer import Peer
@@ -52,6 +53,10 @@ class Primary(Protocol):
         """Update the other masters in the node table."""
 
     def stranger_handler(self) -> Handler: ...
+
+    def readiness(self) -> Readiness: ...
+
+    def samples(self) -> Iterator[Sample]: ...
 
     def adopt(self, peer: Peer, handler: Handler) -> None:
         """Take over a peer that connected to the process."""

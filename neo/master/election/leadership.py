@@ -133,6 +133,7 @@ class PrimaryHost:
 
     def __init__(self, host: Host, stop: Callable[[int], None]) -> None:
         self.random = host.random
+        self.meter = host.meter
         self.time = host.time
         self.monotonic = host.monotonic
         self.call_later = host.call_later

@@ -6,14 +6,16 @@ With one configured master this module is not used: the core of the process is a
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from neo.master.election.candidate import Candidate, MakePrimary, Primary
 from neo.master.election.epochs import Decision
 from neo.master.election.links import ElectionMessage, MasterLink
 from neo.master.election.log import TICK_SECONDS, LogDisk, MasterLog
 from neo.master.election.member import LogMember
-from neo.node.core import Core
+from neo.master.figures import PRIMARY
+from neo.node.core import Core, Readiness
+from neo.node.figures import Sample, build
 from neo.node.handler import Handler, on
 from neo.node.host import Host
 from neo.node.known_masters import RememberedMasters
@@ -100,6 +102,25 @@ class MasterNode(Core):
             if known and link is not None and link.address in addresses:
                 return NotPrimaryMaster(addresses.index(link.address), addresses)
         return NotPrimaryMaster(None, addresses)
+
+    # -- for monitoring ----------------------------------------------------------------------------
+
+    def readiness(self) -> Readiness:
+        """A master that is not the primary does its part if it knows the primary."""
+        if self.primary is not None:
+            return self.primary.readiness()
+        known = self.not_primary().primary is not None
+        text = "this master follows another one" if known else "no primary master is known"
+        return Readiness(known, text)
+
+    def samples(self) -> Iterator[Sample]:
+        """Return the figures of the primary if it is here; others connect to that only."""
+        if self.primary is not None:
+            yield from self.primary.samples()
+        else:
+            yield build(self.member.cluster, "master")
+            yield from super().samples()
+            yield Sample(PRIMARY, 0)
 
     # -- the log -----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ STARTING_BACKUP ends when the upstream cluster was reached and its history fits.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable
 
 from neo.master.cluster import Cluster, left_behind
@@ -48,7 +49,7 @@ from neo.node.peer import Peer
 from neo.node.task import Task
 from neo.protocol.enums import CellState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.ids import ZERO_TID
+from neo.protocol.ids import ZERO_TID, time_from_tid
 from neo.protocol.packets import (
     Address,
     CellChange,
@@ -128,6 +129,15 @@ class Backup:
     def following(self) -> bool:
         """Whether the upstream cluster is connected and its history fits."""
         return self._following is not None
+
+    @property
+    def lag(self) -> float:
+        """By how many seconds what is shown here is behind the last upstream transaction that is known.
+        Infinite if nothing is shown yet."""
+        shown, last = self.cells.tid, self.cells.last
+        if shown >= last:
+            return 0.0
+        return time_from_tid(last) - time_from_tid(shown) if shown > ZERO_TID else math.inf
 
     def start(self) -> None:
         """Begin. Call when storage nodes were told to start."""

@@ -187,8 +187,8 @@ class BackupMode:
 
     def stop(self, outcome: Callable[[ErrorAnswer | None], None]) -> None:
         """Leave backup mode when what is being locked is unlocked durably, which counts as complete
-        (specification 25.25). ``outcome``: called before the change, or with the reason why backup mode
-        goes on."""
+        (specification 25.25). ``outcome``: called when the cluster is RECOVERING without backup mode, or
+        with the reason why that goes on."""
         assert self.current is not None
         self._leaving.append(outcome)
         self.current.end(self._leave)
@@ -197,12 +197,14 @@ class BackupMode:
         try:
             self.check_stop()  # a node may have been lost meanwhile
         except ErrorAnswer as e:
-            self._tell_leaving(e)
+            self._refuse_leaving(e)
             return
-        self._tell_leaving(None)
+        leaving, self._leaving = self._leaving, []
         self._stop()
+        for outcome in leaving:
+            outcome(None)
 
-    def _tell_leaving(self, error: ErrorAnswer | None) -> None:
+    def _refuse_leaving(self, error: ErrorAnswer) -> None:
         leaving, self._leaving = self._leaving, []
         for outcome in leaving:
             outcome(error)
@@ -260,7 +262,7 @@ class BackupMode:
         if self.current is not None:
             self.current.stop()
             self.current = None
-        self._tell_leaving(ErrorAnswer(ErrorCode.NOT_READY, "the operation stops: try again"))
+        self._refuse_leaving(ErrorAnswer(ErrorCode.NOT_READY, "the operation stops: try again"))
 
 
 def _sync_mark(survivor: Survivor) -> SyncMark:

@@ -78,6 +78,11 @@ class _Order(msgspec.Struct, frozen=True):
     losses: str
 
 
+def cells_gained(steps: Steps) -> list[Cell]:
+    """Return the cells that nodes get by planned steps."""
+    return decode_cells(steps.arguments["gains"])
+
+
 def move_of(operation: Operation) -> Move:
     """Return what an operation moves. Raise ValueError."""
     order = msgspec.convert(operation.arguments, _Order)

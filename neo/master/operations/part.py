@@ -82,8 +82,9 @@ class MemoryLog:
             self._applying = False
 
 
-#: Raises Refused if the steps should not begin, after nodes were asked.
-Check = Callable[[Steps], Coroutine[Any, Any, None]]
+#: Raises Refused if the steps should not begin, after nodes were asked. It gets the steps, and what the
+#: operator asked for.
+Check = Callable[[Steps, Mapping[str, Any]], Coroutine[Any, Any, None]]
 
 
 class Operations:
@@ -235,7 +236,7 @@ class Operations:
 
         async def check_first(check: Check, planned: Steps) -> None:
             try:
-                await check(planned)
+                await check(planned, m.arguments)
                 go_on(planned)
             except Refused as e:
                 answer(0, str(e))

@@ -32,6 +32,7 @@ from neo.protocol.packets import (
     AbortOperation,
     AddPendingNodes,
     AnswerClusterState,
+    AnswerCommitCount,
     AnswerLastIDs,
     AnswerLastTransaction,
     AnswerPrepared,
@@ -42,6 +43,7 @@ from neo.protocol.packets import (
     AskBeginOperation,
     AskCheckReport,
     AskClusterState,
+    AskCommitCount,
     AskContents,
     AskElection,
     AskFinishPrepared,
@@ -213,11 +215,23 @@ class ServeAdmin(Handler):
             self._backup.start()
         elif m.state is ClusterState.STOPPING_BACKUP:
             self._backup.check_stop()
-            self._backup.stop(lambda error: _answer_change(peer, message_id, error))
+            self._backup.stop(lambda error: self._answer_leaving(peer, message_id, error))
         elif m.state is ClusterState.VERIFYING:
             raise denied("Can not switch to this state")
         else:
             raise denied("Invalid state requested")
+
+    def _answer_leaving(self, peer: Peer, message_id: int, error: ErrorAnswer | None) -> None:
+        """Answer an order to leave backup mode. ``error``: why it goes on."""
+        if error is not None:
+            peer.refuse(message_id, error.code, error.message)
+            return
+        self._answer_remembered(peer, message_id, "Cluster state changed")
+
+    def _answer_remembered(self, peer: Peer, message_id: int, text: str) -> None:
+        """Answer when the nodes remember the truncation, at the end of RECOVERING: no other master will
+        start without it (specification 12.20, 13.28)."""
+        self._phases.recovery.ended.then(lambda _: peer.answer(message_id, done(text)))
 
     # -- state of nodes --------------------------------------------------------------------------
 
@@ -415,6 +429,10 @@ class ServeAdmin(Handler):
         """Answer when the storage nodes have sent their locks."""
         self._answer_later(peer, message_id, self._coordinator.open.describe())
 
+    @on(AskCommitCount)
+    def commit_count(self, peer: Peer, message_id: int, m: AskCommitCount) -> Message:
+        return AnswerCommitCount(self._coordinator.counted_since, self._coordinator.finished_count)
+
     @on(EndTransaction)
     def end(self, peer: Peer, message_id: int, m: EndTransaction) -> Message:
         self._coordinator.open.end(m.ttid)
@@ -519,8 +537,7 @@ class ServeAdmin(Handler):
         cluster.truncate_tid = m.tid
         text = f"everything after {m.tid.hex()} is deleted on all nodes; then it is RUNNING again"
         self._phases.back_to_recovery(f"everything after {m.tid.hex()} is deleted", asked=True)
-        # The nodes remember it at the end of RECOVERING: no other master will start without it.
-        self._phases.recovery.ended.then(lambda _: peer.answer(message_id, done(text)))
+        self._answer_remembered(peer, message_id, text)
 
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, m: FlushLog) -> None:
@@ -533,11 +550,3 @@ class ServeAdmin(Handler):
 
 async def _answer(peer: Peer, message_id: int, answer: Coroutine[Any, Any, Message]) -> None:
     peer.answer(message_id, await answer)
-
-
-def _answer_change(peer: Peer, message_id: int, error: ErrorAnswer | None) -> None:
-    """Answer SetClusterState. ``error``: why the state stays as it is."""
-    if error is None:
-        peer.answer(message_id, done("Cluster state changed"))
-    else:
-        peer.refuse(message_id, error.code, error.message)

@@ -32,6 +32,7 @@ from neo.archive.room import Disk
 from neo.protocol.blobs import Content
 from neo.protocol.enums import CellState
 from neo.protocol.ids import ZERO_TID
+from neo.storage.backend.disk_work import DiskWork
 
 Done = Callable[[], None]
 
@@ -223,7 +224,9 @@ class Durability(Protocol):
 
     def executed(self, done: Done) -> None: ...
 
-    def stored(self, done: Done) -> None: ...
+    def stored(self, done: Done, alone: bool = False) -> None:
+        """Call back when everything written until now is durable. ``alone``: nobody else is about to ask
+        for the same, so that a quick sync may be made at once, by the calling thread."""
 
     def written(self, done: Done) -> None:
         """Call back when everything written until now has its room: a disk that gets full cannot take it
@@ -236,6 +239,9 @@ class Durability(Protocol):
 
     def disk(self) -> Disk | None:
         """Return the disk of the database; None if that is not known here."""
+
+    def work(self) -> DiskWork:
+        """Return what the engine did so far."""
 
     def size(self) -> int:
         """Return the bytes of tables and indexes, as the database counts them.

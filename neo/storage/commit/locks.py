@@ -48,6 +48,7 @@ from neo.storage.commit.transactions import (
     Change,
     Client,
     HeldByPrepared,
+    LockCounts,
     LockKeeper,
     RebaseAnswer,
     Request,
@@ -414,6 +415,13 @@ class Locks:
             read()
 
     # -- waits ------------------------------------------------------------------------------------
+
+    def counts(self) -> LockCounts:
+        """Return how many transactions, locks and waits there are now."""
+        delayed = [r.since for queue in self._writes.queue.values() for r in queue if not r.keeps_place]
+        longest = self._clock() - min(delayed) if delayed else 0.0
+        waiting = len(delayed) + self._readers.count()
+        return LockCounts(len(self._transactions), len(self._writes.holders), waiting, longest)
 
     def delaying(self, oid: bytes) -> list[Transaction]:
         """Return the locked transactions for which a read of this object waits, or, with INVALID_OID,

@@ -32,6 +32,10 @@ class Readers:
             self._scans.append(_Scan(found, read))
         return bool(found)
 
+    def count(self) -> int:
+        """Return how many reads wait."""
+        return len(self._scans) + sum(map(len, self._readers.values()))
+
     def scanned(self) -> list[Transaction]:
         """Return the transactions for which scans wait, in the order of their ttids."""
         waits_for = {each for scan in self._scans for each in scan.waits_for}

@@ -67,6 +67,16 @@ class Change(NamedTuple):
     stored: Stored | None
 
 
+class LockCounts(NamedTuple):
+    """``waiting``: requests for locks, and reads. ``longest``: seconds that one of the requests has
+    waited so far."""
+
+    transactions: int
+    held: int
+    waiting: int
+    longest: float
+
+
 class LockKeeper(Protocol):
     """The environment of locks: the node that keeps them. None of these methods calls back into the
     locks."""

@@ -37,7 +37,7 @@ from neo.node.host import Host
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.ids import MAX_TID, ZERO_TID, add64, p64, u64
+from neo.protocol.ids import MAX_TID, ZERO_TID, add64, p64, time_from_tid, u64
 from neo.protocol.packets import (
     FEATURE_OURS,
     TAIL_LENGTH,
@@ -246,6 +246,16 @@ class Replicator(Part):
         """Return the partitions that could not be copied several times, and why not the last time."""
         cells = sorted(self._outdated.items())
         return [(p, cell.failure) for p, cell in cells if cell.failures >= STUCK_ROUNDS]
+
+    def lag(self) -> float:
+        """Return by how many seconds the most outdated cell that has something is behind the master."""
+        cells = self._outdated.values()
+        lags = [
+            time_from_tid(cell.last) - time_from_tid(cell.first)
+            for cell in cells
+            if cell.last is not None and ZERO_TID < cell.first < cell.last
+        ]
+        return max(lags, default=0.0)
 
     def _notify(self) -> None:
         wake, self._wake = self._wake, Future()

@@ -56,6 +56,7 @@ from neo.protocol.packets import (
     AskTIDs,
     AskTIDsFrom,
     AskTransactionInformation,
+    AskTransactionLog,
     AskVoteSingle,
     AskVoteTransaction,
     HolderRow,
@@ -92,6 +93,7 @@ from neo.storage.maintenance.pack import PackProgress
 from neo.storage.maintenance.size import Sizes
 from neo.storage.serving.conflicts import answer_locked, answer_with_data
 from neo.storage.serving.handler import StorageHandler, attempting, refusal
+from neo.storage.serving.transaction_log import last_transactions
 from neo.storage.sync.source import SyncSource
 
 logger = logging.getLogger("neo.storage")
@@ -336,6 +338,18 @@ class ServeClient(StorageHandler):
         last = min(m.last, m.first + LENGTH_MAX)
         return AnswerTIDs(self._reads.tids_descending(m.first, last, partitions))
 
+    @on(AskTransactionLog)
+    def transaction_log(self, peer: Peer, message_id: int, m: AskTransactionLog) -> None:
+        self._check_range(0, m.length)
+        self._scan(peer, message_id, partial(self._transaction_log, m))
+
+    def _transaction_log(self, m: AskTransactionLog) -> Message:
+        if m.partitions != len(self._cells.partitions):
+            raise ErrorAnswer(ErrorCode.NON_READABLE_CELL)
+        for partition in m.partition_list:
+            self._check_partition(partition)
+        return last_transactions(self._reads, m.length, m.partition_list)
+
     @on(AskTIDsFrom)
     def tids_from(self, peer: Peer, message_id: int, m: AskTIDsFrom) -> None:
         self._check_range(0, m.length)
@@ -534,7 +548,9 @@ class ServeClient(StorageHandler):
     def vote_single(self, peer: Peer, message_id: int, m: AskVoteSingle) -> Message | None:
         """Vote if all stores and checks before have their locks (specification 7.52). The lock
         makes a vote durable that need not be so before (7.54)."""
-        if not self._locks.has_all(m.ttid, m.stored_list, m.checked_list):
+        if self._uploads.awaited(self.client, m.ttid) or not self._locks.has_all(
+            m.ttid, m.stored_list, m.checked_list
+        ):
             return AnswerVoteSingle(False)
         meta = TransactionMeta(m.user, m.description, m.extension, m.stored_list)
         stored = self._vote(m.ttid, meta)

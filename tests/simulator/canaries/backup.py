@@ -7,8 +7,12 @@ from collections.abc import Iterable
 from neo.master.following.cells import BackupCells, Cell
 from neo.master.following.positions import Positions
 from neo.master.following.readers import Readers
+from neo.master.serving.admin import ServeAdmin
+from neo.node.peer import Peer
 from neo.node.task import Future
+from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import ZERO_TID
+from neo.protocol.packets import Error
 from neo.storage.database import Database
 from neo.storage.following.fetch import BackupFetch, Mending
 from neo.storage.following.progress import BackupProgress
@@ -92,6 +96,13 @@ def _mended_without_objects() -> list[Patch]:
     return [(Mending, "_objects", objects)]
 
 
+def _end_told_at_once() -> list[Patch]:
+    def answer(self: ServeAdmin, peer: Peer, message_id: int, text: str) -> None:
+        peer.answer(message_id, Error(ErrorCode.ACK.value, text))
+
+    return [(ServeAdmin, "_answer_remembered", answer)]
+
+
 CANARIES = (
     Canary(
         "backup-keeps-deleted",
@@ -160,5 +171,13 @@ CANARIES = (
         40,
         QUIET,
         first=11,
+    ),
+    Canary(
+        "backup-end-told-at-once",
+        "the end of backup mode is answered before the nodes remember it",
+        "backup: is one again after the operator was told that it is none",
+        _end_told_at_once,
+        20,
+        QUIET,
     ),
 )

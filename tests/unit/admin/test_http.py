@@ -15,10 +15,12 @@ from threading import Thread
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from neo.admin.http import HttpServer
-from neo.admin.metrics import exposition
+from neo.admin.http import AdminPages
+from neo.admin.metrics import families
 from neo.admin.observing import Observer, Snapshot
 from neo.net.tls import tls_context
+from neo.node.http import HttpServer
+from neo.node.metrics import exposition
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import (
@@ -63,6 +65,7 @@ SERVED = Snapshot(
         (TID, CLIENT, None, 4.5, "voted", 2, 1.0),
         (TID, CLIENT, None, 0.5, "waiting", 0, 0.0),
     ],
+    lags={"shop-backup": None, "shop-copy": 2.5},
 )
 
 
@@ -121,7 +124,7 @@ def test_snapshot_without_a_master_is_empty_and_comes_in_any_case() -> None:
 
 
 def test_metrics_of_a_cluster() -> None:
-    found = figures(exposition(SERVED, "shop").decode())
+    found = figures(exposition([], families(SERVED, "shop")).decode())
     assert found["neo_ready", ""] == found["neo_connected", ""] == 1
     assert found["neo_cluster_state", "RUNNING"] == 1
     assert found["neo_cluster_state", "RECOVERING"] == 0
@@ -131,6 +134,8 @@ def test_metrics_of_a_cluster() -> None:
     assert found["neo_last_transaction_timestamp_seconds", ""] == pytest.approx(
         1_800_000_000, abs=1
     )
+    assert found["neo_backup_lag_seconds", "shop-copy"] == 2.5
+    assert ("neo_backup_lag_seconds", "shop-backup") not in found
     assert (found["neo_warning", ""], found["neo_problem", ""]) == (1, 0)
     assert (found["neo_warning", "shop-backup"], found["neo_problem", "shop-backup"]) == (0, 1)
     assert found["neo_transactions_open", ""] == found["neo_transactions_waiting", ""] == 2
@@ -144,7 +149,7 @@ def test_metrics_of_a_cluster() -> None:
 
 
 def test_metrics_without_a_master_say_only_that() -> None:
-    found = figures(exposition(Snapshot(), "shop").decode())
+    found = figures(exposition([], families(Snapshot(), "shop")).decode())
     assert found["neo_ready", ""] == found["neo_connected", ""] == 0
     assert not any(name.startswith("neo_nodes") for name, _ in found)
 
@@ -173,7 +178,7 @@ def server(
     tls: ssl.SSLContext | None = None,
     from_thread: Callable[..., object] = another_thread,
 ) -> Iterator[str]:
-    server = HttpServer(("127.0.0.1", 0), tls, "shop", told, from_thread)
+    server = HttpServer(("127.0.0.1", 0), tls, AdminPages("shop", told, from_thread, list).page)
     server.start()
     try:
         yield f"{'http' if tls is None else 'https'}://127.0.0.1:{server.address[1]}"

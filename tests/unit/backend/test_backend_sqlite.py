@@ -11,13 +11,14 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from threading import Event
+from threading import Event, get_ident
 from typing import Any
 
 import pytest
 
 from neo.storage.backend.api import BackendFailure, DatabaseGone
 from neo.storage.backend.sqlite import engine as module
+from neo.storage.backend.sqlite import wal_sync
 from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.backend.harness import Harness, p64
 
@@ -142,6 +143,68 @@ def test_a_failing_sync_is_reported_and_acknowledges_nothing(
     backend.open()
     sqlite.failures.clear()
     sqlite.wait(backend.engine.stored)
+
+
+@pytest.fixture
+def synced_by(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The threads that synced a log, one after the other."""
+    threads: list[int] = []
+    real = os.fdatasync
+
+    def fdatasync(fd: int) -> None:
+        threads.append(get_ident())
+        real(fd)
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    return threads
+
+
+def test_a_transaction_that_is_alone_is_synced_by_the_loops_thread_while_the_disk_is_quick(
+    sqlite: Harness, monkeypatch: pytest.MonkeyPatch, synced_by: list[int]
+) -> None:
+    """Specification 14.51."""
+    backend = sqlite.ready()
+    sqlite.wait(backend.engine.stored)
+    synced_by.clear()
+
+    def sync(number: int, alone: bool) -> int:
+        sqlite.commit(backend, number, {4: b"x%d" % number})
+        sqlite.wait(partial(backend.engine.stored, alone=alone))
+        return synced_by[-1]
+
+    monkeypatch.setattr(wal_sync, "QUICK_SECONDS", 1e9)
+    first = [sync(tid, alone=True) for tid in range(1, wal_sync.QUICK_SYNCS)]
+    assert get_ident() not in first, "nothing is known of the disk yet"
+    assert sync(100, alone=True) != get_ident()
+    assert sync(101, alone=True) == get_ident()
+    assert sync(102, alone=False) != get_ident(), "others wait, and share the next one"
+    monkeypatch.setattr(wal_sync, "QUICK_SECONDS", 0.0)
+    assert sync(103, alone=True) == get_ident(), "a disk that becomes slow costs one sync"
+    assert sync(104, alone=True) != get_ident()
+    assert len(synced_by) == wal_sync.QUICK_SYNCS + 4
+    sqlite.restart(backend)
+
+
+def test_a_sync_that_fails_in_the_loops_thread_acknowledges_nothing(
+    sqlite: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Specification 14.28."""
+    monkeypatch.setattr(wal_sync, "QUICK_SYNCS", 0)
+    backend = sqlite.ready()
+    sqlite.wait(backend.engine.stored)
+
+    def fail(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    sqlite.commit(backend, 10, {4: b"x"})
+    done: list[bool] = []
+    backend.engine.stored(lambda: done.append(True), alone=True)
+    assert not sqlite.failures, "the core hears of it later, like of any other failure"
+    sqlite.run_until(lambda: sqlite.failures)
+    assert "Input/output error" in str(sqlite.failures[0])
+    assert not done
+    sqlite.failures.clear()
 
 
 def test_other_programs_may_look_but_not_write(sqlite: Harness) -> None:

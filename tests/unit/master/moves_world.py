@@ -11,8 +11,10 @@ from neo.protocol.enums import CellState, ErrorCode, NodeType
 from neo.protocol.packets import (
     FEATURE_OURS,
     AnswerBeginOperation,
+    AnswerDisks,
     AnswerRecovery,
     AskBeginOperation,
+    AskDisks,
     AskRecovery,
     AskUnfinishedTransactions,
     NotifyReady,
@@ -53,9 +55,16 @@ class World(MasterWorld):
 
     def plan(self, kind: str, **arguments: Any) -> AnswerBeginOperation:
         asked = self.admin().ask(AskBeginOperation(kind, arguments, True))
+        self.tell_disks({})
         answer = asked.result()
         assert isinstance(answer, AnswerBeginOperation)
         return answer
+
+    def tell_disks(self, told: dict[int, AnswerDisks]) -> None:
+        """Let the nodes that are asked tell their disks; those without an answer here have none."""
+        for nid, peer in enumerate((*self.storages, *self.fresh), 1):
+            if peer.has(AskDisks):
+                peer.answer(peer.take(AskDisks), told.get(nid, AnswerDisks("0.1.0", 0, [])))
 
     def refusal(self, kind: str, **arguments: Any) -> str:
         error = error_of(self.admin().ask(AskBeginOperation(kind, arguments, True)))

@@ -78,4 +78,4 @@ def test_nodes_that_do_not_tell_their_disks_refuse_nothing(console: Make) -> Non
     assert ctl("tweak") == 0 and ctl.err == ""
     assert ctl.lines("print", "disks") == ["No storage node tells its disks."]
     assert ctl("flush_log", "--force") == 1
-    assert ctl.out == "option --force is of tweak alone\n"
+    assert ctl.out == "option --force is of tweak, replace, add, remove alone\n"

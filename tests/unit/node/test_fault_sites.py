@@ -20,5 +20,6 @@ def no_core(host: Host) -> Core:
 
 @pytest.mark.parametrize("site", FaultSite)
 def test_real_processes_and_clients_do_nothing_on_purpose(site: FaultSite) -> None:
-    for host in (NodeHost(Process(), argparse.Namespace(bind=None), no_core), System(1.0)):
+    settings = argparse.Namespace(bind=None, http=None, log_slow=None)
+    for host in (NodeHost(Process(), settings, no_core), System(1.0)):
         assert [host.fault(site) for _ in range(100)] == [False] * 100

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -34,6 +36,7 @@ from neo.protocol.packets import (
 )
 from tests.support.certificates import Authority
 from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.ports import free_range
 from tests.support.raw import RawPeer
 from tests.support.resets import reset_unseen
 
@@ -274,6 +277,34 @@ def test_a_node_that_waits_for_what_it_needs_says_so_to_everybody(
             return False
 
     wait_until(answers, "the core does not answer")
+
+
+def test_pages_over_tls_say_why_a_node_is_not_ready(start: Start, tmp_path: Path) -> None:
+    """Specification 17.35."""
+    files, port = Authority(tmp_path).node(), free_range(1)
+    argv = ["-c", "patient", "--ca", files.ca, "--cert", files.cert, "--key", files.key]
+    tiny = start(*argv, "--http", f"0.0.0.0:{port}")
+    context = tls_context(*files, server=False)
+
+    def page(name: str) -> tuple[int, str]:
+        try:
+            with urlopen(f"https://127.0.0.1:{port}/{name}", context=context) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as e:
+            with e:
+                return e.code, e.read().decode()
+
+    wait_until(lambda: f"HTTP on 0.0.0.0:{port}" in tiny.text(), "pages")
+    assert page("live") == (200, "live\n")
+    assert page("ready") == (503, "not started yet: there is nothing to go on with\n")
+    tiny.log.with_name("tiny.log.go").touch()
+    wait_until(lambda: page("ready") == (200, "this node works\n"), "a core")
+    assert tiny.serves(context)
+    assert 'neo_request_seconds_count{message="Ping"} 1.0' in page("metrics")[1]
+    code, stderr = start("--http", str(port)).end()
+    assert (code, stderr) == (1, f"neotiny: cannot listen on 127.0.0.1:{port}: Address already in use\n")
+    tiny.signal(signal.SIGTERM)
+    assert tiny.end() == (0, "")
 
 
 def test_a_node_that_waits_can_be_stopped(start: Start) -> None:

@@ -58,7 +58,8 @@ def end(*acts: Callable[[NodeHost, Process], None]) -> tuple[int, bool]:
 
         return cast(Core, Ends(act))
 
-    process = Process([NodePlan("", "storage", argparse.Namespace(bind=None, ca=None), make)])
+    settings = argparse.Namespace(bind=None, ca=None, http=None, log_slow=None)
+    process = Process([NodePlan("", "storage", settings, make)])
     return asyncio.run(process.run()), process.renews
 
 

@@ -62,7 +62,9 @@ class Several:
             NodePlan(
                 f"{role}{number}",
                 role,
-                argparse.Namespace(bind=("127.0.0.1", base + number), ca=None),
+                argparse.Namespace(
+                    bind=("127.0.0.1", base + number), ca=None, http=None, log_slow=None
+                ),
                 make_core,
             )
             for number, role in enumerate(roles)

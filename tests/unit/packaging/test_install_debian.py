@@ -34,6 +34,7 @@ def test_a_bare_machine_needs_python_for_the_demonstration_and_a_compiler_for_th
     assert (done.returncode, done.stdout) == (0, "python3 python3-venv\n")
     wanted = set(run("test", path=str(tmp_path)).stdout.split())
     assert {"python3-venv", "gcc", "pkg-config", "python3-dev"} <= wanted
+    assert "prometheus" in wanted
     assert "mariadb-server" not in wanted, "the package with the service is never asked for"
 
 

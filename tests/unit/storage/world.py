@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from neo.net.connection import Connection
 from neo.net.fault_sites import FaultSite
+from neo.node.meter import Meter
 from neo.node.peer import Peer
 from neo.protocol.enums import CellState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import PeerError
@@ -60,6 +61,7 @@ class FakeHost:
 
     def __init__(self) -> None:
         self.random = Random(0)
+        self.meter: Meter | None = None
         self.now = 1000.0
         self.dialed: list[Peer] = []
         self.exit_code: int | None = None

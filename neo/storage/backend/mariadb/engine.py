@@ -16,6 +16,7 @@ from struct import Struct
 from typing import Any, NoReturn
 
 from neo.archive.room import Disk, known_disk
+from neo.node.meter import Histogram
 from neo.storage.backend import schema
 from neo.storage.backend.acknowledged import ROW, Acknowledged
 from neo.storage.backend.api import (
@@ -25,6 +26,7 @@ from neo.storage.backend.api import (
     Schedule,
     StatementRefused,
 )
+from neo.storage.backend.disk_work import DiskWork
 from neo.storage.backend.mariadb.link import Error, Link, parse
 from neo.storage.backend.mariadb.position import MariaDBPosition
 from neo.storage.backend.mariadb.settings import ENGINE, check, check_engines, explain
@@ -115,6 +117,7 @@ class MariaDB:
         self._write_link: Link | None = None
         self._writer: Writer | None = None
         self._failure: BackendFailure | None = None
+        self._syncs = Histogram()
         self._next_piece = 1
         #: Rows by statement, queued before any other write; ``data`` comes before rows that refer to it.
         self._rows: dict[str, list[Row]] = {}
@@ -141,7 +144,9 @@ class MariaDB:
             self._reader.execute("SET autocommit=1")
             self._next_piece = self._first_piece()
             self._position.opened()
-            self._writer = Writer(link, self._position, self._schedule, self._write_failed)
+            self._writer = Writer(
+                link, self._position, self._schedule, self._write_failed, self._syncs
+            )
         except (Error, OSError) as error:
             self._disconnect()
             raise explain(error, self.name) from error
@@ -274,6 +279,9 @@ class MariaDB:
     def disk(self) -> Disk | None:
         # The server is on this machine: it is reached by a Unix socket.
         return known_disk(Path(self.read("SELECT @@datadir")[0][0].decode()))
+
+    def work(self) -> DiskWork:
+        return DiskWork(self._syncs, None, 0)
 
     def size(self) -> int:
         sql = (
@@ -464,7 +472,7 @@ class MariaDB:
     def executed(self, done: Done) -> None:
         self._ask(lambda writer: writer.executed(done))
 
-    def stored(self, done: Done) -> None:
+    def stored(self, done: Done, alone: bool = False) -> None:
         self._ask(lambda writer: writer.stored(done))
 
     def written(self, done: Done) -> None:

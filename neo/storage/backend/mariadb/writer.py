@@ -7,11 +7,13 @@ queue at one moment is a batch. Its statements are sent to the server together, 
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from threading import Condition, Thread
 from typing import Any, NamedTuple
 
+from neo.node.meter import Histogram
 from neo.storage.backend.acknowledged import ROW
 from neo.storage.backend.api import Done, Schedule
 from neo.storage.backend.mariadb.link import Link
@@ -45,7 +47,8 @@ class _Job(NamedTuple):
 
 class Writer:
     """A thread that owns the connection ``link`` until ``stop``. ``failed(writer, error)`` runs on
-    the loop's thread, at most once; nothing is executed after it."""
+    the loop's thread, at most once; nothing is executed after it. ``syncs``: times of its group
+    commits, with what was written before them."""
 
     def __init__(
         self,
@@ -53,11 +56,13 @@ class Writer:
         position: MariaDBPosition,
         schedule: Schedule,
         failed: Callable[[Writer, Exception], None],
+        syncs: Histogram,
     ) -> None:
         self._link = link
         self._position = position
         self._schedule = schedule
         self._failed = failed
+        self._syncs = syncs
         self._jobs: deque[_Job] = deque()
         self._size = 0
         self._idle = True
@@ -164,9 +169,12 @@ class Writer:
         row = self._position.next_row() if stored else None
         if row is not None:
             self._link.write(_MARK, (row, ROW))
+        began = time.monotonic()
         if stored:
             self._link.write("COMMIT")
         self._link.flush()
+        if stored:
+            self._syncs.observe(time.monotonic() - began)
         if row is not None:
             self._position.synced()
         for done in stored:

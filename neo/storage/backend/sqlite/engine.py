@@ -7,7 +7,9 @@ read takes no lock. The database is in WAL mode with ``synchronous=NORMAL``: COM
 the ``-wal`` file; a sync of that file makes a commit durable. A :class:`~.wal_sync.Syncer` thread
 syncs it, then runs the callbacks of ``stored`` that the commit covered. While a sync runs, writes
 enter the next transaction, and calls of ``stored`` wait to share the next COMMIT. ``written`` makes a
-COMMIT without a sync, which the next sync covers.
+COMMIT without a sync, which the next sync covers. The loop's thread syncs itself while one
+transaction at a time is in progress and the disk is quick: to wake up another thread and to hear of
+its end would take as long.
 
 No commit is made while the syncer works, so a sync covers the last commit. Checkpoints, which the
 syncer makes on a connection of its own, therefore always reach the end of the log, and the log
@@ -26,6 +28,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +36,7 @@ from typing import Any, NoReturn
 
 from neo.archive.room import Disk, known_disk
 from neo.node.lockfile import LockFile
+from neo.node.meter import Histogram
 from neo.storage.backend import schema
 from neo.storage.backend.acknowledged import ROW, Acknowledged, sync_folder
 from neo.storage.backend.api import (
@@ -43,6 +47,7 @@ from neo.storage.backend.api import (
     Schedule,
     StatementRefused,
 )
+from neo.storage.backend.disk_work import DiskWork
 from neo.storage.backend.regrouped import others, settle
 from neo.storage.backend.schema import Database, upgrade
 from neo.storage.backend.sql import Dialect, Row
@@ -164,6 +169,9 @@ class SQLite:
         self._checkpointed_changes = 0
         self._value_bytes = 0  # of values since the last checkpoint
         self._log_bytes = 0  # length of the log at the last checkpoint
+        self._syncs = Histogram()
+        self._sync_began = 0.0
+        self._checkpoints = 0
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -368,6 +376,13 @@ class SQLite:
         pages = self.read("PRAGMA page_count")[0][0] - self.read("PRAGMA freelist_count")[0][0]
         return int(pages) * self._page_size
 
+    def work(self) -> DiskWork:
+        try:
+            log_bytes = os.stat(f"{self._path}-wal").st_size
+        except OSError:
+            log_bytes = 0
+        return DiskWork(self._syncs, log_bytes, self._checkpoints)
+
     def write_many(self, sql: str, rows: Sequence[Row]) -> None:
         try:
             self._connection().executemany(sql, rows)
@@ -482,13 +497,13 @@ class SQLite:
             self._connection()
         self._schedule(done)
 
-    def stored(self, done: Done) -> None:
+    def stored(self, done: Done, alone: bool = False) -> None:
         syncer = self._syncer
         if self._failure is not None or self._db is None:
             self._connection()
         self._waiting.append(done)
         if syncer is not None and not syncer.busy and not self._attempts:
-            self._commit()
+            self._commit(alone)
 
     def written(self, done: Done) -> None:
         syncer = self._syncer
@@ -522,8 +537,8 @@ class SQLite:
             self._write_acknowledged(row)
         self._execute("COMMIT")
 
-    def _commit(self) -> None:
-        """Commit all writes and start a sync for all waiting callbacks."""
+    def _commit(self, alone: bool = False) -> None:
+        """Commit all writes and start a sync for all waiting callbacks. ``alone``: or make it here."""
         assert self._syncer is not None
         covered, self._waiting = self._waiting, []
         db = self._connection()
@@ -541,6 +556,7 @@ class SQLite:
             self._execute("PRAGMA wal_checkpoint(PASSIVE)")
             self._position.copied()
             self._log_bytes = 0
+            self._checkpoints += 1
         self._begin()
         checkpoint = (
             changes - self._checkpointed_changes > CHECKPOINT_ROWS
@@ -549,12 +565,14 @@ class SQLite:
         if checkpoint:
             self._checkpointed_changes = changes
             self._value_bytes = 0
-        self._syncer.sync(covered, checkpoint)
+        self._sync_began = time.monotonic()
+        self._syncer.sync(covered, checkpoint, alone)
 
     def _synced(self, syncer: Syncer, covered: list[Done], report: Report | None) -> None:
         """Run callbacks whose writes are durable, on the loop's thread."""
         if self._failure is not None:
             return
+        self._syncs.observe(time.monotonic() - self._sync_began)
         if syncer is self._syncer:
             try:
                 self._go_on(report)
@@ -566,6 +584,7 @@ class SQLite:
     def _go_on(self, report: Report | None) -> None:
         """Start the log over if possible, and commit for waiting callbacks, after a sync."""
         if report is not None:
+            self._checkpoints += 1
             self._position.copied()
             self._log_bytes = report.log_pages * self._page_size
             if report.complete and self._connection().total_changes == self._changes:

@@ -1,12 +1,15 @@
 """The thread that syncs the log of a SQLite database and makes checkpoints.
 
-It has at most one job: its owner submits the next one after the report of the last (``busy``).
+It has at most one job: its owner submits the next one after the report of the last (``busy``). A sync
+for one transaction that is alone is made by the owner's thread while the disk is quick
+(docs/decisions/057-sync-in-the-loop.md).
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
@@ -15,6 +18,12 @@ from typing import NamedTuple
 from neo.storage.backend.api import Done, Schedule
 from neo.storage.backend.sqlite.files import Files
 from neo.storage.backend.sqlite.position import SQLitePosition
+
+#: Longest sync that the owner's thread makes itself: about what it takes to wake up the syncer's thread
+#: and to be woken up by it, and as much as some requests of clients take.
+QUICK_SECONDS = 300e-6
+#: Syncs in a row that must have been quick.
+QUICK_SYNCS = 50
 
 
 class Report(NamedTuple):
@@ -45,14 +54,27 @@ class Syncer:
         self._failed = failed
         self._jobs: SimpleQueue[tuple[list[Done], bool] | None] = SimpleQueue()
         self.busy = False
+        #: Syncs in a row that were quick. Changed by the thread that has the job.
+        self._quick = 0
+        #: The log; -1 before the thread has opened it.
+        self._log = -1
         self._thread = Thread(target=self._run, name=f"sync {path}", daemon=True)
         self._thread.start()
 
-    def sync(self, covered: list[Done], checkpoint: bool) -> None:
-        """Make all commits durable; then call ``synced``."""
+    def sync(self, covered: list[Done], checkpoint: bool, alone: bool = False) -> None:
+        """Make all commits durable; then call ``synced``. ``alone``: in this thread, if that is quick and
+        no checkpoint is due; ``synced`` is called later all the same."""
         assert not self.busy
         self.busy = True
-        self._jobs.put((covered, checkpoint))
+        if not alone or checkpoint or self._quick < QUICK_SYNCS:
+            self._jobs.put((covered, checkpoint))
+            return
+        try:
+            self._sync_log()
+        except Exception as error:  # noqa: BLE001 - as in the thread: the owner hears of it by ``failed``
+            self._schedule(self._failed, self, error)
+        else:
+            self._schedule(self._finished, covered, None)
 
     def stop(self) -> None:
         """Finish the current job and end the thread."""
@@ -61,23 +83,28 @@ class Syncer:
 
     def _run(self) -> None:
         try:
-            log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+            self._log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
             try:
-                self._work(log)
+                self._work()
             finally:
-                os.close(log)
+                os.close(self._log)
         except Exception as error:  # noqa: BLE001 - without this thread, all callers would wait for ever
             self._schedule(self._failed, self, error)
 
-    def _work(self, log: int) -> None:
+    def _sync_log(self) -> None:
+        begin = time.monotonic()
+        os.fdatasync(self._log)
+        self._quick = self._quick + 1 if time.monotonic() - begin < QUICK_SECONDS else 0
+        # Check before the acknowledgement, and before a connection would create a new file.
+        self._files.check()
+        self._position.synced()
+
+    def _work(self) -> None:
         db: sqlite3.Connection | None = None
         try:
             while (job := self._jobs.get()) is not None:
                 covered, checkpoint = job
-                os.fdatasync(log)
-                # Check before the acknowledgement, and before a connection would create a new file.
-                self._files.check()
-                self._position.synced()
+                self._sync_log()
                 report = None
                 if checkpoint:
                     if db is None:

@@ -57,7 +57,8 @@ class Commits:
         answer = AnswerInformationLocked(m.ttid)
         if self.database.table_stored and self.participant.locks.locks_at_once(m.ttid):
             return answer
-        self.database.answer_stored(peer, message_id, answer)
+        alone = len(self.participant.locks) == 1
+        self.database.answer_stored(peer, message_id, answer, alone=alone)
         return None
 
     @on(NotifyUnlockInformation)

@@ -91,6 +91,30 @@ def test_a_refused_vote_is_repeated_when_conflicts_are_resolved() -> None:
         assert votes(cluster) == [AskVoteSingle, AskVoteSingle]
 
 
+def test_the_vote_is_repeated_behind_the_store_that_resolves_the_conflict() -> None:
+    """Others wait for the object meanwhile (specification 7.60)."""
+    with alone((1,)) as (cluster, storage):
+        merging, node = Merging(storage), cluster.storages[1]
+        stores: list[Any] = []
+
+        def store(m: AskStoreObject) -> Message | None:
+            stores.append(m)
+            return AnswerStoreObject(p64(12)) if len(stores) == 1 else None  # the second one waits
+
+        def vote(m: AskVoteSingle) -> Message:
+            if len(stores) == 1:
+                return AnswerVoteSingle(False)
+            # The answer to the store follows the vote.
+            node.answer_last(AskStoreObject, AnswerStoreObject(None))
+            return AnswerVoteSingle(True)
+
+        node.answers[AskStoreObject], node.answers[AskVoteSingle] = store, vote
+        finish(storage, storing(storage, base=p64(7)))
+        assert len(merging.calls) == 1
+        assert votes(cluster) == [AskVoteSingle, AskVoteSingle]
+        assert len(cluster.master.asked(AskFinishTransaction)) == 1
+
+
 def test_a_node_that_refuses_twice_is_asked_as_ever() -> None:
     with alone((1,)) as (cluster, storage):
         cluster.storages[1].answers[AskVoteSingle] = lambda m: AnswerVoteSingle(False)

@@ -20,16 +20,20 @@ from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_HASH, p64
 from neo.protocol.packets import (
+    FEATURE_OURS,
     AnswerObject,
     AnswerObjectHistory,
     AnswerTIDs,
     AnswerTIDsFrom,
     AnswerTransactionInformation,
+    AnswerTransactionLog,
     AskObject,
     AskObjectHistory,
     AskTIDs,
     AskTIDsFrom,
     AskTransactionInformation,
+    AskTransactionLog,
+    LoggedTransaction,
     Message,
     NotifyNodeInformation,
     Ping,
@@ -109,6 +113,44 @@ def test_the_log_for_undo_waits_for_nodes_that_are_away() -> None:
             node.answers[AskTransactionInformation] = _information
         away_for_a_moment(cluster, storage, 2)
         assert [entry["id"] for entry in storage.undoLog()] == [p64(52), p64(51)]
+
+
+def test_the_log_is_asked_of_each_node_once_and_older_transactions_as_ever() -> None:
+    """Specification 7.61, 7.62."""
+    with scripted([1], [2], [1]) as (cluster, storage):
+
+        def row(tid: int) -> LoggedTransaction:
+            return p64(tid), b"user", b"", b"", False
+
+        def tids(m: AskTIDs) -> Message:
+            return AnswerTIDs({0: [p64(60), p64(30)], 1: [p64(50), p64(40)], 2: []}[m.partition])
+
+        logs = {1: ([row(60)], True), 2: ([row(101), row(50), row(40)], False)}
+        for nid, node in cluster.storages.items():
+            cluster.storage_features[nid] = [FEATURE_OURS]
+            storage._session.storages.features(nid)
+            node.answers[AskTransactionLog] = lambda m, nid=nid: AnswerTransactionLog(*logs[nid])
+            node.answers |= {AskTIDs: tids, AskTransactionInformation: _information}
+        # 101 was committed later; 50 may come behind others of node 1.
+        assert [entry["id"] for entry in storage.undoLog()] == [*map(p64, (60, 50, 40, 30))]
+        assert [node.asked(AskTransactionLog) for node in cluster.storages.values()] == [
+            [AskTransactionLog(20, 3, [0, 2])],
+            [AskTransactionLog(20, 3, [1])],
+        ]
+        asked = [m.tid for n in cluster.storages.values() for m in n.asked(AskTransactionInformation)]
+        assert p64(60) not in asked
+
+        logs[1] = [row(60), row(30)], False
+        for node in cluster.storages.values():
+            node.log.clear()
+        found = storage.undoLog()
+        assert [(entry["id"], entry["user_name"]) for entry in found] == [
+            (p64(tid), b"user") for tid in (60, 50, 40, 30)
+        ]
+        assert not any(node.asked(AskTIDs) for node in cluster.storages.values())
+
+        cluster.storages[2].answers[AskTransactionLog] = refuse(ErrorCode.NON_READABLE_CELL)
+        assert [entry["id"] for entry in storage.undoLog()] == [*map(p64, (60, 50, 40, 30))]
 
 
 def _information(m: AskTransactionInformation) -> Message:

@@ -9,8 +9,10 @@ from neo.protocol.ids import MAX_TID, u64
 from neo.protocol.packets import (
     AbortTransaction,
     AddPendingNodes,
+    AnswerCommitCount,
     AnswerTransactionFinished,
     AskBeginTransaction,
+    AskCommitCount,
     AskFinishTransaction,
     AskLastTransaction,
     AskLockInformation,
@@ -79,6 +81,20 @@ def test_order_of_the_end_of_a_commit(world: MasterWorld) -> None:
     assert not client.has(InvalidateObjects)
     assert storage.take(NotifyUnlockInformation).ttid == ttid
     assert client.ask(AskLastTransaction()).result().tid == final
+
+
+def test_finished_transactions_are_counted(world: MasterWorld) -> None:
+    """Specification 17.50."""
+    (storage,) = world.running(1)
+    client, admin = world.client(), world.admin()
+    before = admin.ask(AskCommitCount()).result()
+    ttids = [begin(client) for _ in range(3)]
+    for ttid in ttids[:2]:
+        client.ask(AskFinishTransaction(ttid, [], []))
+        assert admin.ask(AskCommitCount()).result().count == before.count
+    for _ in ttids[:2]:
+        lock(storage)
+    assert admin.ask(AskCommitCount()).result() == AnswerCommitCount(before.since, before.count + 2)
 
 
 def test_transactions_finish_in_the_order_of_their_tids(world: MasterWorld) -> None:

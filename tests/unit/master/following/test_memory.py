@@ -108,7 +108,7 @@ def test_nothing_is_known_of_such_a_cell_that_no_other_can_replace(said: int) ->
     for _ in ("that it has the table", "what its cells are complete up to"):
         restart.world.remember(restart.two, ptid, None, tid(said))
     assert restart.backup_tid == tid(said)
-    restart.world.admin().ask(stop).result()
+    restart.world.admin().ask(stop)
     assert restart.world.master.cluster.truncate_tid == tid(said), "not later, and not before it was said"
 
 

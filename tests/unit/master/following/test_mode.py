@@ -298,12 +298,14 @@ def test_is_truncated_to_whole_transactions_and_runs(
     upstream.send(InvalidateObjects(tid(25), [tid(2)]))
     fetched(storage, 25, 1)  # the object of it is missing
     storage.received.clear()
-    world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP)).result()
+    answer = world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP))
     assert upstream.closed and world.master.cluster.state is ClusterState.RECOVERING
     storage.take(StopOperation)
     world.remember(storage, 7, spread(1))
     assert storage.take(Truncate) == Truncate(tid(21))
+    assert not answer.done, "the end of this master would leave it a backup"
     storage.answer(storage.take(AskRecovery), AnswerRecovery(7, None, tid(21)))
+    assert answer.result().message == "Cluster state changed"
     world.verify(storage, ltid=tid(21))
     assert world.master.cluster.state is ClusterState.RUNNING
     assert world.admin().ask(AskLastIDs()).result().ltid == tid(21)
@@ -323,7 +325,7 @@ def test_does_not_take_over_while_a_node_with_cells_is_away() -> None:
     assert world.master.cluster.truncate_tid is None
     assert not storages[0].has(StopOperation)
     world.admin().ask(SetNodeState(2, NodeState.UNKNOWN)).result()
-    world.admin().ask(stopping).result()
+    world.admin().ask(stopping)
     assert world.master.cluster.state is ClusterState.RECOVERING
 
 

@@ -103,7 +103,7 @@ def test_a_backup_without_configuration_can_be_left() -> None:
     world.remember(storage, 7, spread(1), tid(15))
     world.verify(storage, ltid=tid(18))
     assert world.master.cluster.state is ClusterState.STARTING_BACKUP and not world.host.dialed
-    world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP)).result()
+    world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP))
     world.remember(storage, 7, spread(1))
     assert storage.take(Truncate) == Truncate(tid(15))
 

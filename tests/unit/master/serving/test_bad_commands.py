@@ -84,6 +84,8 @@ def refused(world: MasterWorld, message: Request[Any]) -> str:
 # -- states -------------------------------------------------------------------------------------
 
 IN_SERVICE = {worlds.starting, worlds.without_cells}
+#: Commands that are answered when the nodes remember them, in RECOVERING (specification 12.20, 13.28).
+REMEMBERED = Truncate(tid(50)), SetClusterState(STOPPING_BACKUP)
 #: Valid commands, and the worlds in which each may be executed; it is refused in all others.
 COMMANDS: list[tuple[Request[Any], set[Make]]] = [
     (SetClusterState(STOPPING), set(WORLDS)),
@@ -139,7 +141,7 @@ def test_commands_are_obeyed_or_refused_as_the_state_of_the_cluster_is(make: Mak
         if make in obeyed:
             world = make()
             answer = world.admin().ask(message)
-            if isinstance(message, Truncate):  # answered when nodes remember it (12.20)
+            if message in REMEMBERED:
                 assert world.master.cluster.state is RECOVERING
             else:
                 answer.result()

@@ -609,7 +609,7 @@ def test_a_backup_that_is_not_synchronous_any_more_keeps_nothing(
 
 def take_over(world: SyncWorld, storage: Remote, marks: AnswerPreparedTransactions) -> bytes:
     """Leave backup mode. Return where the database is cut."""
-    world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP)).result()
+    world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP))
     storage.take(StopOperation)
     world.remember(storage, 7, spread(1))
     cut = storage.take(Truncate).tid
@@ -640,7 +640,7 @@ def test_an_answer_that_comes_after_the_operation_drops_nothing(world: SyncWorld
     upstream, (storage,) = world.in_sync()
     prepare(upstream)
     upstream.lose()
-    world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP)).result()
+    world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP))
     storage.take(StopOperation)
     vote(storage)
     assert aborts(storage) == []

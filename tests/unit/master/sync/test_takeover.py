@@ -50,8 +50,8 @@ def test_what_is_locked_is_finished_and_the_rest_given_up(world: SyncWorld) -> N
     complete(24, storage)
     assert first.done
     world.host.advance()
-    answer.result()
     assert truncated_at(world, storage) == tid(24)
+    answer.result()
 
 
 def test_a_backup_whose_upstream_was_destroyed_has_what_it_locked(world: SyncWorld) -> None:
@@ -61,7 +61,7 @@ def test_a_backup_whose_upstream_was_destroyed_has_what_it_locked(world: SyncWor
     world.locked(upstream, 28, storage)
     upstream.lose()
     complete(24, storage)
-    world.admin().ask(STOP).result()
+    world.admin().ask(STOP)
     assert truncated_at(world, storage) == tid(24)
 
 
@@ -74,6 +74,7 @@ def test_commands_wait_for_the_same_end(world: SyncWorld) -> None:
     locks(storage)
     complete(24, storage)
     world.host.advance()
+    assert truncated_at(world, storage) == tid(24)
     assert all(answer.result() for answer in answers)
 
 

@@ -126,3 +126,30 @@ def test_the_lock_waits_for_the_disk_if_the_vote_has_not(
     locked = master.ask_later(AskLockInformation(p64(10), p64(12)))
     assert not locked
     world.wait(lambda: bool(locked), "the lock is not answered")
+
+
+def test_the_lock_of_the_only_transaction_may_be_synced_at_once(
+    world: World, master: End, client: End, other: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Specification 14.51."""
+    world.settle()
+    alone: list[bool] = []
+    real = Syncer.sync
+
+    def sync(self: Syncer, covered: list[Any], checkpoint: bool, at_once: bool) -> None:
+        alone.append(at_once)
+        real(self, covered, checkpoint, at_once)
+
+    monkeypatch.setattr(Syncer, "sync", sync)
+    store(client, 10, 1)
+    client.ask(single(10, 1, durable=False))
+    master.ask(AskLockInformation(p64(10), p64(12)))
+    assert alone == [True]
+    master.send(NotifyUnlockInformation(p64(10)))
+    world.settle()
+    alone.clear()
+    store(client, 20, 1, serial=12)
+    store(other, 30, 2)
+    client.ask(single(20, 1, durable=False))
+    master.ask(AskLockInformation(p64(20), p64(32)))
+    assert alone == [False]

@@ -26,11 +26,13 @@ from neo.protocol.packets import (
     AskTIDs,
     AskTIDsFrom,
     AskTransactionInformation,
+    AskTransactionLog,
     Error,
     NotifyUnlockInformation,
 )
 from neo.storage.backend import pages
 from neo.storage.serving import client as serving
+from neo.storage.serving import transaction_log
 from tests.unit.storage.requests import commit, commit_twice, data_of, load, store, vote
 from tests.unit.storage.world import OUT, UP, End, World, check_refused, refused
 
@@ -318,3 +320,29 @@ def test_a_page_has_damaged_data_as_it_is_for_the_reader_to_verify(
         (p64(1), sha1(data_of(10)).digest(), b"wrong"),
         (p64(3), sha1(data_of(14)).digest(), data_of(14)),
     ]
+
+
+def test_the_last_transactions_are_answered_with_their_metadata_unless_a_cell_is_not_readable(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Specification 7.61, 7.62."""
+    master = world.operate([[(1, UP)], [(1, UP)], [(1, OUT)]])
+    client = world.client(master)
+    tids = [12, 15, 18, 22]  # partitions 0, 0, 0, 1
+    for tid in tids:
+        commit(master, client, tid - 3, tid, 3 * tid)
+
+    def log(length: int, *partitions: int, of: int = 3) -> Any:
+        return client.ask(AskTransactionLog(length, of, list(partitions)))
+
+    found = log(9, 0, 1)
+    (information,) = [client.ask(AskTransactionInformation(p64(22)))]
+    people = information.user, information.description, information.extension
+    assert found.row_list == [(p64(tid), *people, False) for tid in reversed(tids)]
+    assert not found.more
+    assert [row[0] for row in log(2, 0).row_list] == [p64(18), p64(15)] and log(2, 0).more
+    assert log(9).row_list == []
+    not_here = ErrorCode.NON_READABLE_CELL.value
+    assert [log(9, 0, 2).code, log(9, 0, of=4).code] == [not_here, not_here]
+    monkeypatch.setattr(transaction_log, "BYTES_MAX", 1)
+    assert [row[0] for row in log(9, 0, 1).row_list] == [p64(22)] and log(9, 0, 1).more
