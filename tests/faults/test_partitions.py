@@ -17,6 +17,7 @@ import pytest
 from ZODB.Connection import TransactionMetaData
 from ZODB.DB import DB
 
+from neo.simple.children import tail
 from tests.faults.mixed import check_end, prepare
 from tests.faults.mixed_load import Load
 from tests.faults.operations import begun, ended, wait_moment
@@ -83,8 +84,9 @@ def wait_clean(cluster: Cluster) -> None:
     """Wait until no node has rows for another number of partitions."""
 
     def left() -> str:
+        logs = "\n".join(tail(cluster.simple.log(name)) for name in cluster.simple.processes)
         known = neoctl(cluster.simple.admin_address, "print", "operations")
-        return f"rows are left: {other_tables(cluster)}; {known}"
+        return f"rows are left: {other_tables(cluster)}; {known}; ended: {cluster.simple.dead()}\n{logs}"
 
     wait_for(lambda: not other_tables(cluster), left)
 
