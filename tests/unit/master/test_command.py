@@ -58,6 +58,7 @@ def test_settings_that_cannot_work_are_refused(arguments: list[str], message: st
 def make(*arguments: str) -> PrimaryMaster | MasterNode:
     settings = load_settings([*ARGUMENTS, *arguments])
     host = SimpleNamespace(
+        meter=None,
         settings=settings,
         bind=settings.bind,
         monotonic=lambda: 0.0,
