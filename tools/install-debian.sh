@@ -72,13 +72,13 @@ need_java() {  # Spark 4 needs 17; `java -version` says 1.8.0_402 or 17.0.15
     [ "${version:-0}" -ge 17 ] || packages="$packages default-jre-headless"
 }
 
+need_prometheus() {  # with promtool, for the tests of the dashboard and the alerts
+    { has prometheus && has promtool; } || packages="$packages prometheus"
+}
+
 need_browser() {  # for the tests of the web page
     has chromium || packages="$packages chromium"
     has chromedriver || packages="$packages chromium-driver"
-}
-
-need_prometheus() {  # with promtool, for the tests of the dashboard and the alerts
-    { has prometheus && has promtool; } || packages="$packages prometheus"
 }
 
 print=

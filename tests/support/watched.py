@@ -3,7 +3,6 @@ the cluster."""
 
 from __future__ import annotations
 
-import configparser
 import os
 import signal
 import subprocess
@@ -14,8 +13,7 @@ from pathlib import Path
 
 from neo.protocol.enums import NodeType
 from neo.protocol.packets import AskNodeList
-from neo.simple import Cluster
-from tests.support.cluster import simple_cluster
+from tests.support.cluster import Cluster
 from tests.support.ports import free_range
 
 #: An application that commits some times per second.
@@ -37,17 +35,17 @@ class Watched:
         self.url = f"http://127.0.0.1:{port}/"
 
     def lose_storage(self) -> None:
-        self.cluster.kill("storage2")
+        self.cluster.simple.kill("storage2")
 
     def bring_back(self) -> None:
-        self.cluster.restart("storage2")
-        self.cluster.wait_running()
+        self.cluster.simple.restart("storage2")
+        self.cluster.simple.wait_running()
 
     @contextmanager
     def operation(self) -> Iterator[None]:
         """Begin an upgrade of all storage nodes, in turn, the last of which stands still."""
-        pid = self.cluster.processes[self._last_storage()].pid
-        words = ["-a", self.cluster.admin_address, "upgrade"]
+        pid = self.cluster.pids()[self._last_storage()]
+        words = ["-a", self.cluster.simple.admin_address, "upgrade"]
         os.kill(pid, signal.SIGSTOP)
         try:
             with subprocess.Popen([sys.executable, "-m", "neoctl", *words]) as process:
@@ -60,24 +58,16 @@ class Watched:
             os.kill(pid, signal.SIGCONT)
 
     def _last_storage(self) -> str:
-        with self.cluster.admin() as admin:
+        with self.cluster.simple.admin() as admin:
             rows = admin.ask(AskNodeList(NodeType.STORAGE)).node_list
         address = max(rows, key=lambda row: row[2] or 0)[1]
-        return next(node.name for node in self.cluster.conf.nodes if node.address == address)
+        return next(node.name for node in self.cluster.simple.conf.nodes if node.address == address)
 
     def lose_primary(self) -> None:
-        self.cluster.kill("master1")
+        self.cluster.simple.kill("master1")
 
     def lose_admin(self) -> None:
-        self.cluster.kill("admin")
-
-
-def _serve_page(conf: Path, port: int) -> None:
-    parser = configparser.ConfigParser(interpolation=None)
-    parser.read(conf)
-    parser["admin"]["http"] = str(port)
-    with conf.open("w") as file:
-        parser.write(file)
+        self.cluster.simple.kill("admin")
 
 
 @contextmanager
@@ -86,9 +76,9 @@ def watched(folder: Path) -> Iterator[Watched]:
     port = free_range(1)
     with ExitStack() as stack:
         shape = {"storages": 3, "replicas": 1, "partitions": 24, "name": "shop"}
-        cluster = simple_cluster(folder / "cluster", **shape)
-        _serve_page(cluster.conf.path, port)
-        stack.enter_context(cluster)
+        cluster = stack.enter_context(
+            Cluster(folder=folder / "cluster", pages={"admin": port}, **shape)  # type: ignore[arg-type]
+        )
         words = [sys.executable, "-c", APPLICATION, cluster.uri]
         application = stack.enter_context(
             # In the end it loses the master, and says so.
