@@ -8,7 +8,8 @@ thus leaves the cluster between two transactions, and a copy can go on there.
 A store waits for the lock of an earlier transaction in flight that changes the same object, and only this
 thread finishes that one. So it waits for no answer to a store before all earlier transactions are
 committed: a transaction that is too large to be sent without waiting waits for them first. One with blobs
-does so, too.
+does so, too. And since a node takes the lock of a blob's object only when it has the content, not in the
+order of requests, such an object is not stored again before that transaction is committed.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ class Import:
         self._stored: tuple[Any, bytes] | None = None
         self._voting: tuple[Any, bytes] | None = None
         self._finishing: tuple[Any, bytes] | None = None
+        #: The last transaction with blobs, and their objects.
+        self._blobs: tuple[bytes | None, set[bytes]] = (None, set())
         self._failed = False  # whether the transaction that is being finished was waited for in vain
         #: The last transaction that is committed; None if there is none yet.
         self.finished: bytes | None = None
@@ -95,7 +98,12 @@ class Import:
         transaction: Any,
     ) -> None:
         self._bytes += len(data or b"")
-        if self._bytes > self._unanswered_max or self._in_flight(prev_txn):
+        of_blob = self._blobs[0] if oid in self._blobs[1] else None
+        if (
+            self._bytes > self._unanswered_max
+            or self._in_flight(prev_txn)
+            or self._in_flight(of_blob)
+        ):
             self._complete()
         self._steps.restore(oid, serial, data, version, prev_txn, transaction)
 
@@ -109,6 +117,10 @@ class Import:
         transaction: Any,
     ) -> None:
         self._complete()
+        assert self._open is not None
+        if self._blobs[0] != self._open[1]:
+            self._blobs = (self._open[1], set())
+        self._blobs[1].add(oid)
         self._steps.restoreBlob(oid, serial, data, blobfilename, prev_txn, transaction)
 
     def tpc_vote(self, transaction: Any) -> None:

@@ -254,6 +254,13 @@ class Uploads(Part):
         own = transaction.uploads.get(oid)
         return own if own and own.content == content else transaction.arriving.get(content)
 
+    def awaited(self, client: Client, ttid: bytes) -> bool:
+        """Return whether a store of the transaction waits for a content."""
+        transaction = self.transactions.get((client, ttid))
+        return transaction is not None and any(
+            upload.resume is not None for upload in transaction.uploads.values()
+        )
+
     def check(self, client: Client, ttid: bytes) -> None:
         """Raise ErrorAnswer if a content of the transaction is not durable: it must not vote."""
         transaction = self.transactions.get((client, ttid))

@@ -534,7 +534,9 @@ class ServeClient(StorageHandler):
     def vote_single(self, peer: Peer, message_id: int, m: AskVoteSingle) -> Message | None:
         """Vote if all stores and checks before have their locks (specification 7.52). The lock
         makes a vote durable that need not be so before (7.54)."""
-        if not self._locks.has_all(m.ttid, m.stored_list, m.checked_list):
+        if self._uploads.awaited(self.client, m.ttid) or not self._locks.has_all(
+            m.ttid, m.stored_list, m.checked_list
+        ):
             return AnswerVoteSingle(False)
         meta = TransactionMeta(m.user, m.description, m.extension, m.stored_list)
         stored = self._vote(m.ttid, meta)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,13 +18,16 @@ from neo.client.settings import UNANSWERED_MIN_BYTES
 from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import ZERO_TID, p64
 from neo.protocol.packets import (
+    FEATURE_BLOBS,
     AbortTransaction,
     AnswerFinalTID,
+    AnswerStoreBlob,
     AnswerTransactionFinished,
     AskBeginTransaction,
     AskFinalTID,
     AskFinishTransaction,
     AskObject,
+    AskStoreBlob,
     AskStoreObject,
     AskStoreTransaction,
     Message,
@@ -187,3 +191,39 @@ def test_what_needs_earlier_transactions_waits_until_they_are_committed(how: str
         storage.copyTransactionsFrom(source(*different(3), last))
         assert before == [3]
         assert committed(cluster) == TIDS[:4]
+
+
+@pytest.mark.parametrize("oid", [p64(7), p64(8)])
+def test_the_object_of_a_blob_is_stored_again_when_its_transaction_is_committed(
+    oid: bytes, tmp_path: Path
+) -> None:
+    """Specification 16.46: a node stores the record of a blob when it has the content, and so after a
+    request that came later. Other objects need not wait."""
+    with cluster_of([1]) as (cluster, storage):
+        node, before = cluster.storages[1], list[tuple[bytes, int]]()
+        cluster.storage_features[1] = [FEATURE_BLOBS]
+        node.answers[AskStoreBlob] = lambda m: AnswerStoreBlob(m.ttid, m.oid)
+        answer = node.answers[AskStoreObject]
+
+        def store(m: AskStoreObject) -> Message | None:
+            before.append((m.oid, len(committed(cluster))))
+            return answer(m)
+
+        node.answers[AskStoreObject] = store
+        (tmp_path / "content").write_bytes(b"content")
+        copy = storage.importing()
+        try:
+            blob, again = Transaction(TIDS[0]), Transaction(TIDS[1])
+            copy.tpc_begin(blob, TIDS[0])
+            content = str(tmp_path / "content")
+            copy.restoreBlob(p64(7), TIDS[0], b"data", content, None, blob)
+            copy.tpc_finish(blob)
+            copy.tpc_begin(again, TIDS[1])
+            copy.restore(oid, TIDS[1], b"again", "", None, again)
+            copy.tpc_finish(again)
+            copy.flush()
+        except BaseException as e:
+            copy.abort(e)
+            raise
+        assert before == [(p64(7), 0), (oid, int(oid == p64(7)))]
+        assert committed(cluster) == TIDS[:2]

@@ -21,9 +21,11 @@ from neo.protocol.packets import (
     AnswerPack,
     AnswerStoreBlob,
     AnswerStoreObject,
+    AnswerVoteSingle,
     AskPack,
     AskStoreBlob,
     AskStoreObject,
+    AskVoteSingle,
     AskVoteTransaction,
     NotifyBlobDamaged,
     NotifyFeatures,
@@ -95,6 +97,25 @@ def test_a_record_whose_content_is_here_is_stored_though_it_cannot_be_written_ag
     world.wait(lambda: bool(sent and stored), "the upload or the record has no answer")
     refused(sent[0])
     assert stored == [AnswerStoreObject(None)]
+
+
+def test_a_vote_behind_a_record_that_waits_for_its_content_is_refused(
+    world: World, master: End, client: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Specification 7.52: also if the object was stored in the transaction before."""
+    upload(client, b"old")
+    assert client.ask(store_of(b"old")) == AnswerStoreObject(None)
+    calls: list[Any] = []
+    monkeypatch.setattr(world.folder, "store", lambda *call: calls.append(call[-1]))
+    client.ask_later(piece(b"new"))
+    stored = client.ask_later(store_of(b"new"))
+    single = AskVoteSingle(p64(TTID), b"", b"", b"", [p64(OID)], [], True)
+    assert client.ask(single) == AnswerVoteSingle(False)
+    calls[0](None)
+    world.wait(lambda: stored == [AnswerStoreObject(None)], "the record is not stored")
+    assert client.ask(single) == AnswerVoteSingle(True)
+    finish(master, TTID, 12)
+    assert load(client, OID).data == with_content(b"pickle", content_of(b"new"))
 
 
 @pytest.mark.parametrize(
