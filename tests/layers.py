@@ -71,7 +71,7 @@ HOSTS = (
     "neo.net.transport",
     *("neo.node.config", "neo.node.http", "neo.node.lockfile", "neo.node.pages"),
     "neo.node.log",
-    *("neo.node.node_host", "neo.node.process", "neo.node.supervisor"),
+    *("neo.node.node_host", "neo.node.passwords", "neo.node.process", "neo.node.supervisor"),
     "neo.simple",
     "neo.storage.backend",
     "neo.storage.blobs.files",

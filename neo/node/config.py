@@ -10,9 +10,6 @@ from __future__ import annotations
 import argparse
 import configparser
 import math
-import os
-import re
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +18,7 @@ from typing import Any
 from neo import __version__
 from neo.net.sockets import parse_addresses, parse_bind
 from neo.node.log import FORMATS
+from neo.node.passwords import ENVIRON, VISIBLE, check_private
 
 
 class ConfigError(Exception):
@@ -110,14 +108,6 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
-def has_password(text: str) -> bool:
-    """Return whether a text begins with ``user:password@``."""
-    return re.match(r"[^@:/]*:[^@]+@", text) is not None
-
-
-#: Of an option whose value may have a password.
-VISIBLE = "a password on the command line is visible to all users of the machine"
-
 COMMON = (
     Option("cluster", "name of the cluster", short="c", required=True),
     Option(
@@ -181,7 +171,7 @@ def load(
     description: str,
     options: Sequence[Option],
     argv: Sequence[str],
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] = ENVIRON,
 ) -> argparse.Namespace:
     """Return all settings of one process by name. Raises ConfigError."""
     arguments = vars(_parser(role, description, options).parse_args(argv))
@@ -260,22 +250,16 @@ def _texts(path: str | None, section: str, options: Sequence[Option]) -> dict[st
 
 
 def _check_private(path: str, texts: Mapping[str, str], options: Sequence[Option]) -> None:
-    """Raise ConfigError if the file has a password that other users can read. A group may read a file of
-    root: that of the user of the nodes."""
+    """Raise ConfigError if the file has a password that other users can read."""
     found = [each.name for each in options if each.secret and each.secret(texts.get(each.name, ""))]
     if not found:
         return
     try:
-        status = os.stat(path)
+        check_private(path, found[0])
     except OSError as e:
         raise ConfigError(f"configuration file {path!r} cannot be read: {e.strerror}") from None
-    allowed = 0o640 if status.st_uid == 0 else 0o600
-    if stat.S_IMODE(status.st_mode) & 0o077 & ~allowed:
-        raise ConfigError(
-            f"configuration file {path!r} has a password (setting {found[0]!r}), and other users can"
-            f" read or change it: chmod 600 {path}; or, for a file of root and the group of the nodes:"
-            " chmod 640"
-        )
+    except ValueError as e:
+        raise ConfigError(str(e)) from None
 
 
 def _value(option: Option, text: str | None) -> Any:

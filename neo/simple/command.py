@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from neo import __version__
-from neo.node.config import VISIBLE
+from neo.node.passwords import VISIBLE
 from neo.simple.cluster import Cluster, ClusterError
 
 #: Interval of the checks of the processes.

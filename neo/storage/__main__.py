@@ -12,18 +12,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from neo.node.config import (
-    ConfigError,
-    Option,
-    has_password,
-    load,
-    names,
-    one_of,
-    role_options,
-    seconds,
-)
+from neo.node.config import ConfigError, Option, load, names, one_of, role_options, seconds
 from neo.node.core_life import StartFailure
 from neo.node.known_masters import RememberedMasters
+from neo.node.passwords import has_password
 from neo.node.process import main as run
 from neo.protocol.packets import Address
 from neo.storage.backend.acknowledged import Acknowledged

@@ -58,7 +58,7 @@ def test_a_file_with_a_password_is_for_the_nodes_alone(
     real = os.stat(conf)
     fields = [*real]
     fields[4] = owner  # st_uid
-    monkeypatch.setattr("neo.node.config.os.stat", lambda path: os.stat_result(fields))
+    monkeypatch.setattr("neo.node.passwords.os.stat", lambda path: os.stat_result(fields))
     if allowed:
         read(conf, section)
         return
