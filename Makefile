@@ -66,7 +66,7 @@ bench-spark: $(VENV)/.installed-test
 
 site: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
-	@echo "build/site/index.html"
+	@echo "build/site/index.html; with search: $(PYTHON) -m http.server -d build/site"
 
 diagrams: $(VENV)/bin/python
 	mkdir -p build/mermaid

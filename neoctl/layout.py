@@ -83,7 +83,7 @@ Written by `neoctl init`. {copies}
 2. The files of each machine, from this folder (here the first one; `machine2/` to the second, and so on):
 
        tar -C machine1 -c . | ssh {first} sudo tar -x --no-overwrite-dir --no-same-owner -C /
-       ssh {first} 'sudo chown -R root:neo {settings} && sudo chmod 640 {settings}/node.key'
+       ssh {first} 'sudo chown -R root:neo {settings} && sudo chmod -R u=rwX,g=rX,o= {settings}'
 
 3. The firewall, if others can reach the machines. `{settings}/neo.nft` has a place for the machines
    with applications:

@@ -128,7 +128,7 @@ def man(arguments: Arguments) -> Reply:
             if action.nargs is None
             else ""
         )
-        lines += [".TP", f"\\fB{roff(names)}\\fR{value}", roff(action.help or "")]
+        lines += [".TP", f"\\fB{roff(names)}\\fR{value}", roff((action.help or "") % vars(action))]
     lines.append(".SH COMMANDS")
     for found in VERBS.values():
         lines += [".TP", f"\\fB{roff(found.usage)}\\fR", roff(found.help)]

@@ -21,7 +21,8 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=f"commands:\n{table}\nNodes are written S1, M1, C1, A1; a TID as an integer, 0x..., "
         "or a timestamp\n(seconds since 1970) with a dot.\n\n"
         "Exit codes: 0 done, 1 refused or not possible, or status of a standby that gets nothing,\n"
-        "2 wrong options, 3 status found a problem.",
+        "2 wrong options, 3 status found a problem.\n\n"
+        "example:\n  neoctl -a 10.0.0.1:2052 status",
     )
     add = parser.add_argument
     add("--version", action="version", version=f"%(prog)s {__version__}")
@@ -37,7 +38,7 @@ def make_parser() -> argparse.ArgumentParser:
         type=_seconds,
         default=TIMEOUT_SECONDS,
         metavar="SECONDS",
-        help="of each answer",
+        help="of each answer (default: %(default)g)",
     )
     text = "repeat a question each so many seconds, until Ctrl-C"
     add("--watch", type=_seconds, metavar="SECONDS", help=text)

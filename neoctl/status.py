@@ -45,7 +45,8 @@ def status_reply(admin: AdminClient) -> Reply:
     Data: see :func:`neo.admin.status.status_data`.
     """
     state = admin.ask(AskClusterState()).state
-    last_tid = admin.ask(AskLastTransaction()).tid
+    primary = admin.ask(AskPrimary()).primary_nid
+    last_oid, last_tid = admin.ask(AskLastIDs()).loid, admin.ask(AskLastTransaction()).tid
     nodes, answer = admin.ask(AskNodeList(None)).node_list, admin.ask(AskPartitionList(0, 0, None))
     table = facts.table_data(answer.ptid, answer.num_replicas, answer.row_list)
     words, began = _words(admin, nodes), time.time()
@@ -56,8 +57,8 @@ def status_reply(admin: AdminClient) -> Reply:
     data = status_data(
         found,
         problems,
-        primary=admin.ask(AskPrimary()).primary_nid,
-        last_oid=admin.ask(AskLastIDs()).loid,
+        primary=primary,
+        last_oid=last_oid,
         last_tid=last_tid,
         scrub=answer_to(answers, AskScrub),
         disks=ask_disks(admin),

@@ -69,7 +69,7 @@ HOSTS = (
     "neo.migrate",
     "neo.net.sockets",
     "neo.net.transport",
-    *("neo.node.http", "neo.node.lockfile", "neo.node.pages"),
+    *("neo.node.config", "neo.node.http", "neo.node.lockfile", "neo.node.pages"),
     "neo.node.log",
     *("neo.node.node_host", "neo.node.process", "neo.node.supervisor"),
     "neo.simple",

@@ -81,6 +81,11 @@ need_prometheus() {  # with promtool, for the tests of the dashboard and the ale
     { has prometheus && has promtool; } || packages="$packages prometheus"
 }
 
+need_browser() {  # for the tests of the web page
+    has chromium || packages="$packages chromium"
+    has chromedriver || packages="$packages chromium-driver"
+}
+
 print=
 if [ "${1-}" = --print ]; then
     print=yes
@@ -93,7 +98,7 @@ case $purpose in
     make) has make || packages=" make" ;;
     demo) need_python ;;
     test) need_python; need_compiler; need_mariadb; need_postgresql; need_network; need_systemd; need_java
-        need_prometheus ;;
+        need_prometheus; need_browser ;;
     *) fail "usage: install-debian.sh [--print] make|demo|test [PYTHON]" ;;
 esac
 packages=${packages# }

@@ -37,7 +37,7 @@ OPTIONS = role_options(
     Option("smtp_from", "sender of these mails"),
     Option("smtp_to", "their recipients, separated by spaces", names),
     Option("smtp_tls", "use STARTTLS with the mail server", flag=True),
-    Option("smtp_login", "user:password for the mail server"),
+    Option("smtp_login", "user:password for the mail server", secret=lambda text: ":" in text),
 )
 
 

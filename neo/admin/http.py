@@ -54,7 +54,10 @@ class AdminPages:
         """Run on the thread of the core."""
 
         def done(snapshot: Snapshot) -> None:
-            observed.set_result(Observed(snapshot, list(self._samples())))
+            try:
+                observed.set_result(Observed(snapshot, list(self._samples())))
+            except Exception as e:  # noqa: BLE001 - the thread of the request raises it
+                observed.set_exception(e)
 
         self._observer.observe(done)
 

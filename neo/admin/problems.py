@@ -427,7 +427,7 @@ def _cell_problems(
             text = f"{nid} is copying {count} partitions"
             problems.append(Problem("warning", text, "nothing, it takes a while"))
     if state in SERVING and can_lose(nodes, table) < table["replicas"]:
-        problems.append(_copies_problem(nodes, table))
+        problems.append(_copies_problem(nodes, table, stuck))
     rows = [row["cells"] for row in table["partitions"]]
     having = {nid for cells in rows for nid in cells}
     alone = table["replicas"] == 0 and all(len(cells) < 2 for cells in rows)
@@ -439,17 +439,24 @@ def _cell_problems(
     return problems
 
 
-def _copies_problem(nodes: list[Data], table: Data) -> Problem:
+def _copies_problem(nodes: list[Data], table: Data, stuck: Collection[str]) -> Problem:
     copies, wanted = can_lose(nodes, table) + 1, table["replicas"] + 1
     text = f"fewer copies than wanted: {copies} of {wanted} for some partitions"
     if _down(nodes):
         return Problem("warning", text, "bring back, or drop, what is down; then: neoctl tweak")
-    running = sum(
-        node["type"] == NodeType.STORAGE.name and node["state"] == NodeState.RUNNING.name
+    running = {
+        node["nid"]
         for node in nodes
-    )
-    if running < wanted:
+        if node["type"] == NodeType.STORAGE.name and node["state"] == NodeState.RUNNING.name
+    }
+    if len(running) < wanted:
         return Problem("warning", text, "add storage nodes: neoctl add all")
+    able, copied = running.difference(stuck), {CellState.UP_TO_DATE.name, CellState.OUT_OF_DATE.name}
+    if all(
+        sum(nid in able and cell in copied for nid, cell in row["cells"].items()) >= wanted
+        for row in table["partitions"]
+    ):
+        return Problem("warning", text, "nothing, it takes a while")
     return Problem("warning", text, "neoctl tweak; then wait until all is copied")
 
 

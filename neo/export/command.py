@@ -33,14 +33,17 @@ def _positive(text: str) -> int:
     return number
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="neoexport",
-        description="Write a ZODB storage as Parquet files: the tables objects, history, changes, "
-        "transactions and references that Spark reads from NEO. The same command again appends "
-        "what is new, or goes on after an interruption.",
-        epilog="SOURCE: the path of a FileStorage (*.fs), a URI such as neo://name@host:port, or the "
-        "name of a section of the --config file.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Write a ZODB storage as Parquet files: the tables objects, history, changes,\n"
+        "transactions and references that Spark reads from NEO. The same command again\n"
+        "appends what is new, or goes on after an interruption.",
+        epilog="SOURCE: the path of a FileStorage (*.fs), a URI such as neo://name@host:port, or\n"
+        "the name of a section of the --config file.\n\n"
+        "example:\n  neoexport --parquet /srv/lake/shop neo://shop@10.0.0.1:2050",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("source", metavar="SOURCE")
@@ -60,15 +63,19 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--columns", metavar="LIST", help="columns of revisions (default: all but data)"
     )
     parser.add_argument(
-        "--jobs", type=_positive, default=os.cpu_count() or 1, metavar="N", help="processes"
+        "--jobs",
+        type=_positive,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="processes (default: as many as processors, %(default)s)",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    return parser.parse_args(argv)
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the export; return the exit code."""
-    options = _arguments(argv)
+    options = make_parser().parse_args(argv)
     console = Console(stderr=True, highlight=False, quiet=options.quiet)
     try:
         from pyarrow import ArrowException

@@ -30,13 +30,16 @@ from neo.protocol.ids import ZERO_TID, time_from_tid
 SHOWN_DIFFERENCES = 10
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="neomigrate",
-        description="Copy a ZODB storage with its whole history, into NEO, out of NEO, or "
-        "between any others. An interrupted copy is resumed by the same command.",
-        epilog="SOURCE and DESTINATION: the path of a FileStorage (*.fs), a URI such as "
-        "neo://name@host:port, or the name of a section of the --config file.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Copy a ZODB storage with its whole history, into NEO, out of NEO, or between any\n"
+        "others. An interrupted copy is resumed by the same command.",
+        epilog="SOURCE and DESTINATION: the path of a FileStorage (*.fs), a URI such as\n"
+        "neo://name@host:port, or the name of a section of the --config file.\n\n"
+        "example:\n  neomigrate --verify Data.fs neo://shop@10.0.0.1:2050",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("source", metavar="SOURCE")
@@ -78,6 +81,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "list them, and exit with 1",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    return parser
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = make_parser()
     options = parser.parse_args(argv)
     if options.no_blobs and (options.blobs or options.blobs_to):
         parser.error("--no-blobs copies no contents: leave out --blobs and --blobs-to")

@@ -10,7 +10,10 @@ from __future__ import annotations
 import argparse
 import configparser
 import math
-from collections.abc import Callable, Sequence
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +29,8 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True)
 class Option:
-    """One setting. ``parse`` converts its text and raises ValueError. ``flag``: it takes no argument."""
+    """One setting. ``parse`` converts its text and raises ValueError. ``flag``: it takes no argument.
+    ``secret``: whether a text has a password; such a setting may also be in the environment."""
 
     name: str
     help: str
@@ -36,6 +40,12 @@ class Option:
     flag: bool = False
     required: bool = False
     command_line_only: bool = False
+    secret: Callable[[str], bool] | None = None
+
+    @property
+    def variable(self) -> str:
+        """Return the name of its environment variable, if it is a secret."""
+        return f"NEO_{self.name.upper()}"
 
 
 def boolean(text: str) -> bool:
@@ -100,6 +110,14 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def has_password(text: str) -> bool:
+    """Return whether a text begins with ``user:password@``."""
+    return re.match(r"[^@:/]*:[^@]+@", text) is not None
+
+
+#: Of an option whose value may have a password.
+VISIBLE = "a password on the command line is visible to all users of the machine"
+
 COMMON = (
     Option("cluster", "name of the cluster", short="c", required=True),
     Option(
@@ -159,16 +177,24 @@ KNOWN.update(
 
 
 def load(
-    role: str, description: str, options: Sequence[Option], argv: Sequence[str]
+    role: str,
+    description: str,
+    options: Sequence[Option],
+    argv: Sequence[str],
+    environ: Mapping[str, str] = os.environ,
 ) -> argparse.Namespace:
     """Return all settings of one process by name. Raises ConfigError."""
     arguments = vars(_parser(role, description, options).parse_args(argv))
     if arguments["section"] and not arguments["file"]:
         raise ConfigError("--section chooses a part of a configuration file: give it with --file")
     texts = _texts(arguments["file"], arguments["section"] or role, options)
+    if arguments["file"]:
+        _check_private(arguments["file"], texts, options)
     for option in options:
         if arguments.get(option.name) is not None:
             texts[option.name] = arguments[option.name]
+        elif option.secret and option.name not in texts and option.variable in environ:
+            texts[option.name] = environ[option.variable]
     settings = argparse.Namespace()
     for option in options:
         setattr(settings, option.name, _value(option, texts.get(option.name)))
@@ -187,7 +213,10 @@ def _parser(role: str, description: str, options: Sequence[Option]) -> argparse.
         if option.flag:
             parser.add_argument(*names, action="store_const", const="true", help=option.help)
         else:
-            parser.add_argument(*names, metavar=option.name.upper(), help=option.help)
+            text = option.help
+            if option.secret:
+                text = f"{text}. {VISIBLE}: write it into the file, or into {option.variable}"
+            parser.add_argument(*names, metavar=option.name.upper(), help=text)
     return parser
 
 
@@ -228,6 +257,25 @@ def _texts(path: str | None, section: str, options: Sequence[Option]) -> dict[st
         if name not in own and not (name in defaults and name in KNOWN):
             raise ConfigError(f"{path!r}, section [{section}]: unknown setting {name!r}")
     return {name: value for name, value in found.items() if name in own}
+
+
+def _check_private(path: str, texts: Mapping[str, str], options: Sequence[Option]) -> None:
+    """Raise ConfigError if the file has a password that other users can read. A group may read a file of
+    root: that of the user of the nodes."""
+    found = [each.name for each in options if each.secret and each.secret(texts.get(each.name, ""))]
+    if not found:
+        return
+    try:
+        status = os.stat(path)
+    except OSError as e:
+        raise ConfigError(f"configuration file {path!r} cannot be read: {e.strerror}") from None
+    allowed = 0o640 if status.st_uid == 0 else 0o600
+    if stat.S_IMODE(status.st_mode) & 0o077 & ~allowed:
+        raise ConfigError(
+            f"configuration file {path!r} has a password (setting {found[0]!r}), and other users can"
+            f" read or change it: chmod 600 {path}; or, for a file of root and the group of the nodes:"
+            " chmod 640"
+        )
 
 
 def _value(option: Option, text: str | None) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from neo import __version__
+from neo.node.config import VISIBLE
 from neo.simple.cluster import Cluster, ClusterError
 
 #: Interval of the checks of the processes.
@@ -35,7 +36,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add(
         "--database",
         help="database string with {n} for the number of the storage node, "
-        "such as user:password@neo{n} (default: a SQLite file in the folder)",
+        "such as user:password@neo{n} (default: a SQLite file in the folder). "
+        f"{VISIBLE}: give it once, it is kept in neo.conf",
     )
     add("--host", help="address of this machine, such as ::1 (default: 127.0.0.1)")
     add("--port-base", type=int, metavar="PORT", help="first of the ports (default: free ones)")

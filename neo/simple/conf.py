@@ -170,9 +170,10 @@ def create(path: Path, shape: Shape) -> ClusterConf:
 
 
 def _write_durably(path: Path, parser: configparser.ConfigParser) -> None:
-    """Write a new file: after a crash all of it is there, or nothing. Raise OSError."""
+    """Write a new file, for its owner alone, because it may have the password of a database: after a
+    crash all of it is there, or nothing. Raise OSError."""
     draft = path.with_name(f"{path.name}.new")
-    with open(draft, "w") as file:
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         parser.write(file)
         file.flush()
         os.fsync(file.fileno())

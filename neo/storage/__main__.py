@@ -12,7 +12,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from neo.node.config import ConfigError, Option, load, names, one_of, role_options, seconds
+from neo.node.config import (
+    ConfigError,
+    Option,
+    has_password,
+    load,
+    names,
+    one_of,
+    role_options,
+    seconds,
+)
 from neo.node.core_life import StartFailure
 from neo.node.known_masters import RememberedMasters
 from neo.node.process import main as run
@@ -38,6 +47,7 @@ OPTIONS = role_options(
         "SQLite: a file; MariaDB: [user[:password]@]database[unix_socket]",
         short="d",
         required=True,
+        secret=has_password,
     ),
     Option(
         "mark",

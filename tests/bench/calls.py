@@ -196,8 +196,12 @@ def _counted(
 
 def total(counts: Counts, *processes: str) -> float:
     """Return the calls of functions of these processes."""
-    found = [n for process in processes for name, n in counts[process].items() if not name.startswith(SQL)]
-    return sum(found)
+    return sum(
+        n
+        for process in processes
+        for name, n in counts[process].items()
+        if not name.startswith(SQL)
+    )
 
 
 def statements(counts: Counts, process: str) -> float:
@@ -216,7 +220,8 @@ def main() -> None:
             for process in counts:
                 cost = costs[operation][process]
                 own, sql = total(counts, process), statements(counts, process)
-                print(f"{process:8} {cost.us:5.0f} {own:10.1f} {cost.calls:13.1f} {cost.syncs:6.2f} {sql:11.1f}")
+                system = f"{cost.calls:13.1f} {cost.syncs:6.2f}"
+                print(f"{process:8} {cost.us:5.0f} {own:10.1f} {system} {sql:11.1f}")
             for process, functions in counts.items():
                 print(f"{operation}, {process}: {total(counts, process):.1f}")
                 for name, calls in sorted(functions.items(), key=lambda item: -item[1]):

@@ -46,6 +46,8 @@ KINDS = (
     Kind("prefetch_ms", "prefetch", "prefetch and read {prefetched:,} objects", "ms"),
     Kind("commit_p50", "commit", "commit of one object p50", "µs", "fdatasync_us"),
     Kind("commit_p99", "commit", "commit of one object p99", "µs", "fdatasync_us"),
+    Kind("undo_p50", "undo", "undo of a transaction of one object p50", "µs", "fdatasync_us"),
+    Kind("undo_log_p50", "undo", "undoLog of {undo_log} p50", "µs", "echo_us"),
     Kind("disjoint_1", "disjoint", "commits, disjoint objects, 1 client", "/s", "fdatasync_us"),
     Kind(
         "disjoint_many",

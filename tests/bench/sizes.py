@@ -18,6 +18,8 @@ class Sizes:
     threads: int = 8
     prefetched: int = 1_000
     commits: int = 1_000
+    undos: int = 200
+    undo_log: int = 20
     clients: int = 8
     commit_seconds: float = 5.0
     stored: int = 100_000
@@ -53,7 +55,7 @@ def _killed_after(seconds: float) -> float:
 
 
 QUICK = Sizes(
-    imported=100, objects=320, loads=100, threads=4, prefetched=100, commits=40, clients=4,
+    imported=100, objects=320, loads=100, threads=4, prefetched=100, commits=40, undos=10, clients=4,
     commit_seconds=0.25, stored=500, big_mb=2, blobs=20,
     blob_batch=5, blobs_medium=2, blob_medium_mib=1, blob_huge_mib=8, upload_mib=8, upload_seconds=0.5,
     echoes=200, syncs=20, seconds=5.0, whole_seconds=15.0,

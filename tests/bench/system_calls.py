@@ -28,7 +28,9 @@ from tests.support.ports import free_range
 #: System calls that wait until bytes are on a disk.
 SYNCS = ("fsync", "fdatasync", "sync_file_range", "msync")
 #: A line of the table of strace: share, seconds, µs per call, calls, maybe errors, name.
-_LINE = re.compile(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(?P<calls>\d+)\s+(?:\d+\s+)?(?P<name>\w+)$", re.MULTILINE)
+_LINE = re.compile(
+    r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(?P<calls>\d+)\s+(?:\d+\s+)?(?P<name>\w+)$", re.MULTILINE
+)
 
 
 class NoTrace(Exception):
@@ -66,7 +68,12 @@ def system_calls(pid: int, work: Callable[[], object]) -> dict[str, int]:
             if tracer.poll() is None:
                 tracer.send_signal(signal.SIGINT)
             tracer.wait()
-        return {m["name"]: int(m["calls"]) for m in _LINE.finditer(table.read_text()) if m["name"] != "total"}
+        return parse(table.read_text())
+
+
+def parse(table: str) -> dict[str, int]:
+    """Return the numbers of calls by name from a table of ``strace -c``."""
+    return {m["name"]: int(m["calls"]) for m in _LINE.finditer(table) if m["name"] != "total"}
 
 
 def _wait_until_attached(tracer: subprocess.Popen[bytes], said: Path) -> None:

@@ -162,6 +162,17 @@ class NEOSystem(System):
         self._stack.close()
 
 
+class NEOOneStorage(NEOSystem):
+    """One master and one storage node, as real processes: ZEO has one server, too."""
+
+    note = "one master, one storage node, 12 partitions"
+    storages = 1
+
+    def __init__(self) -> None:
+        super().__init__("sqlite")
+        self.title = "NEO one storage node"
+
+
 class NEOOneProcess(NEOSystem):
     """All nodes in one process, as ``neosimple`` starts them."""
 
@@ -205,6 +216,7 @@ SYSTEMS: dict[str, Callable[[], System]] = {
     "relstorage-mariadb": _relstorage_mariadb,
     "neo-embedded": EmbeddedSystem,
     "neo-one-process": NEOOneProcess,
+    "neo-one-storage": NEOOneStorage,
     "neo-sqlite": lambda: NEOSystem("sqlite"),
     "neo-mariadb": lambda: NEOSystem("mariadb"),
 }

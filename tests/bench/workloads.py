@@ -203,6 +203,43 @@ def commits(system: System, sizes: Sizes, source: Path) -> Results:
     yield from percentiles("commit", clients.run(work, sizes.seconds_max), sizes.commits)
 
 
+def undo(system: System, sizes: Sizes, source: Path) -> Results:
+    """Measure the time of a transaction that undoes another one, and of the list of the last ones."""
+
+    def work() -> tuple[list[float], list[float]]:
+        storage = system.storage()
+        view, rng = session(storage), random.Random(5)
+        oids = [view.new_oid() for _ in range(max(sizes.undos, sizes.undo_log))]
+        for oid in oids:
+            serial = commit(view, [(oid, z64, record(rng))])
+            commit(view, [(oid, serial, record(rng))])
+
+        def listed(first: int, last: int) -> list[Any]:
+            entries: list[Any] = storage.undoLog(first, last)
+            if len(entries) != last - first:
+                raise ClientFailed(f"undoLog({first}, {last}) gave {len(entries)} transactions")
+            return entries
+
+        # Every other one: the later change of each object.
+        changes = [entry["id"] for entry in listed(0, 2 * len(oids))][::2][: sizes.undos]
+        logs = _timed(Limit(sizes.seconds), lambda _: listed(0, sizes.undo_log), changes)
+
+        def once(id: bytes) -> None:
+            meta = TransactionMetaData("bench", "undo")
+            storage.tpc_begin(meta)
+            storage.undo(id, meta)
+            storage.tpc_vote(meta)
+            storage.tpc_finish(meta)
+
+        undone = _timed(Limit(sizes.seconds), once, changes)
+        storage.close()
+        return undone, logs
+
+    undone, logs = clients.run(work, sizes.seconds_max)
+    for name, samples in ("undo_p50", undone), ("undo_log_p50", logs):
+        yield Figure(name, statistics.median(samples), len(samples) < sizes.undos)
+
+
 def disjoint(system: System, sizes: Sizes, source: Path) -> Results:
     """Measure commits per second of several client processes that each write an object of their own."""
 
@@ -392,6 +429,7 @@ WORKLOADS: dict[str, Workload] = {
     "loads": loads,
     "prefetch": prefetch,
     "commit": commits,
+    "undo": undo,
     "disjoint": disjoint,
     "counter": counter,
     "big_transaction": big_transaction,

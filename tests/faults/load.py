@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ZODB.DB import DB
@@ -18,7 +18,7 @@ WRITERS = 2
 
 class Load:
     """Writers in processes of their own, which are started again when they are killed. ``module``: what
-    a writer runs."""
+    a writer runs. ``prefix``: the words of a command that runs another one, as all writers are run."""
 
     def __init__(
         self,
@@ -26,9 +26,11 @@ class Load:
         folder: Path,
         module: str = "tests.faults.writer",
         writers: int = WRITERS,
+        prefix: Sequence[str] = (),
     ) -> None:
         self.cluster = cluster
         self._module = module
+        self._prefix = prefix
         self.folder = folder
         self.ledgers = [Ledger(folder, writer) for writer in range(writers)]
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -42,7 +44,9 @@ class Load:
         arguments = [simple.masters, simple.name, str(writer), str(self.folder)]
         with open(self.folder / f"writer{writer}.log", "ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", self._module, *arguments], stdout=log, stderr=log
+                [*self._prefix, sys.executable, "-m", self._module, *arguments],
+                stdout=log,
+                stderr=log,
             )
 
     def kill(self, writer: int) -> None:

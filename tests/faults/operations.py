@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from tests.faults.operator import neoctl, wait_for
 from tests.support.cluster import Cluster
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, wait_until
+
+#: Part of the moments that are near the begin of an operation, and how near.
+EARLY_CHANCE, EARLY_SECONDS = 0.25, 1.0
 
 
 @contextmanager
@@ -28,6 +33,24 @@ def begun(cluster: Cluster, *words: str) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.wait()
+
+
+def wait_moment(
+    cluster: Cluster, process: subprocess.Popen[bytes], chance: random.Random
+) -> None:
+    """Wait for a random moment of the operation that a process has ordered: usually until a random part
+    of its steps is done, however fast the machine is. Return if the process ends before."""
+    admin, early, part = cluster.simple.admin_address, chance.random() < EARLY_CHANCE, chance.random()
+    if early:
+        time.sleep(part * EARLY_SECONDS)
+        return
+
+    def reached() -> bool:
+        rows = neoctl(admin, "print", "operations")["operations"]
+        running = [row for row in rows if row["state"] not in ("SUCCEEDED", "FAILED")]
+        return process.poll() is not None or any(row["done"] >= part for row in running)
+
+    wait_until(reached, "the operation neither goes on nor ends", excuses=(AssertionError,), poll=0.002)
 
 
 def ended(cluster: Cluster, id: int | None = None) -> Any:

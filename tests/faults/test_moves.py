@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -22,7 +21,7 @@ from ZODB.blob import Blob
 from ZODB.DB import DB
 
 from tests.faults.load import WRITERS, Load, check
-from tests.faults.operations import begun, ended
+from tests.faults.operations import begun, ended, wait_moment
 from tests.faults.operator import neoctl, wait_for
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
@@ -31,8 +30,6 @@ from tests.support.seeds import seed
 from tests.support.whole import few
 
 ROUNDS = int(os.environ.get("NEO_OPERATION_ROUNDS", "2"))
-#: A move of these clusters takes about as long.
-MOVE_SECONDS = 2.5
 
 
 class Nodes:
@@ -141,8 +138,8 @@ def play(cluster: Cluster, nodes: Nodes, victim: str, chance: random.Random) -> 
     old = chance.choice(sorted(before))
     after = before - {old} | {new}
     earlier = ended(cluster)
-    with begun(cluster, "replace", old, new):
-        time.sleep(chance.random() * MOVE_SECONDS)  # a random moment is what is tested
+    with begun(cluster, "replace", old, new) as process:
+        wait_moment(cluster, process, chance)
         cluster.simple.kill(victim)
         cluster.simple.restart(victim)
     ended(cluster)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from neo.archive.manifest import Manifest
 from neo.archive.verify import verify_partition
 from neo.protocol.ids import add64
 from tests.faults.load import Load
-from tests.faults.operations import begun, ended
-from tests.faults.operator import findings, neoctl
+from tests.faults.operations import begun, ended, wait_moment
+from tests.faults.operator import findings, neoctl, wait_for
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 from tests.support.patience import PATIENCE_SECONDS, wait_until
@@ -32,8 +32,6 @@ from tests.support.seeds import seed
 from tests.support.whole import few
 
 ROUNDS = int(os.environ.get("NEO_OPERATION_ROUNDS", "3"))
-#: A backup of these clusters takes about as long.
-BACKUP_SECONDS = 0.7
 
 
 def records(cluster: Cluster, until: bytes) -> list[Any]:
@@ -107,7 +105,9 @@ def test_a_cluster_is_backed_up_under_load_and_restored_elsewhere(
     ]:
         with Cluster(storages=3, backend=backend, partitions=5, replicas=1) as target:
             admin = target.simple.admin_address
-            done = neoctl(admin, "restore", str(folder.path), f"0x{moment.hex()}")
+            words = "restore", str(folder.path), f"0x{moment.hex()}"
+            # Refused while a new node is not ready.
+            done = wait_for(partial(neoctl, admin, *words), lambda: "the cluster is not ready")
             assert done["state"] == "SUCCEEDED", done
             assert records(target, b"\x7f" + b"\xff" * 7) == rows
             assert findings(admin) == {"equal": 5}  # each node has loaded what its replica has
@@ -160,7 +160,7 @@ def test_kill_any_process_during_backups(cluster: Cluster, tmp_path: Path) -> No
             victim = chance.choice(names)
             known = set(folder.complete())
             with begun(cluster, "backup", str(folder.path)) as process:
-                time.sleep(chance.random() * BACKUP_SECONDS)
+                wait_moment(cluster, process, chance)
                 cluster.simple.kill(victim)
                 cluster.simple.restart(victim)
             cluster.simple.wait_running()  # then all nodes have told of their journals

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +19,7 @@ from ZODB.DB import DB
 
 from tests.faults.mixed import check_end, prepare
 from tests.faults.mixed_load import Load
-from tests.faults.operations import begun, ended
+from tests.faults.operations import begun, ended, wait_moment
 from tests.faults.operator import neoctl, wait_for
 from tests.faults.rows import check_equal
 from tests.support.cluster import Cluster
@@ -31,9 +30,6 @@ ROUNDS = int(os.environ.get("NEO_OPERATION_ROUNDS", "2"))
 CLIENTS = 4
 PARTITIONS = 6
 NUMBERS = 6, 12, 24
-#: A switch of these clusters takes about as long.
-SWITCH_SECONDS = 2.0
-
 
 #: The database and the number of masters of a cluster.
 ONE, THREE = ("sqlite", 1), ("mariadb", 3)
@@ -83,10 +79,20 @@ def other_tables(cluster: Cluster) -> list[str]:
     return found
 
 
+def wait_clean(cluster: Cluster) -> None:
+    """Wait until no node has rows for another number of partitions."""
+
+    def left() -> str:
+        known = neoctl(cluster.simple.admin_address, "print", "operations")
+        return f"rows are left: {other_tables(cluster)}; {known}"
+
+    wait_for(lambda: not other_tables(cluster), left)
+
+
 def check_all(cluster: Cluster, load: Load, partitions: int) -> None:
     """Stop the clients and the cluster, and compare everything."""
     load.stop()
-    wait_for(lambda: not other_tables(cluster), lambda: f"rows are left: {other_tables(cluster)}")
+    wait_clean(cluster)
     with closing(DB(cluster.storage())) as db:
         print(check_end(db.open(), load.folder, CLIENTS))
     cluster.simple.stop()
@@ -121,8 +127,8 @@ def test_kill_any_process_while_the_number_changes(cluster: Cluster, load: Load)
         after = chance.choice([number for number in NUMBERS if number != before])
         victim = chance.choice(names)
         earlier = ended(cluster)
-        with begun(cluster, "set", "partitions", str(after)):
-            time.sleep(chance.random() * SWITCH_SECONDS)  # a random moment is what is tested
+        with begun(cluster, "set", "partitions", str(after)) as process:
+            wait_moment(cluster, process, chance)
             cluster.simple.kill(victim)
             cluster.simple.restart(victim)
         last = ended(cluster)
@@ -131,6 +137,7 @@ def test_kill_any_process_while_the_number_changes(cluster: Cluster, load: Load)
         if last is not None and last != earlier:  # else it was refused, or is not known any more
             assert found == (after if last["state"] == "SUCCEEDED" else before), (victim, last)
         assert found in (before, after), (victim, last)
+        wait_clean(cluster)
         load.wait_progress()
         before = found
     check_all(cluster, load, before)

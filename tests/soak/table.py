@@ -275,7 +275,30 @@ def _once() -> list[Search]:
         least=LONG,
         begin=0.6,
     )
-    return [*(Search(*r, s, 40 * MINUTE, rounds=1, least=LONG) for r, s in rows), plone]
+    # They download: Debian packages, libraries. The history is that of the repository.
+    stranger = Search(
+        name="stranger",
+        purpose="the Debian package on clean machines, Zope, a lost machine (needs root)",
+        share=8,
+        command=lambda draw: python("tests.install.stranger"),
+        seconds=8 * MINUTE,
+        limit=40 * MINUTE,
+        rounds=1,
+        least=LONG,
+        begin=0.3,
+    )
+    rolling = Search(
+        name="upgrade",
+        purpose="a rolling upgrade from an earlier state, under load (needs the history)",
+        share=2,
+        command=lambda draw: python("tests.install.rolling"),
+        seconds=2 * MINUTE,
+        limit=20 * MINUTE,
+        rounds=1,
+        least=LONG,
+    )
+    once = (Search(*r, s, 40 * MINUTE, rounds=1, least=LONG) for r, s in rows)
+    return [*once, plone, stranger, rolling]
 
 
 def searches() -> list[Search]:

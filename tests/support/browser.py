@@ -59,3 +59,27 @@ def prefer(driver: Chrome, scheme: str) -> None:
     """Prefer ``light`` or ``dark`` colours."""
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+def text(driver: Chrome, selector: str = "body") -> str:
+    """Return what a person reads in the elements of a selector, in one step: the page changes itself."""
+    script = (
+        "return [...document.querySelectorAll(arguments[0])].filter((each) => each.checkVisibility())"
+        ".map((each) => each.innerText).join(' ')"
+    )
+    return str(driver.execute_script(script, selector))
+
+
+def count(driver: Chrome, selector: str) -> int:
+    """Return the number of elements."""
+    return int(driver.execute_script("return document.querySelectorAll(arguments[0]).length", selector))
+
+
+def progress(driver: Chrome) -> float:
+    """Return how far the first bar of progress is; 0 if there is none."""
+    return float(driver.execute_script("return document.querySelector('progress')?.value ?? 0"))
+
+
+def console(driver: Chrome) -> list[str]:
+    """Return what the browser complained about since the last call."""
+    return [line["message"] for line in driver.get_log("browser")]  # type: ignore[no-untyped-call]

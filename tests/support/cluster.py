@@ -7,6 +7,7 @@ import contextlib
 import shutil
 import sqlite3
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,11 +30,22 @@ def simple_cluster(folder: Path, **shape: Any) -> SimpleCluster:
     return SimpleCluster(folder, **{"port_base": free_range(count), **shape})
 
 
+def serve_pages(cluster: SimpleCluster, ports: Mapping[str, int]) -> None:
+    """Give nodes of a cluster that is not started the setting ``http``. ``ports``: by section."""
+    conf = configparser.ConfigParser(interpolation=None)
+    conf.read(cluster.conf.path)
+    for section, port in ports.items():
+        conf[section]["http"] = str(port)
+    with cluster.conf.path.open("w") as file:
+        conf.write(file)
+
+
 class Cluster:
     """``backend``: 'sqlite' or 'mariadb'. ``server``: an existing MariaDB server to use.
 
-    ``user``: ``name:password`` of a user to create, without administrative rights. The object has
-    neither threads nor open storages, so that the process may fork.
+    ``user``: ``name:password`` of a user to create, without administrative rights. ``pages``: ports
+    where nodes serve HTTP, by section. The object has neither threads nor open storages, so that the process
+    may fork.
     """
 
     def __init__(
@@ -44,6 +56,7 @@ class Cluster:
         folder: Path | None = None,
         server: mariadb.Server | None = None,
         user: str = "root",
+        pages: Mapping[str, int] | None = None,
         **options: Any,
     ) -> None:
         self._stack = contextlib.ExitStack()
@@ -51,6 +64,7 @@ class Cluster:
         self._backend = backend
         self._folder = folder
         self._user = user
+        self._pages = pages or {}
         self.server = server
         self.simple: SimpleCluster
 
@@ -63,6 +77,7 @@ class Cluster:
                     self.server = stack.enter_context(mariadb.running_server(*_MARIADB_OPTIONS))
                 shape |= {"adapter": "MySQL", "database": self._databases()}
             self.simple = simple_cluster(folder, **shape)
+            serve_pages(self.simple, self._pages)
             stack.enter_context(self.simple)
             self._stack = stack.pop_all()
         return self

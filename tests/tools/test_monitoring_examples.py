@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import json
 import shutil
 import subprocess
@@ -18,11 +17,9 @@ from ZODB import DB
 
 from neo.admin.http import AdminPages
 from neo.admin.observing import Observer, Snapshot
-from neo.client import Storage
 from neo.node.http import HttpServer
 from neo.protocol.enums import ClusterState
-from neo.simple import Cluster
-from tests.support.cluster import simple_cluster
+from tests.support.cluster import Cluster
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.ports import free_range
 from tests.support.prometheus import Prometheus, running_prometheus
@@ -65,18 +62,6 @@ def told_admin() -> Iterator[str]:
     server.close()
 
 
-def watched_cluster(folder: Path, ports: dict[str, int]) -> Cluster:
-    """Return a cluster that is not started, whose nodes have the setting ``http``."""
-    cluster = simple_cluster(folder, storages=2, replicas=1)
-    conf = configparser.ConfigParser(interpolation=None)
-    conf.read(cluster.conf.path)
-    for section, port in ports.items():
-        conf[section]["http"] = str(port)
-    with cluster.conf.path.open("w") as file:
-        conf.write(file)
-    return cluster
-
-
 @contextmanager
 def clients(cluster: Cluster) -> Iterator[None]:
     """Have clients join, load, commit and leave, until the end."""
@@ -84,7 +69,7 @@ def clients(cluster: Cluster) -> Iterator[None]:
 
     def work() -> None:
         while not stop.is_set():
-            db = DB(Storage(cluster.masters, cluster.name))
+            db = DB(cluster.storage())
             with db.transaction() as connection:
                 root = connection.root()
                 root["count"] = root.get("count", 0) + 1
@@ -119,7 +104,7 @@ def test_dashboard_and_alerts_have_data_of_a_cluster(tmp_path: Path) -> None:
     ports = {section: first + number for number, section in enumerate(TARGETS.values())}
     text = (EXAMPLES / "prometheus.yml").read_text().replace("15s", "1s")
     with ExitStack() as stack:
-        cluster = stack.enter_context(watched_cluster(tmp_path / "cluster", ports))
+        cluster = stack.enter_context(Cluster(storages=2, replicas=1, pages=ports))
         told = stack.enter_context(told_admin())
         for address, section in TARGETS.items():
             target = f'"127.0.0.1:{ports[section]}"'
@@ -149,7 +134,7 @@ def test_dashboard_and_alerts_have_data_of_a_cluster(tmp_path: Path) -> None:
 
         assert true() == {"NeoWarning"}, "the told admin node warns"
         working.close()
-        cluster.kill("master1")
+        cluster.simple.kill("master1")
         lost = {"NeoNodeDown", "NeoNotReady", "NeoNodeNotReady", "NeoWarning"}
         wait_until(lambda: true() == lost, "alerts of a cluster without a master")
 

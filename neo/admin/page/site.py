@@ -88,7 +88,8 @@ def _files() -> dict[str, Page]:
     headers: Any = (*HEADERS, ("Cache-Control", "no-cache"))
     return {
         "/" if file.name == INDEX else f"/page/{file.name}": Page(
-            HTTPStatus.OK, KINDS[file.name.rpartition(".")[2]], file.read_bytes(), headers
+            HTTPStatus.OK, KINDS[suffix], file.read_bytes(), headers
         )
-        for file in resources.files("neo.admin.page").joinpath("static").iterdir()
+        for file in resources.files("neo.admin.page.static").iterdir()
+        if (suffix := file.name.rpartition(".")[2]) in KINDS
     }

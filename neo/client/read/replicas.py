@@ -245,7 +245,7 @@ class Replicas:
         where the count is that of all. The request is one of our own.
 
         Return None if that is not possible at once: a node is lost, or refuses, or is of another program.
-        Then the partitions have to be asked one by one.
+        Then the partitions have to be asked one by one. Raise UnavailableError.
         """
         view, backoff = self._master.view(), self._connections.backoff()
         by_node: dict[int, list[int]] = {}
@@ -254,18 +254,19 @@ class Replicas:
                 return None
             shared = [nid for nid in nids if nid in by_node]
             by_node.setdefault(self._storages.choose(shared or nids), []).append(partition)
-        asked: list[tuple[Channel, Ticket[A]]] = []
+        asked: list[tuple[int, Channel, Request[A], Ticket[A]]] = []
         try:
             for nid, partitions in by_node.items():
                 channel = self._storages.channel(nid, backoff)
                 if FEATURE_OURS not in self._storages.announced(nid):
                     return None
-                asked.append((channel, channel.ask(request(len(view.readable), partitions))))
-            return [channel.wait(ticket, backoff.deadline) for channel, ticket in asked]
-        except (*LOST, ErrorAnswer, DeadlinePassed):
+                message = request(len(view.readable), partitions)
+                asked.append((nid, channel, message, channel.ask(message)))
+            return [self._wait(*question, backoff) for question in asked]
+        except (*LOST, ErrorAnswer):
             return None
         finally:
-            for channel, ticket in asked:
+            for _, channel, _, ticket in asked:
                 if not ticket.done:
                     channel.forget(ticket)
 

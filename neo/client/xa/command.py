@@ -25,13 +25,18 @@ from neo.client.xa.resolving import OLDER_THAN, Settled, resolve
 DRIVERS = ("psycopg", "psycopg2")
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="neoresolve",
-        description="Settle the transactions over several databases that a crash left prepared:"
-        " committed or rolled back everywhere, as the coordinator decided.",
-        epilog="DATABASE: neo://name@host:port or neos://…, or NAME=DSN for PostgreSQL, with the name"
-        " that the application gave it. Name all databases of the application.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Settle the transactions over several databases that a crash left prepared:\n"
+        "committed or rolled back everywhere, as the coordinator decided.",
+        epilog="DATABASE: neo://name@host:port or neos://…, or NAME=DSN for PostgreSQL, with the\n"
+        "name that the application gave it. Name all databases of the application. A\n"
+        "password on the command line is visible to all users of the machine: keep that\n"
+        "of a DSN in ~/.pgpass, or in PGPASSWORD.\n\n"
+        "example:\n  neoresolve --coordinator neo://shop@10.0.0.1:2050 'orders=host=db1 dbname=orders'",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument(
@@ -56,7 +61,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--dry-run", action="store_true", help="change nothing, say what would be done"
     )
-    return parser.parse_args(argv)
+    return parser
 
 
 def _seconds(text: str) -> float:
@@ -71,7 +76,7 @@ def _seconds(text: str) -> float:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Settle; print what was done. Return the exit code."""
-    options = _arguments(argv)
+    options = make_parser().parse_args(argv)
     with ExitStack() as stack:
         try:
             if not _is_neo(options.coordinator):

@@ -1,14 +1,15 @@
-"""Planted bugs: transactions with one storage node (specification 7.51 to 7.55), conflicts (8.31)."""
+"""Planted bugs: transactions with one storage node (specification 7.51 to 7.60), conflicts (8.31), the
+log of transactions (7.61, 7.62)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from neo.client.commit.transaction import ClientTransaction
 from neo.node.peer import Peer
-from neo.protocol.packets import AskStoreObject, NotifyConflictData
+from neo.protocol.packets import AnswerTransactionLog, AskStoreObject, NotifyConflictData
 from neo.storage.commit.locks import Locks
-from neo.storage.serving import conflicts
+from neo.storage.serving import client, conflicts, transaction_log
 from tests.simulator.planting import Canary, Patch
 
 ALONE = {
@@ -53,6 +54,17 @@ def _conflict_with_an_earlier_revision() -> list[Patch]:
     return [(conflicts, "_send_revision", send_revision)]
 
 
+def _log_cut_silently() -> list[Patch]:
+    def last_transactions(
+        reads: transaction_log.Reads, length: int, partitions: Sequence[int]
+    ) -> AnswerTransactionLog:
+        rows = original(reads, length, partitions).row_list
+        return AnswerTransactionLog(rows[:2], False)
+
+    original = transaction_log.last_transactions
+    return [(client, "last_transactions", last_transactions)]
+
+
 CANARIES = (
     Canary(
         "conflict-with-an-earlier-revision",
@@ -69,6 +81,14 @@ CANARIES = (
         _lock_answered_at_once,
         30,
         ALONE | {"faults": ("kill-server",), "seconds": 10.0},
+    ),
+    Canary(
+        "log-cut-silently",
+        "a node answers its last two transactions for undoLog, and says that there are no older ones",
+        "history: a list lacks transactions",
+        _log_cut_silently,
+        10,
+        ALONE | {"workloads": ("bank", "iteration"), "storages": 2},
     ),
     Canary(
         "vote-without-the-conflict",

@@ -19,6 +19,7 @@ from neo.admin.http import AdminPages
 from neo.admin.metrics import families
 from neo.admin.observing import Observer, Snapshot
 from neo.net.tls import tls_context
+from neo.node.figures import Sample
 from neo.node.http import HttpServer
 from neo.node.metrics import exposition
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
@@ -225,6 +226,15 @@ def test_a_bug_is_logged_and_a_peer_that_went_away_is_not(
                 get(f"{url}/ready")
         wait_until(lambda: caplog.text.count("ValueError: planted") == 1, "the bug is logged")
     assert len(caplog.messages) == 1 and "failure while serving HTTP" in caplog.messages[0]
+
+
+def test_a_bug_in_a_figure_is_told_to_the_page_only() -> None:
+    def samples() -> list[Sample]:
+        raise ValueError("planted")
+
+    pages = AdminPages("shop", Told(), another_thread, samples)
+    with pytest.raises(ValueError, match="planted"):
+        pages.page("/metrics")
 
 
 def test_pages_over_tls_need_a_certificate_of_the_cluster(tmp_path: Path) -> None:

@@ -143,6 +143,13 @@ def test_replication_is_told_of_running_nodes_only() -> None:
     assert not any("S3 is copying" in text for text in texts)
 
 
+def test_copies_that_are_on_their_way_need_no_command() -> None:
+    nodes = [storage(1), storage(2), storage(3)]
+    rows = [[(1, UP), (2, OLD)]]
+    assert {p.advice for p in judge(nodes, rows, replicas=1)} == {"nothing, it takes a while"}
+    assert any("neoctl tweak" in p.advice for p in judge(nodes, [*rows, [(1, UP)]], replicas=1))
+
+
 def test_a_backup_that_waits_for_its_upstream_is_a_problem() -> None:
     waiting = judge([storage(1)], [[(1, UP)]], state=ClusterState.STARTING_BACKUP)
     assert "upstream" in waiting[0].text and "log of the master" in waiting[0].advice

@@ -65,7 +65,7 @@ def check_wheel(wheel: Path, folder: Path) -> None:
     tops = {path.name for path in folder.iterdir() if not path.name.endswith(".dist-info")}
     assert tops == {"neo", "neoctl"}  # 'schema' and 'tests' are names of others
     packed = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
-    kinds = (".py", ".sql", ".xml", ".txt", ".typed")
+    kinds = (".py", ".sql", ".xml", ".txt", ".typed", ".html", ".css", ".js", ".svg")
     written = {
         path.relative_to(ROOT)
         for top in ("neo", "neo/schema", "neoctl")

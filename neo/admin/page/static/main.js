@@ -3,11 +3,11 @@
 import { renderCells } from "./cells.js";
 import { byId, h, show } from "./dom.js";
 import {
-  renderBackups, renderDisks, renderFigures, renderNodes, renderOperations, renderProblems, renderTransactions,
+  listed, renderBackups, renderDisks, renderFigures, renderNodes, renderOperations, renderProblems, renderTransactions,
 } from "./view.js";
 import { duration, stateWords } from "./words.js";
 
-const POLL_MS = 3000;
+const POLL_MS = 2000;
 /** The admin node answers in 10 seconds, or with an error. */
 const TIMEOUT_MS = 15000;
 
@@ -60,7 +60,7 @@ function render() {
   show("state", [fresh, status?.state], ([live, state]) => renderState(live, state));
   const count = fresh ? status.problems.length : 1;
   document.title = `${count ? `(${count}) ` : ""}${fresh ? status.state : "not live"} – ${answer.cluster} – NEO`;
-  if (status !== null) renderStatus(status);
+  if (status !== null) renderStatus(status, fresh);
 }
 
 function renderState(live, state) {
@@ -85,19 +85,20 @@ function renderAway(what) {
       + " with several masters, a majority of them must run and reach each other. Applications wait meanwhile."));
 }
 
-function renderStatus(status) {
+function renderStatus(status, fresh) {
   const storages = status.nodes.filter((node) => node.type === "STORAGE");
   const { partitions, ptid, replicas } = status;
-  show("problems-body", status.problems, renderProblems);
-  show("figures-body", { status, commits: answer.commits, now: answer.now }, renderFigures);
+  show("problems-body", { problems: status.problems, fresh }, renderProblems);
+  show("figures-body", { status, commits: answer.commits, now: answer.now, fresh }, renderFigures);
   section("operations", status.operations, (rows) => renderOperations(rows, answer.now), status.operations.length);
   show("cells-body", { partitions, nodes: storages, ptid, replicas }, renderCells);
   show("nodes-body", { nodes: status.nodes, disks: status.disks, primary: status.primary }, renderNodes);
   section("disks", status.disks, renderDisks, status.disks.length);
   const backups = { watched: status.backups, sync: status.sync?.backups ?? [] };
   section("backups", backups, renderBackups, backups.watched.length + backups.sync.length);
-  const { transactions: rows, open, prepared, undecided } = status;
-  section("transactions", { rows, open, prepared, undecided }, renderTransactions, open + undecided);
+  const { prepared, undecided } = status;
+  const rows = listed(status.transactions);
+  section("transactions", { rows, prepared, undecided }, renderTransactions, rows.length + undecided);
 }
 
 /** Show a section if it has something to say. */

@@ -10,8 +10,10 @@ const VERY_LOW = 0.1;
 
 // -- problems ---------------------------------------------------------------------------------------
 
-export function renderProblems(problems) {
-  if (!problems.length) return h("p", { class: "good" }, "No problem.");
+export function renderProblems({ problems, fresh }) {
+  if (!problems.length) {
+    return fresh ? h("p", { class: "good" }, "No problem.") : h("p", {}, "There was none when the cluster was last seen.");
+  }
   return h("ul", { class: "problems" }, problems.map(({ severity, text, advice }) =>
     h("li", { class: severity },
       h("p", {}, h("strong", {}, `${severity}: `), text),
@@ -29,9 +31,9 @@ const figure = (title, value, ...more) =>
   h("div", { class: "figure" }, h("h3", {}, title), h("p", { class: "value" }, value), more);
 const note = (text) => h("p", { class: "note" }, text);
 
-export function renderFigures({ status, commits, now }) {
-  const found = [renderRate(status, commits), renderLast(status, now)];
-  found.push(figure("May fail now", mayFail(status), note(status.partitions.length
+export function renderFigures({ status, commits, now, fresh }) {
+  const found = [renderRate(fresh ? status.state : null, fresh ? commits : { ...commits, per_second: null }), renderLast(status, now)];
+  found.push(figure(fresh ? "May fail now" : "Could fail", mayFail(status), note(status.partitions.length
     ? `${plural(status.partitions.length, "partition")}, ${plural(status.replicas, "replica")}`
     : "no partition table yet")));
   const { election } = status;
@@ -47,20 +49,20 @@ export function renderFigures({ status, commits, now }) {
   return found;
 }
 
-function renderRate({ state }, { per_second: value, total, since, history }) {
+function renderRate(state, { per_second: value, total, since, history }) {
   const known = history.filter(([, each]) => each !== null);
   if (value === null) {
     const why = { BACKINGUP: "what a backup gets is not counted", RUNNING: "being measured" };
-    return figure("Transactions per second", "–", note(why[state] ?? "not known now"), renderSpark(history, known));
+    return figure("Commits per second", "–", note(why[state] ?? "not known now"), renderSpark(history, known));
   }
-  return figure("Transactions per second", rate(value), renderSpark(history, known),
+  return figure("Commits per second", rate(value), renderSpark(history, known),
     note(`${total.toLocaleString("en")} since ${moment(since)}`));
 }
 
-/** Ten minutes of rates as a line. */
+/** The rates of ten minutes, or of what is known, as a line. */
 function renderSpark(history, known) {
   if (known.length < 2) return null;
-  const [width, height, seconds] = [200, 40, 600];
+  const [width, height, seconds] = [200, 40, Math.max(60, ...history.map(([age]) => age))];
   const top = Math.max(...known.map(([, each]) => each), 1);
   const at = ([age, each]) =>
     `${(width - (age / seconds) * width).toFixed(1)},${(height - 1 - (each / top) * (height - 3)).toFixed(1)}`;
@@ -82,7 +84,7 @@ function renderSpark(history, known) {
 function renderLast(status, now) {
   if (status.last_time === null) return figure("Last transaction", "none yet");
   const age = now - status.last_time;
-  return figure("Last transaction", age >= -1 ? `${duration(Math.max(age, 0))} ago` : "in the future: check the clocks",
+  return figure("Last transaction", age >= 1 ? `${duration(age)} ago` : age >= -1 ? "just now" : "in the future: check the clocks",
     note(`${status.last_tid_date.split(".")[0]} UTC`), note(`tid ${status.last_tid}`));
 }
 
@@ -105,11 +107,13 @@ export const renderOperations = (rows, now) => rows.map((row) => {
     h("ol", { class: "steps" }, row.steps.map((step, index) => renderStep(step, index, row))));
 });
 
+/** A step: what each of its nodes has done. */
 function renderStep(step, index, row) {
-  const marks = row.progress.filter((each) => each.step === index);
-  return h("li", {}, h("strong", {}, step.name), ` on ${step.nodes.join(", ")}`,
-    marks.length ? h("ul", {}, marks.map((each) =>
-      h("li", {}, `${each.node}: ${each.mark}, ${Math.floor(each.done * 100)} %${each.text ? `; ${each.text}` : ""}`))) : null);
+  const marks = row.progress.filter((each) => each.step === index).map(({ node, mark, done, text }) => {
+    const percent = done > 0 && done < 1 ? ` ${Math.floor(done * 100)} %` : "";
+    return `${node}: ${mark}${percent}${text ? ` (${text})` : ""}`;
+  });
+  return h("li", {}, h("strong", {}, step.name), ` – ${marks.join(", ") || step.nodes.join(", ")}`);
 }
 
 // -- nodes and disks --------------------------------------------------------------------------------
@@ -177,13 +181,16 @@ export function renderBackups({ watched, sync }) {
   return table("Backups", [{ title: "cluster" }, { title: "state" }, { title: "lag", right: true }, { title: "what is known" }], rows);
 }
 
-export function renderTransactions({ rows, open, prepared, undecided }) {
+/** Transactions that are this old are listed: others come and go while one reads. */
+const LISTED_SECONDS = 2;
+export const listed = (rows) => rows.filter((row) => row.age >= LISTED_SECONDS || row.waiting);
+
+export function renderTransactions({ rows, prepared, undecided }) {
   const found = [];
   if (rows.length) {
     found.push(table("Open transactions",
       [{ title: "transaction" }, { title: "client" }, { title: "age", right: true }, { title: "phase" }, { title: "others wait", right: true }],
       rows.map((row) => [row.ttid, `${row.client} ${row.address ?? ""}`, `${row.age.toFixed(1)} s`, row.phase, String(row.waiting)])));
-    if (open > rows.length) found.push(note(`The oldest ${rows.length} of ${open}.`));
   }
   if (prepared.length) {
     found.push(h("h3", {}, "Prepared transactions"), table("Prepared transactions",

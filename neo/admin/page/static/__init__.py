@@ -1,0 +1,1 @@
+"""Files of the web page, served as they are: no build step makes them."""

@@ -1,0 +1,57 @@
+"""The web page of a real cluster, in a real browser, while things happen to the cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.browser import browser, console, count, progress, text
+from tests.support.patience import wait_until
+from tests.support.watched import watched
+
+
+def test_page_says_what_happens_and_what_to_do(tmp_path: Path) -> None:
+    with watched(tmp_path) as world, browser() as driver:
+
+        def reads(words: str, selector: str = "body") -> None:
+            wait_until(lambda: words in text(driver, selector), f"{words!r} on the page")
+
+        driver.get(world.url)
+        reads("RUNNING serves applications", "#state")
+        reads("No problem.", "#problems")
+        reads("any 1 storage node", "#figures-body")
+        assert text(driver, "#live-words") == "live"
+        assert count(driver, ".grid .uptodate") == 48
+        assert "free" in text(driver, "#disks") and driver.title == "RUNNING – shop – NEO"
+
+        world.lose_storage()
+        reads("is down", "#problems .problem")
+        reads("start neostorage there", "#problems .advice")
+        assert "neoctl drop" in text(driver, "#problems code")
+        reads("DOWN", ".grid .row.down")
+        assert count(driver, ".grid .down .outofdate") == 16
+        assert "no storage node" in text(driver, "#figures-body")
+        assert "its process is not reached" in text(driver, "#nodes")
+
+        world.bring_back()
+        reads("No problem.", "#problems")
+        reads(" since ", "#figures-body .figure:first-child")  # two samples were there
+        assert text(driver, "#figures-body .figure:first-child .value") not in ("", "0", "–")
+        with world.operation():
+            reads("upgrade", "#operations h3")
+            wait_until(lambda: 0 < progress(driver) < 1, "the bar moves")
+        wait_until(lambda: not text(driver, "#operations"), "the operation has ended")
+
+        world.lose_primary()
+        reads("The primary master is away", "#away")
+        reads("neomaster", "#away code")
+        assert "was RUNNING" in text(driver, "#state") and text(driver, "#live-words") == "not live"
+        assert driver.title.startswith("(1) not live")
+        driver.refresh()  # a page that is opened now also shows what was seen last
+        reads("The primary master is away", "#away")
+        assert count(driver, ".grid .uptodate") == 48
+
+        world.lose_admin()
+        reads("The admin node does not answer", "#away")
+        reads("No answer for", "#since")
+        refused = console(driver)
+        assert all("ERR_CONNECTION_REFUSED" in line or "503" in line for line in refused), refused

@@ -1,0 +1,89 @@
+"""A cluster with copies whose admin node serves the web page, an application at work, and what happens to
+the cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from neo.protocol.enums import NodeType
+from neo.protocol.packets import AskNodeList
+from tests.support.cluster import Cluster
+from tests.support.ports import free_range
+
+#: An application that commits some times per second.
+APPLICATION = """
+import sys, time, transaction, ZODB, zodburi
+factory, _ = zodburi.resolve_uri(sys.argv[1])
+root = ZODB.DB(factory()).open().root()
+print("begun", flush=True)
+while True:
+    root["count"] = root.get("count", 0) + 1
+    transaction.commit()
+    time.sleep(0.05)
+"""
+
+
+class Watched:
+    def __init__(self, cluster: Cluster, port: int) -> None:
+        self.cluster = cluster
+        self.url = f"http://127.0.0.1:{port}/"
+
+    def lose_storage(self) -> None:
+        self.cluster.simple.kill("storage2")
+
+    def bring_back(self) -> None:
+        self.cluster.simple.restart("storage2")
+        self.cluster.simple.wait_running()
+
+    @contextmanager
+    def operation(self) -> Iterator[None]:
+        """Begin an upgrade of all storage nodes, in turn, the last of which stands still."""
+        pid = self.cluster.pids()[self._last_storage()]
+        words = ["-a", self.cluster.simple.admin_address, "upgrade"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with subprocess.Popen([sys.executable, "-m", "neoctl", *words]) as process:
+                try:
+                    yield
+                finally:
+                    os.kill(pid, signal.SIGCONT)
+                    process.wait()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def _last_storage(self) -> str:
+        with self.cluster.simple.admin() as admin:
+            rows = admin.ask(AskNodeList(NodeType.STORAGE)).node_list
+        address = max(rows, key=lambda row: row[2] or 0)[1]
+        return next(node.name for node in self.cluster.simple.conf.nodes if node.address == address)
+
+    def lose_primary(self) -> None:
+        self.cluster.simple.kill("master1")
+
+    def lose_admin(self) -> None:
+        self.cluster.simple.kill("admin")
+
+
+@contextmanager
+def watched(folder: Path) -> Iterator[Watched]:
+    """Start all, and stop all. ``folder``: for files."""
+    port = free_range(1)
+    with ExitStack() as stack:
+        shape = {"storages": 3, "replicas": 1, "partitions": 24, "name": "shop"}
+        cluster = stack.enter_context(
+            Cluster(folder=folder / "cluster", pages={"admin": port}, **shape)  # type: ignore[arg-type]
+        )
+        words = [sys.executable, "-c", APPLICATION, cluster.uri]
+        application = stack.enter_context(
+            # In the end it loses the master, and says so.
+            subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        )
+        stack.callback(application.kill)
+        assert application.stdout is not None and application.stdout.readline() == b"begun\n"
+        yield Watched(cluster, port)

@@ -1,0 +1,70 @@
+"""Make the pictures of docs/web-page.md: the page of a cluster to which things happen.
+
+    python tools/screenshots.py [FOLDER]        # default: docs/images
+
+Needs what ``make test`` installs. Takes a minute.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from selenium.webdriver import Chrome
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.support.browser import browser, prefer, progress, resize, text  # noqa: E402
+from tests.support.patience import wait_until  # noqa: E402
+from tests.support.watched import watched  # noqa: E402
+
+WIDTH = 1000
+
+
+def _shoot(driver: Chrome, folder: Path, name: str, last: str, width: int = WIDTH) -> None:
+    """Photograph the page down to the end of the section ``last``."""
+    resize(driver, width, 800)
+    bottom = "return document.querySelector(arguments[0]).getBoundingClientRect().bottom + scrollY"
+    driver.execute_script("scrollTo(0, 0)")
+    resize(driver, width, int(driver.execute_script(bottom, last)) + 16)
+    path = folder / f"page-{name}.png"
+    driver.save_screenshot(str(path))
+    print(f"{path}: {path.stat().st_size // 1000} kB")
+
+
+def _shown(driver: Chrome, words: str) -> None:
+    wait_until(lambda: words in text(driver), words)
+
+
+def main(folder: Path) -> None:
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        watched(Path(scratch)) as world,
+        browser() as driver,
+    ):
+        driver.get(world.url)
+        _shown(driver, "at most")  # three samples of the rate
+        _shoot(driver, folder, "healthy", "#disks")
+        prefer(driver, "dark")
+        _shoot(driver, folder, "narrow", "#cells", width=360)
+        prefer(driver, "light")
+        world.lose_storage()
+        _shown(driver, "fewer copies than wanted")
+        _shoot(driver, folder, "degraded", "#cells")
+        world.bring_back()
+        _shown(driver, "No problem.")
+        with world.operation():
+            _shown(driver, "Operation ")
+            wait_until(lambda: progress(driver) > 0, "a step is done")
+            _shoot(driver, folder, "operation", "#operations")
+        wait_until(lambda: not text(driver, "#operations"), "the operation has ended")
+        _shown(driver, "No problem.")
+        world.lose_primary()
+        _shown(driver, "The primary master is away")
+        _shoot(driver, folder, "away", "#cells")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images")
