@@ -65,8 +65,8 @@ bench-spark: $(VENV)/.installed-test
 	$(BIN)/python -m tests.bench.spark $(SPARK_OPTIONS)
 
 site: $(VENV)/.installed-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
-	@echo "build/site/index.html"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "build/site/index.html; with search: $(PYTHON) -m http.server -d build/site"
 
 diagrams: $(VENV)/bin/python
 	mkdir -p build/mermaid
