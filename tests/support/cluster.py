@@ -44,8 +44,8 @@ class Cluster:
     """``backend``: 'sqlite' or 'mariadb'. ``server``: an existing MariaDB server to use.
 
     ``user``: ``name:password`` of a user to create, without administrative rights. ``pages``: ports
-    where nodes serve HTTP, by section. The object has neither threads nor open storages, so that the process
-    may fork.
+    where nodes serve HTTP, by section. The object has neither threads nor open storages, so that the
+    process may fork.
     """
 
     def __init__(
