@@ -554,10 +554,13 @@ def test_a_fetch_of_what_ends_meanwhile_is_refused(
     backup = guest(world, FEATURE_OURS)
     fetched = backup.ask_later(AskFetchVoted(p64(10), [0]))
     assert len(messages(backup)) == 2, "the rest is to be sent"
+    stop_reading(backup)
     if end == "committed":
         finish(master, 10, 12)
     else:
         master.send(AbortTransaction(p64(10), []))
+    assert not fetched
+    read_again(world, backup)
     world.wait(lambda: bool(fetched), "the fetch is not answered")
     check_refused(fetched[0], ErrorCode.TID_NOT_FOUND)
     assert NotifyAborted(p64(10)) in messages(backup)
