@@ -54,7 +54,9 @@ environment() {  # a virtual environment that knows its later place
         set -- "$@" -c "$tree/tools/constraints.txt"
     fi
     made=$(echo "$work"/zodb_neo-*.whl)
-    "$tools" -m pip --python "$stage$home/bin/python" install "$@" "zodb-neo[$extras] @ file://$made"
+    # Without the tree on the path: pip would take its .egg-info for an installation.
+    env -u PYTHONPATH "$tools" -m pip --python "$stage$home/bin/python" install "$@" "zodb-neo[$extras] @ file://$made"
+    [ -x "$stage$home/bin/neoctl" ] || fail "pip has not installed the wheel"
     rm -f "$stage$home"/bin/[Aa]ctivate*
     rm -rf "$stage$home/include"
     # Scripts name their Python, and pyvenv.cfg the command that made it.
