@@ -163,6 +163,7 @@ def test_a_transaction_that_is_alone_is_synced_by_the_loops_thread_while_the_dis
     sqlite: Harness, monkeypatch: pytest.MonkeyPatch, synced_by: list[int]
 ) -> None:
     """Specification 14.51."""
+    monkeypatch.setattr(wal_sync, "QUICK_SECONDS", 0.0)
     backend = sqlite.ready()
     sqlite.wait(backend.engine.stored)
     synced_by.clear()
