@@ -24,7 +24,8 @@ class Reads(Protocol):
 
 def last_transactions(reads: Reads, length: int, partitions: Sequence[int]) -> AnswerTransactionLog:
     """Return the last ``length`` transactions of these partitions, or fewer if they are many or large."""
-    tids = reads.tids_descending(0, min(length, LENGTH_MAX), partitions)
+    most = min(length, LENGTH_MAX)
+    tids = reads.tids_descending(0, most, partitions)
     rows: list[LoggedTransaction] = []
     size = 0
     for tid in tids:
@@ -35,4 +36,4 @@ def last_transactions(reads: Reads, length: int, partitions: Sequence[int]) -> A
             size += ROW_BYTES + sum(map(len, people))
         if size >= BYTES_MAX:
             break
-    return AnswerTransactionLog(rows, len(rows) >= min(length, LENGTH_MAX) or size >= BYTES_MAX)
+    return AnswerTransactionLog(rows, len(tids) >= most or size >= BYTES_MAX)
