@@ -345,7 +345,7 @@ def _node_problems(
     for node in nodes:
         if node["state"] == NodeState.DOWN.name:
             storage = node["type"] == NodeType.STORAGE.name
-            problem = _storage_down(node, state, nodes) if storage else _master_down(node)
+            problem = _storage_down(node, state, nodes, table) if storage else _master_down(node)
             problems.append(problem._replace(subject=f"{_named(node)} is down"))
         elif node["state"] == NodeState.PENDING.name and state in SERVING:
             problems.append(_pending(node, nodes, table, election))
@@ -356,7 +356,9 @@ def _named(node: Data) -> str:
     return f"{node['nid']} ({node['address'] or 'address unknown'})"
 
 
-def _storage_down(node: Data, state: ClusterState | None, nodes: list[Data]) -> Problem:
+def _storage_down(
+    node: Data, state: ClusterState | None, nodes: list[Data], table: Data
+) -> Problem:
     nid, text, says = node["nid"], f"{_named(node)} is down", node.get("says")
     if says:
         text += f", but its process runs, and says: {says}"
@@ -369,6 +371,13 @@ def _storage_down(node: Data, state: ClusterState | None, nodes: list[Data]) -> 
     if len(_down(nodes)) > 1:  # a tweak is refused until all are back or dropped
         return Problem(
             "problem", text, f"start neostorage there; if it is lost for ever: neoctl drop {nid}"
+        )
+    new = [each["nid"] for each in nodes if each["type"] == "STORAGE" and each["state"] == "PENDING"]
+    if new and any(nid in row["cells"] for row in table["partitions"]):
+        return Problem(
+            "problem",
+            text,
+            f"start neostorage there; if it is lost for ever: neoctl replace {nid} {new[0]}",
         )
     return Problem(
         "problem",

@@ -342,6 +342,7 @@ def undecided(*, wanted: bool) -> Stage:
 
 WAITED_FOR = "start neostorage there; if it is lost for ever: neoctl abort …"
 LOST_STORAGE = "start neostorage there; if it is lost for ever: neoctl drop …"
+REPLACED = "start neostorage there; if it is lost for ever: neoctl replace … …"
 LOST_MASTER = "start neomaster there; if it is lost for ever: neoctl drop …"
 LOST_COPIES = (
     "start them; see their logs; if they are lost for ever, and with them what they alone have: "
@@ -391,6 +392,8 @@ SCENES = [
     Scene("ask again", not_told_yet),
     Scene(f"{LOST_STORAGE}, then neoctl tweak", one_down),
     Scene(f"{LOST_STORAGE}, then neoctl tweak", one_down, otherwise=True),
+    Scene(REPLACED, operation_scenes.spare_and_down),
+    Scene(REPLACED, operation_scenes.spare_and_down, otherwise=True),
     Scene(LOST_STORAGE, two_down),
     Scene(LOST_STORAGE, two_down, otherwise=True),
     Scene("mend that: the node comes back by itself", waits_for_database),
