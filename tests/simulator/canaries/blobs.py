@@ -145,7 +145,7 @@ CANARIES = (
         _row_before_sync,
         20,
         _KILLS,
-        first=100,
+        first=60,
     ),
     Canary(
         "content-told-before-sync",

@@ -71,7 +71,6 @@ CANARIES = (
         _outcome_of_the_ttid,
         20,
         _OPTIONS,
-        first=160,
     ),
     Canary(
         "partitions-undone-at-once",
