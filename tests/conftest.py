@@ -60,7 +60,7 @@ FAILURES = Path(__file__).parents[1] / "build" / "failures.txt"
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    if not hasattr(session.config, "workerinput"):  # not a process of pytest-xdist
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # nor a run inside a test
         FAILURES.parent.mkdir(exist_ok=True)
         FAILURES.write_text("")
 

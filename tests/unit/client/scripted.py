@@ -10,7 +10,7 @@ from typing import Any
 
 from neo.client import NEOStorage
 from neo.net.connection import Received
-from neo.protocol.enums import CellState, NodeState, NodeType
+from neo.protocol.enums import CellState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import p64, parse_nid
 from neo.protocol.packets import (
@@ -33,6 +33,7 @@ from neo.protocol.packets import (
     AskNewOIDs,
     AskStoreObject,
     AskStoreTransaction,
+    AskTransactionLog,
     AskVoteSingle,
     AskVoteTransaction,
     Error,
@@ -102,6 +103,11 @@ class Node:
         self.peer.answer(questions[-1], answer)
 
 
+def _not_at_once(m: AskTransactionLog) -> Message:
+    """Have the client ask for transactions one by one."""
+    raise ErrorAnswer(ErrorCode.NON_READABLE_CELL, "the partitions are played one by one")
+
+
 class Scripted:
     """A cluster. ``cells``: per partition, the numbers of the storage nodes with an UP_TO_DATE cell."""
 
@@ -134,6 +140,7 @@ class Scripted:
                 AskStoreTransaction: lambda m: AnswerStoreTransaction(),
                 AskVoteSingle: lambda m: AnswerVoteSingle(True),
                 AskVoteTransaction: lambda m: AnswerVoteTransaction(),
+                AskTransactionLog: _not_at_once,
             }
 
     def _begin(self, m: AskBeginTransaction) -> Message:
