@@ -44,6 +44,7 @@ def _not_synced(*answers: type[Message]) -> list[Patch]:
         message_id: int,
         answer: Message,
         before: Callable[[], None] = lambda: None,
+        alone: bool = False,
     ) -> None:
         def send() -> None:
             before()
@@ -52,7 +53,7 @@ def _not_synced(*answers: type[Message]) -> list[Patch]:
         if isinstance(answer, answers):
             self.backend.engine.executed(self.guard(send))
         else:
-            original(self, peer, message_id, answer, before)
+            original(self, peer, message_id, answer, before, alone)
 
     return [(Database, "answer_stored", answer_stored)]
 
@@ -66,8 +67,8 @@ def _lock_not_synced() -> list[Patch]:
 
 
 def _log_not_synced() -> list[Patch]:
-    def stored(self: SQLite, done: Done) -> None:
-        original(self, lambda: None)
+    def stored(self: SQLite, done: Done, alone: bool = False) -> None:
+        original(self, lambda: None, alone)
         self._schedule(done)
 
     original = SQLite.stored
