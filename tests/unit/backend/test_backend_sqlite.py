@@ -159,11 +159,27 @@ def synced_by(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return threads
 
 
+def test_syncs_are_quick_on_average() -> None:
+    """Specification 14.51. A slow one is forgotten after some time."""
+    pace = wal_sync.Pace()
+    for _ in range(wal_sync.AVERAGED):
+        assert not pace.quick, "nothing is known of the disk yet"
+        pace.add(0.0)
+    assert pace.quick
+    pace.add(5 * wal_sync.QUICK_SECONDS)
+    assert pace.quick, "one in many may be slower"
+    pace.add(1.0)
+    slow = 0
+    while not pace.quick:
+        pace.add(0.0)
+        slow += 1
+    assert wal_sync.AVERAGED < slow < 10 * wal_sync.AVERAGED
+
+
 def test_a_transaction_that_is_alone_is_synced_by_the_loops_thread_while_the_disk_is_quick(
     sqlite: Harness, monkeypatch: pytest.MonkeyPatch, synced_by: list[int]
 ) -> None:
     """Specification 14.51."""
-    monkeypatch.setattr(wal_sync, "QUICK_SECONDS", 0.0)
     backend = sqlite.ready()
     sqlite.wait(backend.engine.stored)
     synced_by.clear()
@@ -174,15 +190,13 @@ def test_a_transaction_that_is_alone_is_synced_by_the_loops_thread_while_the_dis
         return synced_by[-1]
 
     monkeypatch.setattr(wal_sync, "QUICK_SECONDS", 1e9)
-    first = [sync(tid, alone=True) for tid in range(1, wal_sync.QUICK_SYNCS)]
-    assert get_ident() not in first, "nothing is known of the disk yet"
-    assert sync(100, alone=True) != get_ident()
-    assert sync(101, alone=True) == get_ident()
-    assert sync(102, alone=False) != get_ident(), "others wait, and share the next one"
+    assert sync(1, alone=True) != get_ident(), "nothing is known of the disk yet"
+    known = [sync(tid, alone=True) for tid in range(2, wal_sync.AVERAGED + 2)]
+    assert known[-1] == get_ident()
+    assert sync(100, alone=False) != get_ident(), "others wait, and share the next one"
     monkeypatch.setattr(wal_sync, "QUICK_SECONDS", 0.0)
-    assert sync(103, alone=True) == get_ident(), "a disk that becomes slow costs one sync"
-    assert sync(104, alone=True) != get_ident()
-    assert len(synced_by) == wal_sync.QUICK_SYNCS + 4
+    assert sync(101, alone=True) != get_ident(), "the disk is slow"
+    assert len(synced_by) == wal_sync.AVERAGED + 3
     sqlite.restart(backend)
 
 
@@ -190,7 +204,7 @@ def test_a_sync_that_fails_in_the_loops_thread_acknowledges_nothing(
     sqlite: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Specification 14.28."""
-    monkeypatch.setattr(wal_sync, "QUICK_SYNCS", 0)
+    monkeypatch.setattr(wal_sync.Pace, "quick", True)
     backend = sqlite.ready()
     sqlite.wait(backend.engine.stored)
 

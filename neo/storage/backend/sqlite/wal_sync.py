@@ -19,11 +19,28 @@ from neo.storage.backend.api import Done, Schedule
 from neo.storage.backend.sqlite.files import Files
 from neo.storage.backend.sqlite.position import SQLitePosition
 
-#: Longest sync that the owner's thread makes itself: about what it takes to wake up the syncer's thread
-#: and to be woken up by it, and as much as some requests of clients take.
-QUICK_SECONDS = 300e-6
-#: Syncs in a row that must have been quick.
-QUICK_SYNCS = 50
+#: Longest sync, on average, that the owner's thread makes itself. To wake up the syncer's thread, and to be
+#: woken up by it, takes about half of that, and other clients wait for so long at most.
+QUICK_SECONDS = 1e-3
+#: Syncs of which the average is, nearly: one that takes a second counts for about a hundred.
+AVERAGED = 16
+
+
+class Pace:
+    """How long syncs take: an average in which older ones count less and less."""
+
+    def __init__(self) -> None:
+        self._known = 0
+        self._seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        self._known = min(self._known + 1, AVERAGED)
+        self._seconds += (seconds - self._seconds) / self._known
+
+    @property
+    def quick(self) -> bool:
+        """Whether the next sync is probably quick. False while little is known."""
+        return self._known == AVERAGED and self._seconds < QUICK_SECONDS
 
 
 class Report(NamedTuple):
@@ -54,8 +71,8 @@ class Syncer:
         self._failed = failed
         self._jobs: SimpleQueue[tuple[list[Done], bool] | None] = SimpleQueue()
         self.busy = False
-        #: Syncs in a row that were quick. Changed by the thread that has the job.
-        self._quick = 0
+        #: Changed by the thread that has the job.
+        self._pace = Pace()
         #: The log; -1 before the thread has opened it.
         self._log = -1
         self._thread = Thread(target=self._run, name=f"sync {path}", daemon=True)
@@ -66,7 +83,7 @@ class Syncer:
         no checkpoint is due; ``synced`` is called later all the same."""
         assert not self.busy
         self.busy = True
-        if not alone or checkpoint or self._quick < QUICK_SYNCS:
+        if not alone or checkpoint or not self._pace.quick:
             self._jobs.put((covered, checkpoint))
             return
         try:
@@ -94,7 +111,7 @@ class Syncer:
     def _sync_log(self) -> None:
         begin = time.monotonic()
         os.fdatasync(self._log)
-        self._quick = self._quick + 1 if time.monotonic() - begin < QUICK_SECONDS else 0
+        self._pace.add(time.monotonic() - begin)
         # Check before the acknowledgement, and before a connection would create a new file.
         self._files.check()
         self._position.synced()
