@@ -19,8 +19,8 @@ from neo.storage.backend.api import Done, Schedule
 from neo.storage.backend.sqlite.files import Files
 from neo.storage.backend.sqlite.position import SQLitePosition
 
-#: Longest sync, on average, that the owner's thread makes itself. To wake up the syncer's thread, and to be
-#: woken up by it, takes about half of that, and other clients wait for so long at most.
+#: Longest sync, on average, that the owner's thread makes itself. To wake up the syncer's thread, and
+#: to be woken up by it, takes about a tenth of that; other clients wait for so long.
 QUICK_SECONDS = 1e-3
 #: Syncs of which the average is, nearly: one that takes a second counts for about a hundred.
 AVERAGED = 16
