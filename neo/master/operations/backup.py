@@ -11,7 +11,7 @@ from neo.master.maintenance.pack import Packs
 from neo.master.operations.kinds import Steps
 from neo.operations.initiator import Refused
 from neo.operations.model import Step
-from neo.protocol.enums import ClusterState
+from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.ids import ZERO_TID
 
 #: A copy takes hours. After a week, a node that takes part must be lost for good.
@@ -60,12 +60,15 @@ class Backup:
         return Steps(chosen, steps, SECONDS)
 
     def _readers(self) -> dict[int, int]:
-        """Return the node that copies each partition. Each gets about as many. Raise Refused."""
+        """Return the node that copies each partition. Each gets about as many. A cell that is given up when
+        its successor is copied is read only if there is no other. Raise Refused."""
         cluster, load, readers = self._cluster, Counter[int](), {}
         for partition in range(len(cluster.partitions)):
             ready = [nid for nid in cluster.partitions.readable(partition) if nid in cluster.ready]
             if not ready:
                 raise Refused(f"no storage node can read partition {partition} now: neoctl status")
-            readers[partition] = nid = min(ready, key=lambda each: (load[each], each))
+            row = cluster.partitions.rows[partition]
+            stay = [nid for nid in ready if row[nid] is CellState.UP_TO_DATE]
+            readers[partition] = nid = min(stay or ready, key=lambda each: (load[each], each))
             load[nid] += 1
         return readers

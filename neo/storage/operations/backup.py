@@ -200,8 +200,12 @@ class Copy:
 
     async def _ready(self, order: CopyOrder, mine: list[int], report: Report) -> None:
         """Wait until this node operates, has its cells complete again after a restart, and has all rows
-        up to the tid in its tables."""
+        up to the tid in its tables. Raise StepFailed if a cell was moved away: it does not come back."""
         while not self._cluster.operational or not set(mine).issubset(self._cells.readable()):
+            if self._cluster.operational:
+                for partition in mine:
+                    if self._cells.state(partition) is None:
+                        raise StepFailed(f"partition {partition} was moved to another node: try again")
             report(0.0, "waits until its partitions can be read: neoctl status")
             await self._background.sleep(WAIT_SECONDS)
         unlocked: Future[None] = Future()

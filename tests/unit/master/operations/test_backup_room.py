@@ -6,6 +6,8 @@ from typing import Any
 
 from neo.master.operations.room import ANSWER_SECONDS
 from neo.node.task import Future
+from neo.operations.model import decode
+from neo.protocol.enums import CellState
 from neo.protocol.packets import (
     FEATURE_OURS,
     FEATURES,
@@ -73,3 +75,18 @@ def test_a_node_that_does_not_answer_in_time_is_not_waited_for() -> None:
     world.host.advance(ANSWER_SECONDS)
     assert isinstance(asked.result(), AnswerBeginOperation)
     assert world.begun() == [True] * 3
+
+
+def test_a_cell_that_is_given_up_when_its_successor_is_copied_is_not_read() -> None:
+    """Specification 27.53: it may be gone before the copy begins."""
+    world = World()
+    rows = world.master.cluster.partitions.rows
+    for row in rows:
+        row.clear()
+        row.update({1: CellState.FEEDING, 2: CellState.UP_TO_DATE, 3: CellState.OUT_OF_DATE})
+    rows[0].pop(2)  # no other can be read
+    asked = world.backup()
+    world.tell((GB, None, ""), (GB, None, ""))
+    assert isinstance(asked.result(), AnswerBeginOperation)
+    operation = decode(world.storages[1].take(NotifyOperation).operation)
+    assert operation.arguments["readers"] == [1, *[2] * (len(rows) - 1)]
