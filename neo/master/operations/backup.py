@@ -60,8 +60,8 @@ class Backup:
         return Steps(chosen, steps, SECONDS)
 
     def _readers(self) -> dict[int, int]:
-        """Return the node that copies each partition. Each gets about as many. A cell that is given up when
-        its successor is copied is read only if there is no other. Raise Refused."""
+        """Return the node that copies each partition. Each gets about as many. A cell that ends when its
+        successor is copied is read only if there is no other. Raise Refused."""
         cluster, load, readers = self._cluster, Counter[int](), {}
         for partition in range(len(cluster.partitions)):
             ready = [nid for nid in cluster.partitions.readable(partition) if nid in cluster.ready]
