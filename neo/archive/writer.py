@@ -104,15 +104,18 @@ class PartitionWriter:
         is lost."""
         checksum, tid, files = content.checksum, self._header.tid, self._folder.files
         target = self._folder.content(tid, checksum)
-        copies = (*self._before, tid)
-        if any(files.exists(self._folder.content(each, checksum)) for each in copies):
+        if any(files.exists(self._folder.content(each, checksum)) for each in self._before):
             return
-        if source is None:
+        kept = files.exists(target)
+        if source is None and not kept:
             self._lost.add(content)
             return
         if target.parent not in self._buckets:
             make_folder(files, target.parent)
             self._buckets.add(target.parent)
+        if kept or source is None:
+            # An interrupted attempt may have kept it without syncing its name, which finish() does.
+            return
         writer, found = f"{self._writer}-{self._header.partition}", blake3()
         file = PartFile(files, target, writer)
         try:

@@ -236,3 +236,15 @@ def test_an_aborted_file_leaves_nothing(archive: ArchiveFolder, source: Source) 
     writer.abort()
     writer.abort()
     assert [path for path in archive.path.rglob("*") if path.is_file()] == []
+
+
+def test_a_content_that_an_interrupted_attempt_kept_is_made_durable_28_4(
+    archive: ArchiveFolder, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file has its name, which the attempt had not synced."""
+    small(archive, source)
+    content = archive.content(p64(TID), content_of(b"content").checksum)
+    synced: list[Path] = []
+    monkeypatch.setattr("neo.archive.writer.sync_folder", lambda files, path: synced.append(path))
+    small(archive, source)
+    assert content.parent in synced
