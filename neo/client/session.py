@@ -60,9 +60,8 @@ class Session:
     def close(self) -> None:
         """End all connections. Threads that wait raise an error. Idempotent."""
         self.keeper.close()
-        self.connections.closed = True
+        self.connections.close("the storage is closed")
         self.master.close("the storage is closed")
-        self.connections.close_storages("the storage is closed")
         self.invalidations.close()
         self.blobs.close()
         self.host.stop()

@@ -78,6 +78,8 @@ class LocalSystem(RealThreads):
     def watch(self, wire: Wire, watched: Watched) -> LocalWatch:
         assert isinstance(wire, LocalWire)
         with self._watcher_lock:
+            if self._release is None:
+                raise OSError("the client was closed while it connected")
             if self._watcher is None:
                 self._watcher = LocalWatcher()
             return self._watcher.watch(wire, watched)
@@ -85,9 +87,9 @@ class LocalSystem(RealThreads):
     def stop(self) -> None:
         with self._watcher_lock:
             watcher, self._watcher = self._watcher, None
+            release, self._release = self._release, None
         if watcher is not None:
             watcher.stop()
-        release, self._release = self._release, None
         if release is not None:
             release(self._machine)
 

@@ -1,8 +1,8 @@
 """One client that stores or reads one blob, or reads several all the time.
 
 ``python -m tests.faults.blob_client MASTERS NAME store|read BYTES`` prints the bytes by which its memory
-rose. ``… share SECONDS --cache FOLDER --size BYTES --count N`` reads blobs at random through a cache,
-and prints how many.
+rose. ``… share SECONDS --cache FOLDER --size BYTES --count N`` reads at random one of N blobs through a
+cache, and prints how many: for these seconds, and on a busy machine until it has read N.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def transfer(db: DB, work: str, size: int) -> None:
 
 
 def share(db: DB, seconds: float, count: int) -> None:
-    """Read random blobs. Every read must be right."""
+    """Read random blobs, at least ``count``. Every read must be right."""
     cache.FRESH_SECONDS, eviction.SPARED_SECONDS = FRESH_SECONDS, SPARED_SECONDS
     choices, end, done = Random(os.getpid()), time.monotonic() + seconds, 0
-    while time.monotonic() < end:
+    while time.monotonic() < end or done < count:
         check_readable(db, shared(choices.randrange(count)))
         db.cacheMinimize()  # the next read asks the storage again
         done += 1

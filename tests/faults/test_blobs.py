@@ -19,7 +19,7 @@ from tests.faults.blob_client import SHARED_BYTES, shared
 from tests.faults.contents import MIB, Made, check_fresh, check_readable, path, put
 from tests.support.cluster import Cluster
 from tests.support.memory import Process
-from tests.support.patience import wait_until
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 LARGE_BYTES = int(os.environ.get("NEO_BLOB_MB", "200")) * MIB
 #: What each process may need more than when it is idle, for a content of any size.
@@ -111,7 +111,7 @@ def test_processes_share_a_cache_that_is_too_small(cluster: Cluster, tmp_path: P
     ]
     try:
         for reader in readers:
-            said, _ = reader.communicate(timeout=60)
+            said, _ = reader.communicate(timeout=PATIENCE_SECONDS)
             assert reader.returncode == 0
             assert int(said) > 3 * CACHED  # so that most were evicted, and fetched again
     finally:

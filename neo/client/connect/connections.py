@@ -58,6 +58,8 @@ class Connections:
         self.settings = settings
         #: No new channel is opened.
         self.closed = False
+        #: Channels to peers that have not accepted this client yet.
+        self._identifying: set[Channel] = set()
         self.patience = patience_of(settings.wait_timeout)
         #: The last channel to each storage node, by node id.
         self.storages: dict[int, Channel] = {}
@@ -97,9 +99,24 @@ class Connections:
         deadline: float,
         reported: set[str] | None = None,
     ) -> AcceptIdentification:
-        """Wait until the peer accepts this client. ``reported``: masters that were logged as silent; None
-        for a storage node."""
+        """Wait until the peer accepts this client. Raise ClosedError if the storage is closed.
+        ``reported``: masters that were logged as silent; None for a storage node."""
         # After an exception the caller closes the channel.
+        self._identifying.add(channel)
+        try:
+            self.check_open()  # close() sees the channel, or is seen here
+            return self._identify(channel, request, node_type, deadline, reported)
+        finally:
+            self._identifying.discard(channel)
+
+    def _identify(
+        self,
+        channel: Channel,
+        request: RequestIdentification,
+        node_type: NodeType,
+        deadline: float,
+        reported: set[str] | None,
+    ) -> AcceptIdentification:
         ticket, late = channel.ask(request), self.host.now() + LATE_SECONDS
         if reported is None or channel.name in reported or late > deadline:
             accepted = channel.wait(ticket, deadline)
@@ -117,6 +134,13 @@ class Connections:
         if accepted.node_type is not node_type:
             raise ConnectionLost(f"{channel.name} is not a {node_type.name.lower()}")
         return accepted
+
+    def close(self, reason: str) -> None:
+        """End all channels but the master's; no other is opened. Threads that wait raise an error."""
+        self.closed = True
+        for channel in list(self._identifying):
+            channel.close(reason)
+        self.close_storages(reason)
 
     def close_storages(self, reason: str) -> None:
         """End the channels to storage nodes."""

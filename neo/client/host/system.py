@@ -228,20 +228,27 @@ class LockWaker:
             pass  # already woken
 
 
+def _nothing() -> None:
+    """What a watch does that was forgotten."""
+
+
 class EpollWatch:
     """One descriptor in the watcher's epoll, armed for one event at a time."""
 
     def __init__(self, watcher: Watcher, fd: int, served: Watched) -> None:
         self._watcher = watcher
         self._fd = fd
+        self._epoll = epoll = watcher.epoll
         watcher.add(fd, served)
-        modify = watcher.epoll.modify
-        self.arm = partial(modify, fd, select.EPOLLIN | select.EPOLLONESHOT)
+        modify = epoll.modify
+        self.arm: Callable[[], None] = partial(modify, fd, select.EPOLLIN | select.EPOLLONESHOT)
         # epoll always reports a hangup; with this flag it does so only once.
-        self.disarm = partial(modify, fd, select.EPOLLONESHOT)
+        self.disarm: Callable[[], None] = partial(modify, fd, select.EPOLLONESHOT)
 
     def forget(self) -> None:
-        self._watcher.remove(self._fd)
+        if self._watcher.remove(self._fd):
+            self._epoll.unregister(self._fd)
+        self.arm = self.disarm = _nothing
 
 
 class Watcher:
@@ -258,9 +265,9 @@ class Watcher:
         self._served[fd] = weakref.ref(served)
         self.epoll.register(fd, select.EPOLLONESHOT)
 
-    def remove(self, fd: int) -> None:
-        if self._served.pop(fd, None) is not None:
-            self.epoll.unregister(fd)
+    def remove(self, fd: int) -> bool:
+        """Serve a descriptor no longer. Return whether the epoll has it."""
+        return self._served.pop(fd, None) is not None
 
     def wait(self) -> list[tuple[int, int]]:
         """Return ready descriptors with their events; an empty list when it is time to sweep."""
@@ -295,8 +302,9 @@ class Watcher:
                 logger.exception("unexpected error in the watcher's thread")
 
     def abandon(self) -> None:
-        """Close the descriptors, at the end of the thread or in a forked child."""
-        self.epoll.close()
+        """Close the descriptors, at the end of the thread or in a forked child. The epoll is closed with
+        its last watch: a thread may just be arming that."""
+        del self.epoll
         os.close(self._stop_read)
         os.close(self._stop_write)
 
@@ -349,6 +357,7 @@ class System(RealThreads):
         self._patience = patience
         self._watcher: Watcher | None = None
         self._watcher_lock = threading.Lock()
+        self._stopped = False
 
     def connect(
         self, address: Address, tls: TlsLink | None, seconds: float | None = None
@@ -373,13 +382,16 @@ class System(RealThreads):
     def watch(self, wire: Wire, served: Watched) -> Watch:
         assert isinstance(wire, SocketWire)
         with self._watcher_lock:
+            if self._stopped:
+                raise OSError("the client was closed while it connected")
             if self._watcher is None:
                 self._watcher = self.watcher()
             return EpollWatch(self._watcher, wire.fileno(), served)
 
     def stop(self) -> None:
-        """Stop the watcher."""
+        """Stop the watcher, for good."""
         with self._watcher_lock:
+            self._stopped = True
             if self._watcher is not None:
                 self._watcher.stop()
                 self._watcher = None
@@ -388,6 +400,7 @@ class System(RealThreads):
         """Discard what belongs to the parent. Call in the child of a fork."""
         super().forked()
         if self._watcher is not None:
+            self._watcher.epoll.close()  # the parent's, too: no watch of the child may change it
             self._watcher.abandon()
         self._watcher = None
         self._watcher_lock = threading.Lock()

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -16,6 +16,7 @@ from unittest.mock import Mock
 import pytest
 from transaction.interfaces import TransientError
 
+import neo.client.connect.storages
 import neo.client.storage
 from neo.client import NEOStorage
 from neo.client.connect.connections import LATE_SECONDS
@@ -26,7 +27,7 @@ from neo.client.errors import (
     RefusedError,
     UnavailableError,
 )
-from neo.client.host.system import DIAL_SECONDS
+from neo.client.host.system import DIAL_SECONDS, System
 from neo.master.ids import OidGenerator
 from neo.net.connection import Received
 from neo.net.sockets import format_address
@@ -48,7 +49,7 @@ from neo.protocol.packets import (
     NotPrimaryMaster,
     RequestIdentification,
 )
-from tests.support.patience import wait_until
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.ports import free_range
 from tests.unit.client.peers import Peer, Script, Server
 from tests.unit.client.reading import DB, OID, answer
@@ -378,6 +379,50 @@ def test_close_wakes_threads_that_wait_for_the_cluster() -> None:
         threading.Timer(0.1, storage.close).start()
         with pytest.raises(ClosedError):
             storage.load(OID)
+
+
+def test_close_wakes_a_thread_whose_node_has_not_accepted_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neo.client.connect.storages, "IDENTIFY_SECONDS", 4 * PATIENCE_SECONDS)
+    with scripted([1], wait_timeout=8 * PATIENCE_SECONDS) as (cluster, storage):
+        node, raised = cluster.storages[1], []
+        monkeypatch.setattr(node, "_identify", lambda peer, received: None)
+
+        def load() -> None:
+            with pytest.raises(ClosedError) as caught:
+                storage.load(OID)
+            raised.append(caught.value)
+
+        waiting = threading.Thread(target=load)
+        waiting.start()
+        node.wait_for(RequestIdentification)
+        storage.close()
+        waiting.join(PATIENCE_SECONDS)
+        assert len(raised) == 1
+
+
+def test_a_client_that_is_closed_while_it_dials_watches_nothing() -> None:
+    """A watcher that begins now would never end."""
+    host = System(PATIENCE_SECONDS)
+    host.stop()
+    ends = socket.socketpair()
+    with closing(ends[0]), closing(ends[1]):
+        with pytest.raises(OSError, match="closed while it connected"):
+            host.watch(host.wire(ends[0], None, PATIENCE_SECONDS), Mock())
+
+
+def test_a_watch_of_a_closed_client_is_harmless() -> None:
+    """A thread that still waits for an answer arms it when it gives up."""
+    before = set(threading.enumerate())
+    host = System(PATIENCE_SECONDS)
+    ends = socket.socketpair()
+    with closing(ends[0]), closing(ends[1]):
+        watch = host.watch(host.wire(ends[0], None, PATIENCE_SECONDS), Mock())
+        host.stop()
+        wait_until(lambda: set(threading.enumerate()) <= before, "the watcher goes on")
+        watch.arm()
+        watch.disarm()
+        watch.forget()
+        watch.arm()
 
 
 def test_a_closed_storage_leaves_no_thread_and_no_descriptor() -> None:
