@@ -80,6 +80,7 @@ from neo.protocol.packets import (
     Truncate,
     TweakPartitionTable,
 )
+from neo.protocol.words import counted
 from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
 from neo.topology.tweak import gently, tweak
@@ -420,7 +421,8 @@ class ServeAdmin(Handler):
         for _, nid in m.cell_list:
             self._storage(nid)
         count = self._maintenance.checks.repair(m.cell_list)
-        return done(f"{count} cells are copied anew" if count else "No cell to repair")
+        text = counted(count, "cell is copied anew", "cells are copied anew")
+        return done(text if count else "No cell to repair")
 
     # -- transactions ----------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 
 from neo.node.task import Task
+from neo.protocol.words import counted
 from neo.storage.background import Background
 from neo.storage.cells import Cells
 from neo.storage.database import Database
@@ -139,7 +140,7 @@ class Orphans(Part):
         rows, size = _sums(found)
         if rows:
             logger.info(
-                "%s records (%s bytes) that an interrupted process left are deleted", rows, size
+                "records that an interrupted process left are deleted: %s (%s bytes)", rows, size
             )
 
     def prune(self, dry_run: bool) -> None:
@@ -154,7 +155,10 @@ class Orphans(Part):
             rest = ""
         finally:
             done = "would be deleted" if dry_run else "deleted"
-            logger.info("repair: %s orphan records (%s bytes) %s%s", *_sums(found), done, rest)
+            rows, size = _sums(found)
+            logger.info(
+                "repair: %s (%s bytes) %s%s", counted(rows, "orphan record"), size, done, rest
+            )
 
     async def _prune_all(self, dry_run: bool, found: list[tuple[int, int]]) -> None:
         """Prune all data; add what each step found, as (records, bytes)."""
