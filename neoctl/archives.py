@@ -14,6 +14,7 @@ from neo.archive.folder import ArchiveFolder
 from neo.archive.format import ArchiveError
 from neo.archive.manifest import Manifest
 from neo.archive.verify import verify_partition
+from neo.protocol.words import counted
 from neoctl.verbs import Arguments, CommandError, Reply, local_verb, tid
 
 #: Problems that are printed. One damaged disk may have a million.
@@ -39,10 +40,11 @@ def verify(arguments: Arguments) -> Reply:
     copies = [facts.hex_id(copy.tid) for copy in chain.copies]
     data = {"copies": copies, "moment": facts.hex_id(chain.until), "problems": problems}
     lost = sum(file.lost for copy in chain.copies for file in copy.files)
-    hint = f"{lost} contents of blobs were lost already when they were copied" if lost else ""
+    what = counted(lost, "content of a blob was", "contents of blobs were")
+    hint = f"{what} lost already before the copy" if lost else ""
     if problems:
         return Reply("\n".join(problems), data, 1, hint)
-    count = "1 copy" if len(copies) == 1 else f"{len(copies)} copies"
+    count = counted(len(copies), "copy", "copies")
     return Reply(f"{count}, intact: the database as it was at {data['moment']}", data, 0, hint)
 
 

@@ -44,6 +44,7 @@ from neo.protocol.packets import (
     Truncate,
     TweakPartitionTable,
 )
+from neo.protocol.words import counted
 from neoctl import render
 from neoctl.client import AdminClient
 from neoctl.disks import NOTHING_MOVES, fit, refuse_full
@@ -342,7 +343,7 @@ def check(admin: AdminClient, arguments: Arguments) -> Reply:
         named = _believing(admin, references[None]) | named
     last = tids[1] if len(tids) > 1 else None
     reply = confirmed(admin.ask(CheckReplicas(named, tids[0] if tids else ZERO_TID, last)))
-    compared = "1 partition is" if len(named) == 1 else f"{len(named)} partitions are"
+    compared = counted(len(named), "partition is", "partitions are")
     hint = f"{compared} compared; what is found: neoctl print check"
     first = arguments.words[0] if tids and not words else ""
     if first.isdecimal() and int(first) < PARTITIONS_MAX:

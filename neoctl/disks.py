@@ -13,6 +13,7 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import AskNodeDisks, AskPartitionList, CellRow, DiskRow
 from neo.protocol.room import filled_disk, needed_bytes
+from neo.protocol.words import counted
 from neoctl.client import AdminAway, AdminClient
 from neoctl.verbs import Arguments, CommandError, Reply, verb
 
@@ -107,7 +108,7 @@ class Fit(NamedTuple):
         if not self.disks:
             return ""
         words = [
-            f"{format_nid(move.nid)} gets {move.cells} cells, about {decimal(move.size)}"
+            f"{format_nid(move.nid)} gets {counted(move.cells, 'cell')}, about {decimal(move.size)}"
             for move in self.moves
         ]
         return "; ".join([*words, *self.full])

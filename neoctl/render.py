@@ -20,6 +20,7 @@ from neo.protocol.ids import format_nid, u64
 from neo.protocol.packets import (
     LostContentRow,
 )
+from neo.protocol.words import counted
 
 #: Letters of cells in ``print pt``.
 LETTERS = {
@@ -205,13 +206,13 @@ def content_text(rows: list[Data]) -> str:
 
 def _content_line(row: Data) -> str:
     words = [
-        *(row["nid"], f"{row['contents']:,} contents", decimal(row["bytes"])),
+        *(row["nid"], counted(row["contents"], "content"), decimal(row["bytes"])),
         f"{decimal(row['free'])} free",
     ]
     if row["lost"]:
         words.append(f"{row['lost']:,} lost")
     if row["unverified"]:
-        words.append(f"{row['unverified']} partitions to verify")
+        words.append(f"{counted(row['unverified'], 'partition')} to verify")
     return " | ".join(words)
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from neo.admin import facts
 from neo.admin.facts import Data, duration
+from neo.protocol.words import counted
 from neoctl import render
 
 #: More partitions than this are shown as counts instead of letters.
@@ -75,12 +76,12 @@ def _table_sentence(data: Data) -> str:
         return "no partition table yet"
     replicas = data["replicas"]
     text = (
-        f"{len(data['partitions'])} partitions, {replicas} replica{'s' if replicas != 1 else ''}, "
+        f"{counted(len(data['partitions']), 'partition')}, {counted(replicas, 'replica')}, "
         f"partition table {data['ptid']}"
     )
     lose = data["can_lose"]
     if lose:
-        text += f"; any {lose} storage node{'s' if lose > 1 else ''} may fail"
+        text += f"; any {counted(lose, 'storage node')} may fail"
     elif lose == 0:
         text += "; no storage node may fail"
     return text
@@ -124,7 +125,7 @@ def _blob_sentence(data: Data) -> list[Text]:
     count, size = sum(row["contents"] for row in rows), sum(row["bytes"] for row in rows)
     free = min(rows, key=lambda row: row["free"])
     text = (
-        f"contents of blobs: {count:,} files, {decimal(size)}, on {len(rows)} storage"
+        f"contents of blobs: {counted(count, 'file')}, {decimal(size)}, on {len(rows)} storage"
         f" node{'s' if len(rows) > 1 else ''}; {free['nid']} has {decimal(free['free'])} free"
     )
     left = sum(row["unverified"] for row in rows)

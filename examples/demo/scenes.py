@@ -20,6 +20,7 @@ from examples.demo.show import Show, readable
 from neo.migrate import copy_from
 from neo.migrate.blobs import Blobs, Policy
 from neo.protocol.ids import ZERO_TID
+from neo.protocol.words import counted
 
 ROWS = 8
 NAME = "open"
@@ -154,7 +155,8 @@ def copy_datafs(show: Show, storage: Any, path: Path, source: Any) -> None:
             for done, _ in enumerate(steps, 1):
                 advance(done, "")
     if blobs.lost:
-        show.say(f"the contents of {blobs.lost:,} blobs were left out; neomigrate copies them, too")
+        what = counted(blobs.lost, "blob")
+        show.say(f"the contents of {what} were left out; neomigrate copies them, too")
 
 
 def ask_datafs(show: Show, storage: Any) -> list[str]:

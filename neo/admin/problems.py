@@ -14,6 +14,7 @@ from neo.admin.monitor import SERVING, tid_date
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import tid_from_time
 from neo.protocol.packets import PreparedRow, TransactionRow
+from neo.protocol.words import counted
 
 #: A transaction that blocks others for longer is a problem. Commits take a fraction of a second. Longer
 #: ones belong to stopped clients or to bulk imports.
@@ -64,7 +65,8 @@ def find_check_problems(rows: list[tuple[int, int | None, str, str]]) -> list[Pr
     ]
     behind = sum(finding == "behind" for _, _, finding, _ in rows)
     if behind:
-        text = f"{behind} partitions had copies that lacked transactions when the cluster started"
+        had = counted(behind, "partition")
+        text = f"{had} had copies that lacked transactions when the cluster started"
         problems.append(
             Problem(
                 "warning",
@@ -420,7 +422,11 @@ def _cell_problems(
     running = {node["nid"] for node in nodes if node["state"] == NodeState.RUNNING.name}
     corrupted = by_state.get(CellState.CORRUPTED.name, Counter[str]())
     for nid, count in sorted(corrupted.items()) if state in SERVING else ():
-        text = f"{count} partitions of {nid} differ from their replicas and are not used"
+        text = counted(
+            count,
+            f"partition of {nid} differs from its replicas and is not used",
+            f"partitions of {nid} differ from their replicas and are not used",
+        )
         if nid in running:
             advice = Problem(
                 "warning", text, f"copy them anew: neoctl repair :{nid}; suspect its disk"
@@ -433,7 +439,7 @@ def _cell_problems(
     outdated = by_state.get(CellState.OUT_OF_DATE.name, Counter[str]())
     for nid, count in sorted(outdated.items()):
         if nid in running and nid not in stuck:  # else it says itself what is wrong
-            text = f"{nid} is copying {count} partitions"
+            text = f"{nid} is copying {counted(count, 'partition')}"
             problems.append(Problem("warning", text, "nothing, it takes a while"))
     if state in SERVING and can_lose(nodes, table) < table["replicas"]:
         problems.append(_copies_problem(nodes, table, stuck))
@@ -526,7 +532,7 @@ def find_undecided(rows: list[PreparedRow], now: float) -> list[Problem]:
     if count > 1:
         text += f" ({first['xid']})"
     objects = sum(row["objects"] for row in old)
-    text += f": nothing else can write their {objects} objects"
+    text += f": nothing else can write their {counted(objects, 'object')}"
     return [_undecided("warning", text, first["xid"])]
 
 

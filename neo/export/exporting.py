@@ -17,6 +17,7 @@ from neo.export.reader import Reader
 from neo.migrate.console import Bar, report_source
 from neo.migrate.opening import open_source
 from neo.protocol.ids import p64, time_from_tid
+from neo.protocol.words import counted
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def export(wanted: Wanted, console: Console) -> int:
             return code
         rows = _write(wanted, folder, plan, source, console)
         folder.publish(plan)
-    print(f"Exported {rows:,} revisions up to transaction {plan.last:#018x}.")
+    print(f"Exported {counted(rows, 'revision')} up to transaction {plan.last:#018x}.")
     return code
 
 

@@ -27,6 +27,7 @@ from neo.client.errors import CorruptedError
 from neo.migrate.errors import MigrateError
 from neo.migrate.listing import storage_name
 from neo.protocol.blobs import Content, content_hash
+from neo.protocol.words import counted
 
 #: Greatest number of blobs in a message.
 LISTED = 10
@@ -202,7 +203,7 @@ class Blobs:
         left = "left out"
         if self.policy is not Policy.OMIT:
             left = "missing in the source, or could not be read"
-        found = [f"the contents of {self.lost:,} blobs were {left}, the copy is not complete:"]
+        found = [f"the contents of {counted(self.lost, 'blob')} were {left}, the copy is not complete:"]
         found += [f"  {blob}" for blob in self.listed]
         if self.lost > len(self.listed):
             found.append(f"  and {self.lost - len(self.listed):,} more")

@@ -25,6 +25,7 @@ from neo.migrate.listing import last_tid, transactions, whole
 from neo.migrate.opening import open_destination, open_source
 from neo.migrate.watching import Warned
 from neo.protocol.ids import ZERO_TID, time_from_tid
+from neo.protocol.words import counted
 
 #: The comparison ends after this number of differences.
 SHOWN_DIFFERENCES = 10
@@ -206,8 +207,8 @@ def _verify(source: Any, destination: Any, policy: Policy, console: Console) -> 
                 if len(shown) == SHOWN_DIFFERENCES:
                     break
     if not shown:
-        what = f"{sums.transactions:,} transactions"
-        what += f" and the contents of {blobs.count:,} blobs" if blobs.count else ""
+        what = counted(sums.transactions, "transaction")
+        what += f" and the contents of {counted(blobs.count, 'blob')}" if blobs.count else ""
         but = ", except contents of blobs" if policy is Policy.OMIT else ""
         print(f"Verified {what}: source and destination are equal{but}.")
         return 0

@@ -14,6 +14,7 @@ from neo.migrate.blobs import Blobs
 from neo.migrate.copying import Copied
 from neo.migrate.datafs import DataFile, listed
 from neo.migrate.watching import Warned, watched
+from neo.protocol.words import counted
 
 INTERRUPTED = 130
 MEGABYTE = 1e6
@@ -75,10 +76,11 @@ class Sums:
         return self.size + self._blobs.size
 
     def __str__(self) -> str:
-        text = f"{self.transactions:,} transactions, {self.records:,} records, {self.size:,} bytes"
+        transactions, records = counted(self.transactions, "transaction"), counted(self.records, "record")
+        text = f"{transactions}, {records}, {self.size:,} bytes"
         if not self._blobs.count:
             return text
-        return f"{text}; {self._blobs.count:,} blobs, {self._blobs.size:,} bytes"
+        return f"{text}; {counted(self._blobs.count, 'blob')}, {self._blobs.size:,} bytes"
 
 
 class Bar:
@@ -111,7 +113,7 @@ class Bar:
         seconds = self._progress.tasks[0].elapsed or 1.0
         megabytes = size / MEGABYTE
         text = f"{count:,} {self._unit}  "
-        text += f"{blobs:,} blobs  " if blobs else ""
+        text += f"{counted(blobs, 'blob')}  " if blobs else ""
         text += f"{megabytes:,.1f} MB"
         rate = f"{megabytes / seconds:,.1f} MB/s, {count / seconds:,.0f}/s"
         self._progress.update(self._task, completed=place, text=f"{text}  {rate}")

@@ -15,6 +15,7 @@ from neo.migrate.comparing import Sides, differences
 from neo.migrate.errors import MigrateError
 from neo.migrate.listing import last_tid, metadata, records, storage_name, tids, transactions, whole
 from neo.protocol.ids import ZERO_TID, add64
+from neo.protocol.words import counted
 
 
 class Copied(NamedTuple):
@@ -93,9 +94,9 @@ def _check_gaps(source: Any, destination: Any, last: bytes) -> None:
                 count = 0
     if count:
         raise MigrateError(
-            f"the destination lacks {count} transactions of the source, from 0x{first.hex()} to "
-            f"0x{end.hex()}: an earlier copy could not read them, and they cannot be added before what "
-            "is there already; choose an empty destination"
+            f"the destination lacks {counted(count, 'transaction')} of the source, from 0x{first.hex()}"
+            f" to 0x{end.hex()}: an earlier copy could not read them, and they cannot be added before"
+            " what is there already; choose an empty destination"
         )
 
 

@@ -56,13 +56,14 @@ class Background(Part):
 
     # -- jobs ------------------------------------------------------------------------------------
 
-    def run(self, job: Job) -> None:
+    def run(self, job: Job) -> Task[None]:
         """Start a job, which is cancelled when the operation stops."""
         if self._database.careful:
             job = self._carefully(job)
         task = self._core.spawn(job)
         self.jobs[task] = None
         task.then(lambda _: self.jobs.pop(task, None))
+        return task
 
     async def _carefully(self, job: Job) -> None:
         """Run a job in attempts; give it up if the database refuses a statement."""

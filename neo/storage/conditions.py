@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 
 from neo.protocol.packets import Condition
+from neo.protocol.words import counted
 from neo.storage.blobs.contents import Contents
 from neo.storage.database import Database
 from neo.storage.disks import Disks
@@ -60,8 +61,9 @@ class Conditions:
         if not nowhere:
             return []
         content, oid = nowhere[0]
+        lost = counted(len(nowhere), "content of a blob is", "contents of blobs are")
         text = (
-            f"{len(nowhere)} contents of blobs are on no node that can be asked, the first is"
+            f"{lost} on no node that can be asked, the first is"
             f" {content.checksum.hex()} of object {oid.hex()}: who reads these blobs gets an error"
         )
         return [
@@ -81,7 +83,7 @@ class Conditions:
             (
                 "copy",
                 "problem",
-                f"{count} partitions cannot be copied to it: {why}",
+                f"{counted(count, 'partition')} cannot be copied to it: {why}",
                 "mend what it names: the copy is tried again all the time",
             )
             for why, count in reasons.most_common(REASONS_MAX)
@@ -92,7 +94,7 @@ class Conditions:
         if not refusals.last:
             return []
         text = (
-            f"its database refused a statement, and {refusals.count} requests failed since:"
+            f"its database refused a statement, and {counted(refusals.count, 'request')} failed since:"
             f" {refusals.last}"
         )
         return [

@@ -98,7 +98,7 @@ def test_blobs_are_copied_without_their_contents_which_is_said(tmp_path: Path) -
     ):
         scenes.copy_datafs(Show(out), copy, tmp_path / "f.fs", source)
         assert datafs.has_copy(copy, source)
-    assert "the contents of 1 blobs were left out" in out.getvalue()
+    assert "the contents of 1 blob were left out" in out.getvalue()
 
 
 def test_a_second_copy_leaves_the_first_alone(source: Any, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_orphans_are_counted_then_deleted_and_moved_logs_are_opened_anew(
 
     others = cluster.query("storage1", "SELECT COUNT(*) FROM data")[0][0] - 1
     neoctl(simple.admin_address, "prune_orphan", "1", "all")
-    says("storage1", "repair: 1 orphan records (15 bytes) would be deleted")
+    says("storage1", "repair: 1 orphan record (15 bytes) would be deleted")
     says("storage2", "repair: 0 orphan records (0 bytes) would be deleted")
     assert orphans() == 1
 
@@ -97,7 +97,7 @@ def test_orphans_are_counted_then_deleted_and_moved_logs_are_opened_anew(
         wait_until(simple.log(name).exists, f"{name} does not open its log")
 
     neoctl(simple.admin_address, "prune_orphan", "0", "all")
-    says("storage1", "repair: 1 orphan records (15 bytes) deleted")
+    says("storage1", "repair: 1 orphan record (15 bytes) deleted")
     says("storage2", "repair: 0 orphan records (0 bytes) deleted")
     assert orphans() == 0
     assert cluster.query("storage1", "SELECT COUNT(*) FROM data")[0][0] == others

@@ -347,7 +347,8 @@ class BackupSite:
         self._write()
 
     def _order(self, operator: Operator, state: ClusterState, cluster: Cluster) -> None:
-        """Repeat the command until the cluster is in ``state``."""
+        """Repeat the command until the cluster is in ``state``. What the operator is told is true though
+        the master, or all nodes, are killed at this moment."""
         world, promised = self._world, False
         leaves = state is ClusterState.STOPPING_BACKUP
         reached = ClusterState.RUNNING if leaves else ClusterState.BACKINGUP
@@ -355,13 +356,13 @@ class BackupSite:
         def told(answer: Message | None) -> None:
             nonlocal promised
             obeyed = isinstance(answer, Error) and answer.code == ErrorCode.ACK.value
-            if not leaves or promised or not obeyed:
+            if promised or not obeyed:
                 return
             promised = True
             if self._ends.random() < KILL_CHANCE:
-                master = cluster.master
-                master.kill()
-                world.call_later(LOOK_SECONDS, master.revive, "the master is back")
+                for process in [cluster.master] if leaves else [*cluster.storages, cluster.master]:
+                    process.kill()
+                    world.call_later(LOOK_SECONDS, process.revive, f"{process.name} is back")
 
         def ask() -> None:
             if not cluster.is_at(reached):
@@ -370,8 +371,11 @@ class BackupSite:
 
         def arrived() -> bool:
             master = cluster.master_core
-            if promised and master is not None and master.cluster.state in BACKUP_STATES:
-                raise Violation("a backup, though the operator was told that backup mode ends")
+            if promised and master is not None:
+                if leaves and master.cluster.state in BACKUP_STATES:
+                    raise Violation("a backup, though the operator was told that backup mode ends")
+                if not leaves and master.cluster.state is ClusterState.RUNNING:
+                    raise Violation("no backup, though the operator was told that backup mode begins")
             return cluster.is_at(reached)
 
         ask()

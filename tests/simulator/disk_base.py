@@ -197,6 +197,10 @@ class SimDisk(ABC):
         see."""
 
     @abstractmethod
+    def durable_tables(self) -> Rows:
+        """Return the rows that survive any crash."""
+
+    @abstractmethod
     def references(self) -> dict[int, int]:
         """Return the data ids that the open backend counts as stored and not voted, and counts."""
 

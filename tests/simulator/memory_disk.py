@@ -114,10 +114,10 @@ class MemoryDisk(SimDisk):
             }
 
     def tables(self) -> Rows:
-        image: Image = self.image if self._owner is None else self._owner.memory.image()
-        rows: Rows = {name: sorted(image[name].values()) for name in NAMES if name != "ttrans"}
-        rows["ttrans"] = [image["ttrans"][ttid] for ttid in sorted(image["ttrans"])]
-        return rows
+        return _rows(self.image if self._owner is None else self._owner.memory.image())
+
+    def durable_tables(self) -> Rows:
+        return _rows(self.image)
 
     def references(self) -> dict[int, int]:
         if self._owner is None:
@@ -127,3 +127,9 @@ class MemoryDisk(SimDisk):
 
     def close(self) -> None:
         """Do nothing: there are no resources outside of the world."""
+
+
+def _rows(image: Image) -> Rows:
+    rows: Rows = {name: sorted(image[name].values()) for name in NAMES if name != "ttrans"}
+    rows["ttrans"] = [image["ttrans"][ttid] for ttid in sorted(image["ttrans"])]
+    return rows

@@ -36,10 +36,12 @@ from neo.protocol.packets import (
     AskOperations,
     Message,
 )
+from neo.storage.backend.regrouped import REGROUPED, REGROUPING
 from neo.storage.node import StorageNode
 from neo.storage.operations.steps import Context, Report, StepFailed
 from tests.simulator.cluster import HEAL_SECONDS, Cluster
 from tests.simulator.console import Command
+from tests.simulator.disk_check import Rows
 from tests.simulator.last_operations import LastOperations
 from tests.simulator.world import Violation, World
 
@@ -503,9 +505,15 @@ class Maintenance:
         for pending in master.operations.all():
             self.effects.told(pending.id, pending.state)
 
-    def _regrouped(self) -> list[int | None]:
-        """Return for which other numbers of partitions nodes have rows."""
-        cores = [process.core for process in self._cluster.storages]
-        backends = [core.database.backend for core in cores if isinstance(core, StorageNode)]
-        found = [backend.regrouping.regrouped() for backend in backends]
-        return [count for count in found if count is not None]
+    def _regrouped(self) -> bool:
+        """Return whether a storage node has rows for another number of partitions, or only a transaction
+        that is not durable has deleted them."""
+        names = [each.name for each in self._cluster.storages if isinstance(each.core, StorageNode)]
+        disks = [self._cluster.disks[name] for name in names]
+        return any(_of_two_numbers(disk.tables()) for disk in disks) or any(
+            _of_two_numbers(disk.durable_tables()) for disk in disks
+        )
+
+
+def _of_two_numbers(rows: Rows) -> bool:
+    return any(name in (REGROUPING, REGROUPED) for name, _ in rows["config"])

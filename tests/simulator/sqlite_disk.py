@@ -226,6 +226,9 @@ class SQLiteDisk(SimDisk):
         # Damaged files may be unreadable until the operator puts the right ones back.
         return self.rows_of(self.promises.intact or self.read())
 
+    def durable_tables(self) -> Rows:
+        return self.rows_of(self._durable)
+
     def rows_of(self, files: Files) -> Rows:
         """Return the rows that a process would see in these files."""
         # Opening the files changes them, so that a copy is read.

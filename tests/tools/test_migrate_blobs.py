@@ -200,7 +200,7 @@ def test_missing_file_is_named_and_salvaged_by_order(
         assert "has no content of it" in err
     assert migrate(source, copy, "--salvage", "--verify") == 1
     out, err = capsys.readouterr()
-    assert "the contents of 1 blobs were missing in the source, or could not be read" in err
+    assert "the contents of 1 blob were missing in the source, or could not be read" in err
     assert f"of transaction {lost.stem}\n" in err
     assert f"; {CONTENTS - 1 - 4} blobs, " in out, "four were there from the first run"
     copied = contents(copy)

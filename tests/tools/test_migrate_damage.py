@@ -409,7 +409,7 @@ def test_a_copy_that_was_cut_is_continued_and_its_warnings_are_said(
     os.truncate(copy, sample.whole[-1].start + 30)
     assert main([str(sample.path), str(copy), "--quiet", "--verify"]) == 0
     out, err = capsys.readouterr()
-    assert "Copied 1 transactions" in out
+    assert "Copied 1 transaction," in out
     assert "warning: Ignoring index" in err
 
 

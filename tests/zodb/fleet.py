@@ -256,7 +256,7 @@ class _Nodes:
             "the backup runs",
         )
         master.backup.check_start()
-        master.backup.start()
+        master.backup.start(lambda error: None)
         master.flush()
 
         def in_sync() -> bool:

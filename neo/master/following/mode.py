@@ -33,6 +33,9 @@ from neo.topology.nodes import Node
 
 logger = logging.getLogger("neo.master")
 
+#: Takes the outcome of a command: None, or why it had no effect.
+Outcome = Callable[[ErrorAnswer | None], None]
+
 
 @dataclass(eq=False, repr=False)
 class BackupMode:
@@ -49,9 +52,11 @@ class BackupMode:
     #: Until when this cluster was in sync. It outlives the stays in backup mode.
     memory: SyncMemory = field(init=False)
 
-    #: Called with the outcome of commands to leave backup mode, which wait until what is being locked is
-    #: unlocked. Bound: one for each command of an operator.
-    _leaving: list[Callable[[ErrorAnswer | None], None]] = field(default_factory=list, init=False)
+    #: Called with the outcome of commands to enter backup mode, which wait until storage nodes remember
+    #: it, and to leave it, which wait until what is being locked is unlocked. Bound: one for each command
+    #: of an operator.
+    _entering: list[Outcome] = field(default_factory=list, init=False)
+    _leaving: list[Outcome] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self.memory = SyncMemory(self.cluster, self.core)
@@ -103,11 +108,21 @@ class BackupMode:
         if self.packs.running:
             raise denied("a pack is at work: wait until it is done")
 
-    def start(self) -> None:
-        """Go from RUNNING to STARTING_BACKUP."""
+    def start(self, outcome: Outcome) -> None:
+        """Go from RUNNING to STARTING_BACKUP. ``outcome``: called when every next master would go on with
+        that (specification 13.32), or with the reason why it may not."""
+        self._entering.append(outcome)
         self.cluster.stop_clients()
         self.cluster.change_state(Event.START_BACKUP)
         self.begin(None)
+        self._check_entered()
+
+    def _check_entered(self) -> None:
+        """Tell the operator, if all storage nodes remember durably that this cluster follows another one,
+        and lost ones are out of date for every next master."""
+        current = self.current
+        if current is not None and not current.positions.forgetful and current.positions.table_kept:
+            self._entering = _tell(self._entering, None)
 
     def begin(self, memory: Memory | None, settled: Settled | None = None) -> None:
         """Begin service in STARTING_BACKUP. ``memory``: what storage nodes remember; None if the cluster
@@ -185,7 +200,7 @@ class BackupMode:
                 " try again in a moment"
             )
 
-    def stop(self, outcome: Callable[[ErrorAnswer | None], None]) -> None:
+    def stop(self, outcome: Outcome) -> None:
         """Leave backup mode when what is being locked is unlocked durably, which counts as complete
         (specification 25.25). ``outcome``: called when the cluster is RECOVERING without backup mode, or
         with the reason why that goes on."""
@@ -197,17 +212,11 @@ class BackupMode:
         try:
             self.check_stop()  # a node may have been lost meanwhile
         except ErrorAnswer as e:
-            self._refuse_leaving(e)
+            self._leaving = _tell(self._leaving, e)
             return
         leaving, self._leaving = self._leaving, []
         self._stop()
-        for outcome in leaving:
-            outcome(None)
-
-    def _refuse_leaving(self, error: ErrorAnswer) -> None:
-        leaving, self._leaving = self._leaving, []
-        for outcome in leaving:
-            outcome(error)
+        _tell(leaving, None)
 
     def _stop(self) -> None:
         """Go through STOPPING_BACKUP and RECOVERING, where everything is deleted that is not complete, to
@@ -252,19 +261,29 @@ class BackupMode:
     def table_confirmed(self) -> None:
         if self.current is not None:
             self.current.advance()
+        self._check_entered()
 
     def advanced(self) -> None:
         """Go on with what waited for a storage node, or for a prepared transaction."""
         if self.current is not None:
             self.current.advanced()
+        self._check_entered()
 
     def operation_stopped(self) -> None:
         if self.current is not None:
             self.current.stop()
             self.current = None
-        self._refuse_leaving(ErrorAnswer(ErrorCode.NOT_READY, "the operation stops: try again"))
+        error = ErrorAnswer(ErrorCode.NOT_READY, "the operation stops: try again")
+        self._entering, self._leaving = _tell(self._entering, error), _tell(self._leaving, error)
 
 
 def _sync_mark(survivor: Survivor) -> SyncMark:
     ttid, mark, _, stored, checked = survivor
     return (ttid, mark.xid, mark.since, mark.text, sorted(mark.partitions), stored, checked)
+
+
+def _tell(outcomes: list[Outcome], error: ErrorAnswer | None) -> list[Outcome]:
+    """Call what waits for the outcome of a command. Return what waits now: nothing."""
+    for outcome in outcomes:
+        outcome(error)
+    return []

@@ -8,6 +8,7 @@ from typing import Protocol
 from neo.master.cluster import Cluster
 from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.ids import format_nid, format_nids
+from neo.protocol.words import counted
 
 #: A step that waits for longer than this says so; the usual wait is shorter.
 LONG_SECONDS = 60.0
@@ -51,7 +52,11 @@ def why_not_idle(prepared: int, transactions: Sequence[Open], now: float) -> str
     if prepared:
         wait = "a transaction is prepared, and waits for its coordinator"
         if prepared > 1:
-            wait = f"{prepared} transactions are prepared, and wait for their coordinators"
+            wait = counted(
+                prepared,
+                "transaction is prepared, and waits for its coordinator",
+                "transactions are prepared, and wait for their coordinators",
+            )
         return f"{wait}: neoctl print prepared"
     if not transactions:
         return ""

@@ -25,6 +25,7 @@ from neo.master.phases.verification import ask_each
 from neo.node.task import Checkpoint
 from neo.protocol.ids import format_nid, format_nids
 from neo.protocol.packets import FEATURE_OURS, TAIL_LENGTH, AskTails
+from neo.protocol.words import counted
 
 logger = logging.getLogger("neo.master")
 
@@ -253,7 +254,7 @@ def _lacks(verdict: Verdict) -> str:
 
 
 def _transactions(count: int) -> str:
-    return "1 transaction" if count == 1 else f"{count} transactions"
+    return counted(count, "transaction")
 
 
 def _log_behind(behind: Mapping[int, Verdict]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from neo.master.cluster import Cluster
@@ -79,6 +80,7 @@ from neo.protocol.packets import (
     Truncate,
     TweakPartitionTable,
 )
+from neo.protocol.words import counted
 from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
 from neo.topology.tweak import gently, tweak
@@ -211,11 +213,10 @@ class ServeAdmin(Handler):
         elif m.state is ClusterState.STARTING_BACKUP:
             self._backup.check_start()
             self._operations.check("history", "table")
-            peer.answer(message_id, done("Cluster state changed"))
-            self._backup.start()
+            self._backup.start(partial(_answer_change, peer, message_id))
         elif m.state is ClusterState.STOPPING_BACKUP:
             self._backup.check_stop()
-            self._backup.stop(lambda error: self._answer_leaving(peer, message_id, error))
+            self._backup.stop(partial(self._answer_leaving, peer, message_id))
         elif m.state is ClusterState.VERIFYING:
             raise denied("Can not switch to this state")
         else:
@@ -224,7 +225,7 @@ class ServeAdmin(Handler):
     def _answer_leaving(self, peer: Peer, message_id: int, error: ErrorAnswer | None) -> None:
         """Answer an order to leave backup mode. ``error``: why it goes on."""
         if error is not None:
-            peer.refuse(message_id, error.code, error.message)
+            _answer_change(peer, message_id, error)
             return
         self._answer_remembered(peer, message_id, "Cluster state changed")
 
@@ -420,7 +421,8 @@ class ServeAdmin(Handler):
         for _, nid in m.cell_list:
             self._storage(nid)
         count = self._maintenance.checks.repair(m.cell_list)
-        return done(f"{count} cells are copied anew" if count else "No cell to repair")
+        text = counted(count, "cell is copied anew", "cells are copied anew")
+        return done(text if count else "No cell to repair")
 
     # -- transactions ----------------------------------------------------------------------------
 
@@ -550,3 +552,11 @@ class ServeAdmin(Handler):
 
 async def _answer(peer: Peer, message_id: int, answer: Coroutine[Any, Any, Message]) -> None:
     peer.answer(message_id, await answer)
+
+
+def _answer_change(peer: Peer, message_id: int, error: ErrorAnswer | None) -> None:
+    """Answer SetClusterState. ``error``: why the order may have had no effect."""
+    if error is None:
+        peer.answer(message_id, done("Cluster state changed"))
+    else:
+        peer.refuse(message_id, error.code, error.message)

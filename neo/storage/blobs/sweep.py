@@ -12,6 +12,7 @@ import logging
 
 from neo.node.task import Future
 from neo.protocol.blobs import CHECKSUM_BYTES, Content
+from neo.protocol.words import counted
 from neo.storage.background import Background
 from neo.storage.blobs.contents import Contents
 from neo.storage.blobs.disk import BUCKETS
@@ -87,11 +88,11 @@ class Sweep(Part):
             for content in missing:
                 lost += await self._is_lost(content)
         if removed:
-            logger.info("%d contents that an interrupted process left are removed", removed)
+            logger.info("contents that an interrupted process left are removed: %d", removed)
         if lost:
             logger.error(
-                "%d contents of blobs are not in the folder of this node: they are read from other nodes",
-                lost,
+                "%s not in the folder of this node: read from other nodes",
+                counted(lost, "content of a blob is", "contents of blobs are"),
             )
         return whole
 

@@ -409,7 +409,7 @@ class Locks:
         else:
             read()
 
-    def when_unlocked(self, read: Callable[[], None], last: bytes = MAX_TID) -> None:
+    def when_unlocked(self, read: Callable[[], object], last: bytes = MAX_TID) -> None:
         """Call ``read`` now, or when all transactions up to ``last`` that are locked now are unlocked."""
         if not self._readers.scan(read, last):
             read()

@@ -10,7 +10,7 @@ from neo.storage.commit.transactions import Transaction
 
 class _Scan(NamedTuple):
     waits_for: set[Transaction]
-    read: Callable[[], None]
+    read: Callable[[], object]
 
 
 class Readers:
@@ -18,13 +18,13 @@ class Readers:
 
     def __init__(self) -> None:
         self.locked: set[Transaction] = set()
-        self._readers: dict[bytes, list[Callable[[], None]]] = {}
+        self._readers: dict[bytes, list[Callable[[], object]]] = {}
         self._scans: list[_Scan] = []
 
-    def wait(self, oid: bytes, read: Callable[[], None]) -> None:
+    def wait(self, oid: bytes, read: Callable[[], object]) -> None:
         self._readers.setdefault(oid, []).append(read)
 
-    def scan(self, read: Callable[[], None], last: bytes) -> bool:
+    def scan(self, read: Callable[[], object], last: bytes) -> bool:
         """Wait for the transactions up to ``last`` that are locked now, not for transactions that are
         locked later. Return whether there are any."""
         found = {each for each in self.locked if each.tid is None or each.tid <= last}
@@ -41,10 +41,10 @@ class Readers:
         waits_for = {each for scan in self._scans for each in scan.waits_for}
         return sorted(waits_for, key=lambda each: each.ttid)
 
-    def unlocked(self, transaction: Transaction) -> list[Callable[[], None]]:
+    def unlocked(self, transaction: Transaction) -> list[Callable[[], object]]:
         """Return the reads that need not wait any more."""
         self.locked.remove(transaction)
-        ready: list[Callable[[], None]] = []
+        ready: list[Callable[[], object]] = []
         if self._readers:
             # In the order of the stores: that of the set ``held`` depends on the process.
             for oid in transaction.changes:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from neo.node.task import Task
+from neo.protocol.words import counted
 from neo.storage.background import Background
 from neo.storage.cells import Cells
 from neo.storage.database import Database
@@ -41,9 +43,15 @@ class Eraser(Part):
         self._background = background
         self._needed = needed
         self.enabled = enabled
-        self._working = self._again = False
+        self._again = False
+        self._job: Task[None] | None = None
         #: The node operates, so that it has the table of the cluster.
         self._operating = False
+
+    @property
+    def working(self) -> bool:
+        """Whether something is being deleted."""
+        return self._job is not None and not self._job.done
 
     def operation_started(self) -> None:
         self._operating = True
@@ -55,10 +63,11 @@ class Eraser(Part):
             self._start()
 
     def _start(self) -> None:
+        """Look for what is to be deleted. A job that was given up, because the database refused a
+        statement, is followed by another one."""
         self._again = True
-        if not self._working:
-            self._working = True
-            self._background.run(self._work())
+        if not self.working:
+            self._job = self._background.run(self._work())
 
     def cells_changed(self, change: CellsChanged) -> None:
         if change.dropped:
@@ -66,7 +75,8 @@ class Eraser(Part):
 
     def operation_stopped(self) -> None:
         """Forget the request; the job is cancelled."""
-        self._working = self._again = self._operating = False
+        self._again = self._operating = False
+        self._job = None
 
     async def _work(self) -> None:
         while self._again:
@@ -80,7 +90,8 @@ class Eraser(Part):
             for partition in range(len(self._cells.partitions)) if self.enabled else ():
                 await self._erase(partition)
                 await self._background.sleep(0)  # the table may be long, and most of it elsewhere
-        self._working = False
+            # The last steps, also if no client writes: they would stay in the open transaction.
+            self._database.commit_soon()
 
     async def _erase(self, partition: int) -> None:
         """Erase until nothing is left, or the partition is assigned again."""
@@ -129,7 +140,7 @@ class Orphans(Part):
         rows, size = _sums(found)
         if rows:
             logger.info(
-                "%s records (%s bytes) that an interrupted process left are deleted", rows, size
+                "records that an interrupted process left are deleted: %s (%s bytes)", rows, size
             )
 
     def prune(self, dry_run: bool) -> None:
@@ -144,7 +155,10 @@ class Orphans(Part):
             rest = ""
         finally:
             done = "would be deleted" if dry_run else "deleted"
-            logger.info("repair: %s orphan records (%s bytes) %s%s", *_sums(found), done, rest)
+            rows, size = _sums(found)
+            logger.info(
+                "repair: %s (%s bytes) %s%s", counted(rows, "orphan record"), size, done, rest
+            )
 
     async def _prune_all(self, dry_run: bool, found: list[tuple[int, int]]) -> None:
         """Prune all data; add what each step found, as (records, bytes)."""
@@ -168,7 +182,7 @@ async def drop_regrouped(
     database: Database, background: Background, needed: Callable[[], bool]
 ) -> None:
     """Delete all rows that are kept for another number of partitions, until they are needed: they may be
-    those of the next operation then."""
+    those of the next operation then. The last step may not be durable yet."""
     began = background.monotonic()
     while not needed() and not database.backend.regrouping.drop_regrouped(background.rows(STEP_LENGTH)):
         await database.stored()

@@ -34,6 +34,7 @@ from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import MAX_TID, ZERO_OID, p64, u64
 from neo.protocol.packets import AnswerPack
+from neo.protocol.words import counted
 from neo.storage.backend.api import Record
 from neo.storage.background import Background
 from neo.storage.cells import Cells
@@ -206,7 +207,8 @@ class Packer(PackProgress, Part):
                 packed += await self._pack(partition)
         self._working = False
         if packed:
-            logger.info("%s partitions are packed at %s", packed, p64(self.wanted()).hex())
+            what = counted(packed, "partition is packed", "partitions are packed")
+            logger.info("%s at %s", what, p64(self.wanted()).hex())
         await self.database.stored()
         if not self._working:
             waiting, self._waiting = self._waiting, []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from neo.master.following.cells import BackupCells, Cell
+from neo.master.following.mode import BackupMode, Outcome
 from neo.master.following.positions import Positions
 from neo.master.following.readers import Readers
 from neo.master.serving.admin import ServeAdmin
@@ -96,6 +97,16 @@ def _mended_without_objects() -> list[Patch]:
     return [(Mending, "_objects", objects)]
 
 
+def _begin_told_at_once() -> list[Patch]:
+    original = BackupMode.start
+
+    def start(self: BackupMode, outcome: Outcome) -> None:
+        outcome(None)
+        original(self, lambda error: None)
+
+    return [(BackupMode, "start", start)]
+
+
 def _end_told_at_once() -> list[Patch]:
     def answer(self: ServeAdmin, peer: Peer, message_id: int, text: str) -> None:
         peer.answer(message_id, Error(ErrorCode.ACK.value, text))
@@ -171,6 +182,14 @@ CANARIES = (
         40,
         QUIET,
         first=11,
+    ),
+    Canary(
+        "backup-begin-told-at-once",
+        "the begin of backup mode is answered before the nodes remember it",
+        "backup: is none after the operator was told that it is one",
+        _begin_told_at_once,
+        40,
+        QUIET,
     ),
     Canary(
         "backup-end-told-at-once",

@@ -12,7 +12,7 @@ from neo.operations.model import Operation
 from neo.protocol.ids import MAX_TID
 from neo.protocol.packets import AskFinalTID
 from neo.storage.backend import regrouped
-from neo.storage.maintenance.cleanup import drop_regrouped
+from neo.storage.maintenance.cleanup import Eraser, drop_regrouped
 from neo.storage.operations.partitions import Regroups
 from tests.simulator import operations
 from tests.simulator.planting import Canary, Patch
@@ -63,6 +63,13 @@ def _partition_of_another_number() -> list[Patch]:
     return [*_OFTEN, (Replicas, "_changed", changed)]
 
 
+def _rows_left_until_the_next_start() -> list[Patch]:
+    def ended(self: Eraser) -> None:
+        pass
+
+    return [*_OFTEN, (Eraser, "maintenance_ended", ended)]
+
+
 CANARIES = (
     Canary(
         "partitions-outcome-of-the-ttid",
@@ -97,5 +104,13 @@ CANARIES = (
         120,
         _OPTIONS | {"workloads": ("iteration", "counters")},
         first=141,
+    ),
+    Canary(
+        "partitions-rows-left",
+        "the rows of the former number are deleted when the node operates again, not when that is over",
+        "operations: other rows are not deleted",
+        _rows_left_until_the_next_start,
+        20,
+        _OPTIONS,
     ),
 )

@@ -24,7 +24,7 @@ QUICK: tuple[str, ...] = tuple(
     prepared-not-copied-at-join waits-again-for-the-backup content-row-before-sync
     content-never-swept content-not-mended operation-undone-forward operation-unlocked-at-failure
     operation-barrier-of-the-first operation-cells-left partitions-undone-at-once
-    partitions-read-by-number
+    partitions-read-by-number partitions-rows-left
     partitions-outcome-of-the-ttid archive-of-several-moments archive-not-synced
     archive-left-behind restore-of-the-last-copy restore-not-emptied
     kept-last-one-skipped kept-restored-without-invalidations

@@ -95,7 +95,7 @@ RELAYED: list[tuple[Request[Any], Message]] = [
 ]
 #: The same for a master that announced a feature.
 OURS: list[tuple[Request[Any], Message]] = [
-    (RepairCells([(0, 1)]), Error(0, "1 cells are copied anew")),
+    (RepairCells([(0, 1)]), Error(0, "1 cell is copied anew")),
     (
         AskCheckReport(),
         AnswerCheckReport(ZERO_TID, ZERO_TID, [(0, 1, "equal", "")]),

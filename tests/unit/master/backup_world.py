@@ -65,7 +65,7 @@ class BackupWorld(MasterWorld):
     def starting(self, count: int = 1) -> list[Remote]:
         """Make a new cluster that looks for its upstream cluster."""
         storages = self.running(count)
-        self.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
+        self.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP))
         assert self.master.cluster.state is ClusterState.STARTING_BACKUP
         return storages
 

@@ -128,7 +128,7 @@ def starting_backup() -> MasterWorld:
     """The upstream cluster does not answer."""
     world = BackupWorld(replicas=1)
     world.storages = world.running(2)
-    world.admin().ask(SetClusterState(STARTING_BACKUP)).result()
+    world.admin().ask(SetClusterState(STARTING_BACKUP))
     return world
 
 

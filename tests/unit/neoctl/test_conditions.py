@@ -37,7 +37,7 @@ def test_a_copy_that_fails_does_not_just_take_a_while(console: Make) -> None:
     answers = {AskPartitionList: AnswerPartitionList(1, 1, [[(1, UP), (2, OUT)]])}
     ctl = console(answers)
     ctl("status")
-    assert "S2 is copying 1 partitions" in ctl.out and "nothing, it takes a while" in ctl.out
+    assert "S2 is copying 1 partition" in ctl.out and "nothing, it takes a while" in ctl.out
     ctl = console({**answers, AskNodeConditions: AnswerNodeConditions([(2, COPY)])})
     ctl("status")
     assert "S2 is copying" not in ctl.out and "mend what the reason names" in ctl.out

@@ -264,4 +264,4 @@ def test_problems_of_an_archive_are_told(console: Make, tmp_path: Path) -> None:
 def test_what_was_lost_before_is_a_hint(console: Make, tmp_path: Path) -> None:
     ctl = console()
     assert ctl("verify", str(archive(tmp_path, lose=True))) == 0
-    assert "1 contents of blobs were lost already" in ctl.err
+    assert "1 content of a blob was lost already" in ctl.err

@@ -139,7 +139,7 @@ def test_corrupted_cells_are_counted_by_node() -> None:
 def test_replication_is_told_of_running_nodes_only() -> None:
     rows = [[(1, UP), (2, OLD), (3, OLD)]]
     texts = [p.text for p in judge([storage(1), storage(2), storage(3, NodeState.DOWN)], rows)]
-    assert "S2 is copying 1 partitions" in texts
+    assert "S2 is copying 1 partition" in texts
     assert not any("S3 is copying" in text for text in texts)
 
 

@@ -235,7 +235,7 @@ def test_a_cluster_does_not_become_a_backup_while_something_is_prepared() -> Non
     decide(world.admin(), False)
     for storage in world.storages:
         remember(storage)
-    world.admin().ask(start).result()
+    world.admin().ask(start)
     assert world.master.cluster.state is ClusterState.STARTING_BACKUP
     assert states(world) == [(XID, "rolled back")]
     assert "must be RUNNING" in refusal(decide(world.admin(), False))

@@ -74,6 +74,40 @@ def test_becomes_a_backup_when_all_storages_know_it_durably(world: BackupWorld) 
     assert world.master.cluster.state is ClusterState.BACKINGUP
 
 
+def test_the_begin_is_answered_when_all_storages_know_it_durably(world: BackupWorld) -> None:
+    """Specification 13.32: the end of this master would leave it RUNNING."""
+    first, second = world.running(2)
+    answer = world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP))
+    durable(first, 0)
+    assert not answer.done
+    durable(second, 0)
+    assert answer.result().message == "Cluster state changed"
+    assert world.master.cluster.state is ClusterState.STARTING_BACKUP, "its upstream is not reached yet"
+
+
+def test_the_begin_is_not_answered_as_done_when_the_node_that_should_know_it_is_lost(
+    world: BackupWorld,
+) -> None:
+    """Specification 13.32."""
+    (storage,) = world.running(1)
+    answer = world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP))
+    storage.lose()
+    assert world.master.cluster.state is ClusterState.RECOVERING
+    assert error_of(answer).code is ErrorCode.NOT_READY
+
+
+def test_a_lost_node_does_not_need_to_know_it_when_no_next_master_would_believe_it() -> None:
+    """Specification 13.32: its cells are out of date in the partition table that the other one has."""
+    world = BackupWorld(replicas=1)
+    first, second = world.running(2)
+    answer = world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP))
+    durable(first, 0)
+    second.lose()
+    assert not answer.done
+    complete(0, first, ptid=2)
+    assert answer.result().message == "Cluster state changed"
+
+
 def test_nodes_of_other_implementations_are_believed(world: BackupWorld) -> None:
     """Specification 13.19."""
     world.extra = {}
@@ -88,7 +122,8 @@ def test_clients_must_be_stopped_before(world: BackupWorld) -> None:
     client = world.client()
     assert "clients are connected" in world.denied(SetClusterState(ClusterState.STARTING_BACKUP))
     client.lose()
-    world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
+    world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP))
+    assert world.master.cluster.state is ClusterState.STARTING_BACKUP
 
 
 def test_another_number_of_partitions_is_refused(world: BackupWorld) -> None:

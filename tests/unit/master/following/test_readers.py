@@ -78,7 +78,7 @@ def test_the_master_of_a_backup_does_not_keep_its_upstream_from_being_one(
     """The master only reads (specification 13.1)."""
     world.running(1)
     world.client(backup=b"bak")
-    world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
+    world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP))
     assert world.master.cluster.state is ClusterState.STARTING_BACKUP
 
 

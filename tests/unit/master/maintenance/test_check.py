@@ -160,7 +160,7 @@ def corrupted() -> Served:
 def test_repair_makes_cells_outdated() -> None:
     """Specification 11.17."""
     world = corrupted()
-    assert world.do(RepairCells([(0, 2)])) == "1 cells are copied anew"
+    assert world.do(RepairCells([(0, 2)])) == "1 cell is copied anew"
     assert world.master.partitions.rows[0] == {1: UP, 2: OUT}
     assert world.master.partitions.rows[1] == {1: UP, 2: BAD}
 

@@ -114,7 +114,7 @@ def test_a_wrong_copy_beside_a_right_one_is_copied_anew() -> None:
     world.storages[0].send(NotifyPartitionCorrupted(0, [2]))
     assert world.storages[0].take(NotifyPartitionChanges).cell_list == [(0, 2, BAD)]
     assert world.rows()[0][2] == "corrupted"
-    assert world.do(RepairCells([(0, 2)])) == "1 cells are copied anew"
+    assert world.do(RepairCells([(0, 2)])) == "1 cell is copied anew"
     assert world.master.partitions.rows[0] == {1: UP, 2: OUT}
     assert world.master.cluster.state is ClusterState.BACKINGUP
 

@@ -84,8 +84,13 @@ def refused(world: MasterWorld, message: Request[Any]) -> str:
 # -- states -------------------------------------------------------------------------------------
 
 IN_SERVICE = {worlds.starting, worlds.without_cells}
-#: Commands that are answered when the nodes remember them, in RECOVERING (specification 12.20, 13.28).
-REMEMBERED = Truncate(tid(50)), SetClusterState(STOPPING_BACKUP)
+#: Commands that are answered when the nodes remember them (specification 12.20, 13.28, 13.32), and the
+#: state until then.
+REMEMBERED: list[tuple[Request[Any], ClusterState]] = [
+    (Truncate(tid(50)), RECOVERING),
+    (SetClusterState(STOPPING_BACKUP), RECOVERING),
+    (SetClusterState(STARTING_BACKUP), STARTING_BACKUP),
+]
 #: Valid commands, and the worlds in which each may be executed; it is refused in all others.
 COMMANDS: list[tuple[Request[Any], set[Make]]] = [
     (SetClusterState(STOPPING), set(WORLDS)),
@@ -141,8 +146,9 @@ def test_commands_are_obeyed_or_refused_as_the_state_of_the_cluster_is(make: Mak
         if make in obeyed:
             world = make()
             answer = world.admin().ask(message)
-            if message in REMEMBERED:
-                assert world.master.cluster.state is RECOVERING
+            until = [state for each, state in REMEMBERED if each == message]
+            if until:
+                assert [world.master.cluster.state] == until
             else:
                 answer.result()
         else:

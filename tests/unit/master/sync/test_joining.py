@@ -59,7 +59,7 @@ def test_a_backup_that_is_not_synchronous_announces_nothing() -> None:
     """Specification 25.29."""
     world = BackupWorld()
     world.running(1)
-    world.master.backup.start()
+    world.master.backup.start(lambda error: None)
     world.master.flush()
     assert world.host.dialed[-1].take(RequestIdentification).extra[FEATURES] == [FEATURE_OURS]
     current = world.master.backup.current

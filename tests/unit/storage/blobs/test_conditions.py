@@ -140,7 +140,7 @@ def test_a_content_that_no_node_has(
     world.wait(lambda: bool(world.core.blobs.contents.nowhere), "nobody is asked")
     ((kind, severity, text, _),) = _told(world, master)
     assert (kind, severity) == ("content", "problem")
-    assert content_of(DATA).checksum.hex() in text and "1 contents of blobs are on no node" in text
+    assert content_of(DATA).checksum.hex() in text and "1 content of a blob is on no node" in text
     world.core.blobs.contents.intact(content_of(DATA).checksum)
     assert _told(world, master) == []
 
@@ -159,7 +159,7 @@ def test_a_cell_that_cannot_be_copied(world: World) -> None:
         world.host.advance(RETRY_SECONDS)
     ((kind, severity, text, _),) = _told(world, node.master)
     assert (kind, severity) == ("copy", "problem")
-    assert text.startswith("1 partitions cannot be copied to it: ") and cell.failure in text
+    assert text.startswith("1 partition cannot be copied to it: ") and cell.failure in text
     cell.failures = 0
     assert _told(world, node.master) == []
 

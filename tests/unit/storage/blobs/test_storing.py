@@ -356,7 +356,7 @@ def test_a_lost_file_is_told_and_the_object_named(
     client = again.client(again.operate())
     again.wait(lambda: kept.checksum in again.core.blobs.contents.lost, "the loss is not noticed")
     assert again.core.blobs.contents.lost[kept.checksum] == (kept, p64(OID))
-    again.wait(lambda: "1 contents of blobs are not in the folder" in caplog.text, "it is not told")
+    again.wait(lambda: "1 content of a blob is not in the folder" in caplog.text, "it is not told")
     # A client that stores it anew brings it back.
     upload(client, b"kept", 20)
     assert kept.checksum not in again.core.blobs.contents.lost

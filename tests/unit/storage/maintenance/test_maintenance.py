@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from hashlib import sha1
 
 import pytest
@@ -14,6 +16,7 @@ from neo.protocol.packets import (
     StartOperation,
     StopOperation,
 )
+from neo.storage.database import COMMIT_SECONDS
 from tests.unit.storage.pauses import in_pauses, slow_clock
 from tests.unit.storage.requests import commit, load
 from tests.unit.storage.world import DISCARDED, OUT, UP, End, World
@@ -40,8 +43,14 @@ def discard(master: End, ptid: int = 2) -> None:
     master.send(NotifyPartitionChanges(ptid, 0, [(0, 1, DISCARDED), (0, 2, UP)]))
 
 
+def durable_objects(world: World) -> int:
+    """Return how many rows of ``obj`` another process finds in the database."""
+    with closing(sqlite3.connect(world.backend.engine.name)) as db:
+        return int(db.execute("SELECT COUNT(*) FROM obj").fetchone()[0])
+
+
 def erased(world: World) -> None:
-    world.wait(lambda: not world.core.eraser._working, "the partition is not erased")
+    world.wait(lambda: not world.core.eraser.working, "the partition is not erased")
     world.settle()
 
 
@@ -54,6 +63,19 @@ def test_a_dropped_partition_is_erased_in_steps(world: World, master: End) -> No
     erased(world)
     assert rows(world, 0) == 0 and rows(world, 1) == 1
     assert world.backend.maintenance.prune_orphans(True, 0, 100)[0] == 0
+
+
+def test_the_erasure_is_durable_soon_though_nothing_else_is_written(
+    world: World, master: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Specification 27.102."""
+    monkeypatch.setattr("neo.storage.maintenance.cleanup.STEP_LENGTH", 100)
+    full(world, master)
+    discard(master)
+    world.settle()
+    world.wait(lambda: not world.core.eraser.working, "the partition is not erased")
+    world.host.advance(COMMIT_SECONDS)
+    world.wait(lambda: durable_objects(world) == 1, "the last rows are in no durable transaction")
 
 
 def test_the_erasure_works_in_small_pieces_with_pauses_while_clients_are_at_work(

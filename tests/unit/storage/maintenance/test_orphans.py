@@ -144,4 +144,4 @@ def test_a_content_goes_with_its_data(
         return not file.exists()
 
     world.wait(gone, "the file stays")
-    assert f"1 records ({len(record) + len(text)} bytes)" in caplog.text
+    assert f"left are deleted: 1 ({len(record) + len(text)} bytes)" in caplog.text

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -11,6 +13,9 @@ from neo.node.task import Task
 from neo.operations.model import Operation, Step
 from neo.protocol.ids import ZERO_OID, p64
 from neo.protocol.packets import SendPartitionTable, StartOperation, StopOperation
+from neo.storage.backend.api import StatementRefused
+from neo.storage.backend.regrouped import others
+from neo.storage.database import COMMIT_SECONDS
 from neo.storage.operations.partitions import REGROUP, Regroups
 from neo.storage.operations.steps import StepFailed
 from tests.unit.storage.requests import commit, load
@@ -193,6 +198,44 @@ def test_other_rows_are_deleted_when_no_operation_needs_them_27_97(
     world.core.eraser.maintenance_ended()
     world.wait(lambda: world.backend.regrouping.regrouped() is None, "the rows are not deleted")
     check_objects(world, master)
+
+
+def other_tables(world: World) -> list[str]:
+    """Return the names of the other tables that another process finds in the database."""
+    with closing(sqlite3.connect(world.backend.engine.name)) as db:
+        names = db.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall()
+    return others(name for (name,) in names)
+
+
+def test_the_deletion_of_other_rows_is_durable_though_nothing_else_is_written_27_102(
+    world: World, master: End
+) -> None:
+    Regrouping(world).run().result()
+    world.settle()
+    assert sorted(other_tables(world)) == ["obj_by_6", "trans_by_6"]
+    world.core.eraser.maintenance_ended()
+    world.wait(lambda: not world.core.background.jobs, "it does not end")
+    world.host.advance(COMMIT_SECONDS)
+    world.wait(lambda: not other_tables(world), "the end is in no durable transaction")
+
+
+def test_a_deletion_that_the_database_refused_is_made_at_the_next_occasion_27_102(
+    world: World, master: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.core.database, "careful", True)  # it refused another statement before
+    Regrouping(world).run().result()
+
+    def refuse(length: int) -> bool:
+        raise StatementRefused("no such function")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.backend.regrouping, "drop_regrouped", refuse)
+        world.core.eraser.maintenance_ended()
+        assert not world.core.background.jobs, "it goes on"
+    assert world.host.restarts == 0
+    world.core.eraser.maintenance_ended()
+    world.wait(lambda: not world.core.background.jobs, "it does not end")
+    assert world.backend.tables.get_config("_regrouping") is None
 
 
 def test_rows_that_an_operation_left_are_deleted_when_the_node_starts_27_97(

@@ -366,7 +366,7 @@ def test_what_comes_for_a_cell_that_was_taken_away_is_dropped(world: World) -> N
     reply(source, AskFetchTransactions, AnswerFetchTransactions(None, None, []))
     message_id, _ = take_question(source, AskFetchObjects)
     node.master.send(NotifyPartitionChanges(2, 0, [(0, 1, DISCARDED)]))
-    world.wait(lambda: not world.core.eraser._working, "the partition is not erased")
+    world.wait(lambda: not world.core.eraser.working, "the partition is not erased")
     row = AddObject(p64(0), p64(12), 0, sha1(b"a").digest(), b"a", None)
     source.connection.send(row, message_id)
     answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
