@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from neo.net.connection import Connection
 from neo.net.fault_sites import FaultSite
@@ -35,12 +35,9 @@ from neo.node.log_throttle import LogThrottle
 from neo.node.meter import Meter
 from neo.node.pages import NodePages
 from neo.node.peer import Peer
-from neo.node.tracing import Traces
+from neo.node.tracing import Exporter, Traces
 from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import Address, Error
-
-if TYPE_CHECKING:
-    from neo.node.otlp import OtlpTracer
 
 logger = logging.getLogger("neo.node")
 
@@ -117,7 +114,7 @@ class NodeHost:
         self.meter: Meter | None = None
         #: None if traces are not exported. They are measured, too.
         self.traces: Traces | None = None
-        self._tracer: OtlpTracer | None = None
+        self._tracer: Exporter | None = None
         self._collector: str | None = getattr(settings, "tracing", None)  # not of all roles
         if settings.http is not None or settings.log_slow is not None or self._collector:
             self.meter = Meter(self.monotonic, settings.log_slow)
@@ -263,8 +260,8 @@ class NodeHost:
                 f"setting 'tracing' needs OpenTelemetry ({e}): pip install 'zodb-neo[tracing]'"
             ) from None
         instance = self.name or format_address(self.bind)
-        self._tracer = OtlpTracer(collector, self.settings.cluster, self.role, instance)
-        self.traces = Traces(self._tracer, self)
+        tracer = OtlpTracer(collector, self.settings.cluster, self.role, instance)
+        self._tracer, self.traces = tracer, Traces(tracer, self)
 
     def _page(self, path: str) -> Page:
         return self.pages(path)

@@ -74,6 +74,13 @@ class Tracer(Protocol):
         times for seconds since 1970."""
 
 
+class Exporter(Tracer, Protocol):
+    """A tracer with a thread; see :class:`neo.node.otlp.OtlpTracer`."""
+
+    def close(self) -> None:
+        """Send what is queued, without waiting."""
+
+
 class Clocks(Protocol):
     """The clocks of the host."""
 
