@@ -36,7 +36,7 @@ class Collector:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 if self.headers.get("Content-Encoding") == "gzip":
                     body = gzip.decompress(body)
-                spans.extend(_decode(body))
+                spans.extend(list(_decode(body)))  # at once
                 self.send_response(200)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
