@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 WORLD = {
     *("MySQLdb", "asyncio", "concurrent", "fcntl", "multiprocessing", "os", "random", "secrets"),
     *("select", "signal", "smtplib", "socket", "sqlite3", "ssl", "subprocess", "threading"),
-    *("time", "uvloop"),
+    *("opentelemetry", "time", "uvloop"),
 }
 #: Implementations of hosts, and command lines, which may.
 HOSTS = (
@@ -71,7 +71,8 @@ HOSTS = (
     "neo.net.transport",
     *("neo.node.config", "neo.node.http", "neo.node.lockfile", "neo.node.pages"),
     "neo.node.log",
-    *("neo.node.node_host", "neo.node.passwords", "neo.node.process", "neo.node.supervisor"),
+    *("neo.node.node_host", "neo.node.otlp", "neo.node.passwords", "neo.node.process"),
+    "neo.node.supervisor",
     "neo.simple",
     "neo.storage.backend",
     "neo.storage.blobs.files",

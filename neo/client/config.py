@@ -20,7 +20,7 @@ _BOTH = (
     *("cache_dir", "blob_dir", "blob_cache_size", "blob_cache_size_check"),
     *("durable_vote", "server_sync"),
 )
-_ONE = ("compress", "ca", "cert", "key")
+_ONE = ("compress", "tracing", "ca", "cert", "key")
 
 
 def parse_boolean(text: str) -> bool:

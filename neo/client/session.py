@@ -7,6 +7,7 @@ from typing import Any
 from neo.client.blobs.download import Downloads
 from neo.client.blobs.files import BlobFiles
 from neo.client.commit.registry import TransactionRegistry
+from neo.client.commit.traced import TracedTransaction
 from neo.client.commit.transaction import ClientTransaction, Resolve
 from neo.client.connect.connections import Connections
 from neo.client.connect.master import MasterConnection
@@ -15,6 +16,7 @@ from neo.client.read.cache import Cache
 from neo.client.read.invalidations import Invalidations
 from neo.client.read.replicas import Replicas
 from neo.client.settings import Settings
+from neo.client.tracing.reads import TracedReplicas
 from neo.client.warm.keeper import CacheKeeper
 from neo.net.host import ThreadHost
 
@@ -30,7 +32,11 @@ class Session:
         self.connections = Connections(host, settings)
         self.master = MasterConnection(self.connections, self.invalidations, self.transactions)
         self.storages = StorageConnections(self.connections, self.master)
-        self.replicas = Replicas(self.connections, self.master, self.storages, self.invalidations)
+        reads = self.connections, self.master, self.storages, self.invalidations
+        self._tracer = settings.tracer
+        self.replicas = (
+            Replicas(*reads) if settings.tracer is None else TracedReplicas(settings.tracer, *reads)
+        )
         self.keeper = CacheKeeper(
             host, settings, self.master, self.replicas, self.invalidations
         )
@@ -45,17 +51,11 @@ class Session:
 
     def transaction(self, metadata: Any, tid: bytes | None, resolve: Resolve) -> ClientTransaction:
         """Return a transaction that has not begun. See :class:`ClientTransaction`."""
-        return ClientTransaction(
-            self.connections,
-            self.master,
-            self.storages,
-            self.replicas,
-            self.invalidations,
-            self.transactions,
-            metadata,
-            tid,
-            resolve,
-        )
+        parts = self.connections, self.master, self.storages, self.replicas, self.invalidations
+        given = self.transactions, metadata, tid, resolve
+        if self._tracer is not None and (span := self._tracer.start("neo.commit")) is not None:
+            return TracedTransaction(span, *parts, *given)
+        return ClientTransaction(*parts, *given)
 
     def close(self) -> None:
         """End all connections. Threads that wait raise an error. Idempotent."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import inf
 
 from neo.client.errors import ConfigurationError
+from neo.client.tracing.spans import Tracer
 from neo.net.sockets import parse_addresses
 from neo.net.tls import tls_context
 from neo.protocol.packets import Address
@@ -34,7 +35,8 @@ class Settings:
     for a temporary one. ``blob_cache_size``: its bound in bytes; the client looks at the folder again
     after it has added ``blob_cache_size_check`` percent of that. ``durable_vote``: each vote is on disk
     before tpc_vote returns, also if one storage node takes part. ``server_sync``: sync() waits for the
-    master, so that everything is visible that was committed before.
+    master, so that everything is visible that was committed before. ``tracer``: takes spans of commits
+    and loads, or None.
     """
 
     cluster: str
@@ -52,6 +54,7 @@ class Settings:
     blob_cache_size_check: int = BLOB_CACHE_CHECK
     durable_vote: bool = False
     server_sync: bool = True
+    tracer: Tracer | None = None
 
 
 def make_settings(
@@ -65,15 +68,16 @@ def make_settings(
     blobs: tuple[str | None, int, int] = (None, BLOB_CACHE_BYTES, BLOB_CACHE_CHECK),
     waits: tuple[bool, bool] = (False, True),
     cache_dir: str | None = None,
+    tracing: bool = False,
 ) -> Settings:
     """Check and convert the arguments of a storage. ``tls``: ca, cert, key. ``blobs``:
-    blob_dir, blob_cache_size, blob_cache_size_check. ``waits``: durable_vote, server_sync.
+    blob_dir, blob_cache_size, blob_cache_size_check. ``waits``: durable_vote, server_sync. ``tracing``:
+    by OpenTelemetry.
 
     Raise ConfigurationError.
     """
     if not isinstance(master_nodes, str):
         master_nodes = " ".join(master_nodes)
-    ca, cert, key = tls
     blob_dir, blob_cache_size, blob_cache_size_check = blobs
     try:
         addresses = parse_addresses(master_nodes)
@@ -83,11 +87,7 @@ def make_settings(
             raise ValueError("the cluster has no name: set name")
         if not 0 <= wait_timeout < inf:
             raise ValueError(f"wait_timeout is a number of seconds, not {wait_timeout}")
-        context = None
-        if ca and cert and key:
-            context = tls_context(ca, cert, key, server=False)
-        elif ca or cert or key:
-            raise ValueError("TLS needs all of ca, cert and key")
+        context = _tls(*tls)
         _check_cache(cache_size, cache_dir)
         _check_blobs(blob_cache_size, blob_cache_size_check)
         if not 0 <= compress <= 9:
@@ -110,7 +110,27 @@ def make_settings(
         blob_cache_size_check=blob_cache_size_check,
         durable_vote=waits[0],
         server_sync=waits[1],
+        tracer=_tracer() if tracing else None,
     )
+
+
+def _tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext | None:
+    if ca and cert and key:
+        return tls_context(ca, cert, key, server=False)
+    if ca or cert or key:
+        raise ValueError("TLS needs all of ca, cert and key")
+    return None
+
+
+def _tracer() -> Tracer:
+    try:
+        # Here, because it is an extra.
+        from neo.client.tracing.open_telemetry import open_tracer
+    except ImportError as e:
+        raise ConfigurationError(
+            f"option 'tracing' needs OpenTelemetry ({e}): pip install 'zodb-neo[tracing]'"
+        ) from None
+    return open_tracer()
 
 
 def _check_cache(cache_size: int, cache_dir: str | None) -> None:

@@ -133,19 +133,18 @@ class NEOStorage(ConflictResolvingStorage):
         blob_cache_size_check: int = BLOB_CACHE_CHECK,
         durable_vote: bool = False,
         server_sync: bool = True,
+        tracing: bool = False,
         host: ThreadHost | None = None,
     ) -> None:
         settings = make_settings(
-            master_nodes=master_nodes,
-            name=name,
-            wait_timeout=wait_timeout,
-            master_list=dynamic_master_list,
+            master_nodes, name, wait_timeout, dynamic_master_list,
             tls=(ca, cert, key),
             compress=compress,
             cache_size=cache_size,
             cache_dir=cache_dir,
             blobs=(blob_dir, blob_cache_size, blob_cache_size_check),
             waits=(durable_vote, server_sync),
+            tracing=tracing,
         )
         host = make_system(2 * patience_of(wait_timeout)) if host is None else host
         self._session = Session(host, settings)

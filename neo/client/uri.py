@@ -33,6 +33,7 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
     "read_only": parse_boolean,
     "durable_vote": parse_boolean,
     "server_sync": parse_boolean,
+    "tracing": parse_boolean,
     "cache_size": _byte_size,
     "cache_dir": str,
     "wait_timeout": float,

@@ -34,6 +34,7 @@ from neo.node.local import LocalLink, join
 from neo.node.meter import Meter
 from neo.node.node_host import STRANGERS_MOST
 from neo.node.peer import Peer
+from neo.node.tracing import Traces
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.packets import Address, Error
 from neo.storage.__main__ import make_core as make_storage
@@ -53,6 +54,7 @@ class EmbeddedHost:
     #: The process is the application's.
     shared = True
     meter: Meter | None = None
+    traces: Traces | None = None
 
     def __init__(
         self, machine: Machine, settings: argparse.Namespace, make_core: Callable[[EmbeddedHost], Core]

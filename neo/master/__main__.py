@@ -19,6 +19,7 @@ from neo.master.serving.admin import MAX_REPLICAS
 from neo.master.settings import MasterSettings, SyncPolicy
 from neo.net.sockets import format_address, parse_addresses
 from neo.node.config import (
+    TRACING,
     ConfigError,
     Option,
     load,
@@ -62,6 +63,7 @@ def days(text: str) -> float:
 
 
 OPTIONS = role_options(
+    TRACING,
     Option("partitions", "number of partitions of a new database", positive, 100, short="p"),
     Option("replicas", "number of replicas of a new database", natural, 0, short="r"),
     Option(

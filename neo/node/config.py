@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from neo import __version__
 from neo.net.sockets import parse_addresses, parse_bind
@@ -93,6 +94,14 @@ def threshold(text: str) -> float:
     return number
 
 
+def collector(text: str) -> str:
+    """Parse the URL of an OTLP collector. The path is /v1/traces unless another is given."""
+    url = urlsplit(text)
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise ValueError(f"{text!r} is not a URL such as http://127.0.0.1:4318")
+    return text if url.path.strip("/") else urlunsplit(url._replace(path="/v1/traces"))
+
+
 def names(text: str) -> list[str]:
     """Split names that are separated by spaces or commas."""
     return text.replace(",", " ").split()
@@ -147,6 +156,14 @@ COMMON = (
     Option("key", "file of the certificate's private key"),
 )
 
+#: Of the roles that take part in commits.
+TRACING = Option(
+    "tracing",
+    "URL of an OpenTelemetry collector, http://host:port, to which spans of traced transactions are"
+    " sent; needs the extra [tracing]",
+    collector,
+)
+
 #: Names of the options of all roles, which may stand in [DEFAULT].
 KNOWN: set[str] = {option.name for option in COMMON}
 
@@ -160,7 +177,7 @@ def role_options(*options: Option) -> tuple[Option, ...]:
 #: Options of roles that this process does not import, which may stand in [DEFAULT] as well.
 KNOWN.update(
     "autostart election_log scrub_days upstream_cluster upstream_masters sync sync_backups sync_timeout "
-    "sync_policy replicas partitions nid adapter "
+    "sync_policy replicas partitions nid adapter tracing "
     "database mark engine wait dedup disable_drop_partitions devpath reset new_nid monitor_maxlag "
     "monitor_backup smtp smtp_from smtp_to smtp_tls smtp_login".split()
 )

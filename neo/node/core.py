@@ -21,6 +21,7 @@ from neo.node.log_throttle import LogThrottle
 from neo.node.measured_peer import MeasuredPeer
 from neo.node.peer import Link, Peer, Portion
 from neo.node.task import Cancelled, Future, Task
+from neo.node.traced_peer import TracedPeer
 from neo.protocol.packets import Address
 from neo.topology.nodes import NodeTable
 from neo.topology.partitions import PartitionTable
@@ -40,6 +41,15 @@ class Readiness(NamedTuple):
     text: str
 
 
+def _peer_class(host: Host) -> Callable[..., Peer]:
+    """Return what makes peers. Those of a node that is not watched measure nothing."""
+    if host.meter is None:
+        return Peer
+    if host.traces is None:
+        return partial(MeasuredPeer, host.meter)
+    return partial(TracedPeer, host.traces, host.meter)
+
+
 class Core:
     """State that every role has: peers, node table, partition table."""
 
@@ -57,7 +67,7 @@ class Core:
         #: Peers for which something is queued.
         self.touched: dict[Peer, None] = {}
         self._tasks: dict[Task[Any], None] = {}
-        self._new_peer = Peer if host.meter is None else partial(MeasuredPeer, host.meter)
+        self._new_peer = _peer_class(host)
 
     # -- called by the host ----------------------------------------------------------------------
 

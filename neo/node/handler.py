@@ -70,6 +70,15 @@ class Handler:
     def lost(self, peer: Peer, reason: str) -> None:
         """React to the end of the connection. Not called after ``peer.close()``."""
 
+    def waits_for(self, message: Message) -> str | None:
+        """Return, for a trace, the transactions that hold the object for which a store or check waits,
+        separated by spaces; None if it does not wait for a lock."""
+        return None
+
+    def sync_seconds(self) -> float:
+        """Return, for a trace, the seconds that syncs of this node's disk have taken so far."""
+        return 0.0
+
     @on(Ping)
     def ping(self, peer: Peer, message_id: int, message: Ping) -> Message:
         """Answer any peer, identified or not."""

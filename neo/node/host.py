@@ -13,6 +13,7 @@ from typing import Protocol
 from neo.net.fault_sites import FaultSite
 from neo.node.meter import Meter
 from neo.node.peer import Peer
+from neo.node.tracing import Traces
 
 
 class Timer(Protocol):
@@ -25,6 +26,8 @@ class Host(Protocol):
     random: Random
     #: None if requests are not measured.
     meter: Meter | None
+    #: None if traces are not exported.
+    traces: Traces | None
 
     def time(self) -> float:
         """Return the seconds since 1970. This clock may jump."""

@@ -33,7 +33,7 @@ from neo.protocol.packets import (
 
 logger = logging.getLogger("neo.slow")
 
-_LOCK, _DISK, _PEERS = "a lock of another transaction", "the disk", "storage nodes"
+_LOCK, DISK, _PEERS = "a lock of another transaction", "the disk", "storage nodes"
 #: For what a request waits whose answer comes after its method has returned. Others wait for steps of a
 #: job, or for other nodes.
 WAITS: dict[type[Message], str] = {
@@ -42,12 +42,12 @@ WAITS: dict[type[Message], str] = {
     AskRebaseObject: _LOCK,
     AskObject: "the unlock of a transaction that is being finished",
     AskBlob: "the disk or a node that has the content",
-    AskStoreBlob: _DISK,
-    AskStoreTransaction: _DISK,
-    AskVoteTransaction: _DISK,
-    AskVoteSingle: _DISK,
-    AskLockInformation: _DISK,
-    AskPrepareInformation: _DISK,
+    AskStoreBlob: DISK,
+    AskStoreTransaction: DISK,
+    AskVoteTransaction: DISK,
+    AskVoteSingle: DISK,
+    AskLockInformation: DISK,
+    AskPrepareInformation: DISK,
     AskFinishTransaction: _PEERS,
     AskPrepareTransaction: _PEERS,
     AskFinishPrepared: _PEERS,
@@ -83,13 +83,13 @@ class MeasuredPeer(Peer):
         #: The request whose method is at work, until it is answered.
         self._current: int | None = None
 
-    def _dispatch(self, message_id: int | None, message: Message) -> bool:
+    def _dispatch(self, message_id: int | None, message: Message) -> Message | None:
         meter, kind = self._meter, type(message)
         self._current = message_id
         began = meter.clock()
-        answered = super()._dispatch(message_id, message)
+        answer = super()._dispatch(message_id, message)
         now = meter.clock()
-        if answered or self._current is None or not isinstance(message, Request):
+        if answer is not None or self._current is None or not isinstance(message, Request):
             seconds = now - began
             meter.took(kind, seconds)
             if seconds >= meter.slow:
@@ -97,7 +97,7 @@ class MeasuredPeer(Peer):
         elif not self.closed:
             assert message_id is not None
             self.open[message_id] = _open(message, began, now)
-        return answered
+        return answer
 
     def answer(self, message_id: int, message: Message) -> None:
         super().answer(message_id, message)

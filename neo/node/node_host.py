@@ -35,6 +35,7 @@ from neo.node.log_throttle import LogThrottle
 from neo.node.meter import Meter
 from neo.node.pages import NodePages
 from neo.node.peer import Peer
+from neo.node.tracing import Exporter, Traces
 from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import Address, Error
 
@@ -111,7 +112,11 @@ class NodeHost:
         self._http: HttpServer | None = None
         #: None if requests are not measured.
         self.meter: Meter | None = None
-        if settings.http is not None or settings.log_slow is not None:
+        #: None if traces are not exported. They are measured, too.
+        self.traces: Traces | None = None
+        self._tracer: Exporter | None = None
+        self._collector: str | None = getattr(settings, "tracing", None)  # not of all roles
+        if settings.http is not None or settings.log_slow is not None or self._collector:
             self.meter = Meter(self.monotonic, settings.log_slow)
         #: What HTTP serves. A role may have other pages.
         self.pages: Pages = NodePages(self).page
@@ -243,6 +248,20 @@ class NodeHost:
             self.bind = self._socket.getsockname()[:2]
         if settings.http is not None:
             self._http = serve_http(settings, self._page, self._site)
+        if self._collector:
+            self._trace_to(self._collector)
+
+    def _trace_to(self, collector: str) -> None:
+        try:
+            # Here, because it is an extra.
+            from neo.node.otlp import OtlpTracer
+        except ImportError as e:
+            raise ConfigError(
+                f"setting 'tracing' needs OpenTelemetry ({e}): pip install 'zodb-neo[tracing]'"
+            ) from None
+        instance = self.name or format_address(self.bind)
+        tracer = OtlpTracer(collector, self.settings.cluster, self.role, instance)
+        self._tracer, self.traces = tracer, Traces(tracer, self)
 
     def _page(self, path: str) -> Page:
         return self.pages(path)
@@ -342,6 +361,9 @@ class NodeHost:
             # It waits for its thread.
             threading.Thread(target=self._http.close, daemon=True).start()
             self._http = None
+        if self._tracer is not None:
+            self._tracer.close()
+            self._tracer = None
 
 
 class _Accepted:

@@ -139,6 +139,12 @@ class MessageHandler(Protocol):
     def lost(self, peer: Peer, reason: str) -> None:
         """React to the end of the connection."""
 
+    def waits_for(self, message: Message) -> str | None:
+        """Return, for a trace, which transactions hold what a request waits for."""
+
+    def sync_seconds(self) -> float:
+        """Return, for a trace, the seconds that syncs took so far."""
+
 
 class Clock(Protocol):
     def monotonic(self) -> float: ...
@@ -418,8 +424,8 @@ class Peer:
         if not self._held and self.link is not None:
             self.link.resume_reading()
 
-    def _dispatch(self, message_id: int | None, message: Message) -> bool:
-        """Execute a message; return whether it was answered."""
+    def _dispatch(self, message_id: int | None, message: Message) -> Message | None:
+        """Execute a message; return the answer, None if there is none now."""
         handler = self.handler
         take = handler.table.get(type(message))
         if take is None or message_id is None:
@@ -430,11 +436,10 @@ class Peer:
             raise
         except Exception as e:  # noqa: BLE001  # the handler raises it again if it is a bug
             answer = handler.failed(self, e)
-        if answer is None:
-            return False
-        self.connection.answer(message_id, answer)
-        self.core.touched[self] = None
-        return True
+        if answer is not None:
+            self.connection.answer(message_id, answer)
+            self.core.touched[self] = None
+        return answer
 
     @property
     def waiting(self) -> int:

@@ -903,6 +903,9 @@ FEATURE_OURS = "neo"
 #: The messages of contents of blobs are understood (specification 26). A storage node announces it to
 #: all but masters of other clusters if it has a folder for contents.
 FEATURE_BLOBS = "blobs"
+#: Traces are exported (specification 17.52). A master or storage node with the setting ``tracing``
+#: announces it.
+FEATURE_TRACE = "trace"
 #: Key of a storage node's RequestIdentification.extra: a boolean, whether its database has no cells.
 BLANK = "blank"
 #: Key of the same: the greatest id of a storage node that the node ever heard of. No master gives an id
@@ -2004,6 +2007,20 @@ class AnswerCommitCount(Answer):
 @request(EXTENSION | 0xE6)
 class AskCommitCount(Request[AnswerCommitCount]):
     """How many transactions the master has finished. A ⇄ M"""
+
+
+# -- ours: traces ------------------------------------------------------------------------------------
+
+
+@notification(EXTENSION | 0xE9)
+class NotifyTrace(Message):
+    """A transaction is part of a trace: the span below which the node's spans belong, as in
+    ``traceparent`` of W3C Trace Context. Only to a node that announced ``trace``. C → M, S"""
+
+    ttid: Tid
+    trace_id: Annotated[bytes, Meta(min_length=16, max_length=16)]
+    span_id: Annotated[bytes, Meta(min_length=8, max_length=8)]
+    flags: Annotated[int, Meta(ge=0, le=255)]
 
 
 # -- ours: the log of transactions ------------------------------------------------------------------

@@ -12,7 +12,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from neo.node.config import ConfigError, Option, load, names, one_of, role_options, seconds
+from neo.node.config import (
+    TRACING,
+    ConfigError,
+    Option,
+    load,
+    names,
+    one_of,
+    role_options,
+    seconds,
+)
 from neo.node.core_life import StartFailure
 from neo.node.known_masters import RememberedMasters
 from neo.node.passwords import has_password
@@ -33,6 +42,7 @@ logger = logging.getLogger("neo.storage")
 
 DESCRIPTION = "Storage node of a NEO cluster: keeps a part of the data."
 OPTIONS = role_options(
+    TRACING,
     Option("adapter", "SQLite, or MySQL for MariaDB", one_of(*ADAPTERS), "SQLite", short="a"),
     Option(
         "database",

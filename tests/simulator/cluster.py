@@ -10,6 +10,7 @@ from neo.admin.core import AdminCore, AdminSettings
 from neo.master.primary import PrimaryMaster
 from neo.master.settings import SyncPolicy
 from neo.net.fault_sites import FaultSite
+from neo.node.tracing import Tracer
 from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.ids import u64
 from neo.protocol.packets import Address
@@ -217,6 +218,11 @@ class Cluster:
         process = ClientProcess(self.world, self.network, self.threads, name, self.faults, clock)
         self.clients.append(process)
         return process
+
+    def trace(self, tracer: Tracer) -> None:
+        """Have the nodes that take part in commits trace. Call before the start of the cluster."""
+        for process in (*self.masters.all, *self.storages):
+            process.tracer = tracer
 
     def storage(self, process: ClientProcess, **options: Any) -> Any:
         """Open the real client inside a thread of a process."""

@@ -47,7 +47,7 @@ def inject_faults(host: Host, peer: Peer) -> None:
     its votes, as the seed says."""
     core, dispatch, answer, tell = peer.core, peer._dispatch, peer.connection.answer, peer.send
 
-    def faulty_dispatch(message_id: int | None, message: Message) -> bool:
+    def faulty_dispatch(message_id: int | None, message: Message) -> Message | None:
         kind = type(message) if type(message) in peer.handler.table else None
         if kind is AskObject and host.fault(FaultSite.READ_LATE):
             core.call_later(LATE_SECONDS, lambda: execute(message_id, message))
@@ -56,7 +56,7 @@ def inject_faults(host: Host, peer: Peer) -> None:
             peer.handler.lost(peer, "disconnected on purpose")
         else:
             return dispatch(message_id, message)
-        return False
+        return None
 
     def execute(message_id: int | None, message: Message) -> None:
         if not peer.closed:

@@ -13,6 +13,7 @@ from neo.node.host import Timer
 from neo.node.local import LocalLink
 from neo.node.meter import Meter
 from neo.node.peer import Peer
+from neo.node.tracing import Tracer, Traces
 from neo.protocol.packets import Address
 from neo.storage.backend.api import BackendFailure
 from tests.simulator.clock import Clock
@@ -41,6 +42,10 @@ class SimNodeHost:
         self._world = process.world
         self.random = Random(process.world.random.getrandbits(64))
         self.meter: Meter | None = None
+        self.traces: Traces | None = None
+        if process.tracer is not None:
+            self.meter = Meter(self.monotonic)
+            self.traces = Traces(process.tracer, self)
         self.dead = False
 
     def time(self) -> float:
@@ -215,6 +220,8 @@ class Process:
         self.writes: Callable[[Peer], None] = lambda peer: None
         #: Whether the process may end with an error now.
         self.may_fail: Callable[[], bool] = lambda: False
+        #: What takes the spans of the node; None if it does not trace.
+        self.tracer: Tracer | None = None
         self.core: Core | None = None
         self.exit_code: int | None = None
         self.lives = 0

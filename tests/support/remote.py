@@ -18,6 +18,7 @@ from neo.node.core import Core
 from neo.node.meter import Meter
 from neo.node.peer import Peer
 from neo.node.task import Future
+from neo.node.tracing import Traces
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer, PeerError
 from neo.protocol.packets import Address, Error, Message, Ping, Pong, Request
@@ -39,6 +40,7 @@ class FakeHost:
     def __init__(self, start: float = 1_800_000_000.0) -> None:
         self.random = Random(0)
         self.meter: Meter | None = None
+        self.traces: Traces | None = None
         self.now = start
         self.elapsed = 0.0
         self.exit_code: int | None = None

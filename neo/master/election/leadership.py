@@ -134,6 +134,7 @@ class PrimaryHost:
     def __init__(self, host: Host, stop: Callable[[int], None]) -> None:
         self.random = host.random
         self.meter = host.meter
+        self.traces = host.traces
         self.time = host.time
         self.monotonic = host.monotonic
         self.call_later = host.call_later

@@ -91,7 +91,7 @@ from neo.storage.database import Database
 from neo.storage.events import Part
 from neo.storage.maintenance.pack import PackProgress
 from neo.storage.maintenance.size import Sizes
-from neo.storage.serving.conflicts import answer_locked, answer_with_data
+from neo.storage.serving.conflicts import answer_locked, answer_with_data, lock_holders
 from neo.storage.serving.handler import StorageHandler, attempting, refusal
 from neo.storage.serving.transaction_log import last_transactions
 from neo.storage.sync.source import SyncSource
@@ -524,6 +524,9 @@ class ServeClient(StorageHandler):
             for t in blocked.holders
         ]
         return AnswerLockHolders(blocked.waited, holders)
+
+    def waits_for(self, message: Message) -> str | None:
+        return lock_holders(self._locks, message)
 
     # -- votes -------------------------------------------------------------------------------------
 

@@ -10,10 +10,14 @@ from neo.protocol.ids import MAX_TID, ZERO_TID
 from neo.protocol.packets import (
     AnswerCheckCurrentSerial,
     AnswerStoreObject,
+    AskCheckCurrentSerial,
+    AskRebaseObject,
     AskStoreObject,
+    Message,
     NotifyConflictData,
 )
 from neo.storage.backend.api import Record, RecordDamaged
+from neo.storage.commit.locks import Locks
 from neo.storage.commit.transactions import Hopeless
 
 #: A larger revision is not sent before it is asked for: the class of the object may resolve no conflicts.
@@ -57,3 +61,12 @@ def _send_revision(peer: Peer, m: AskStoreObject, reads: Reads, serial: bytes) -
     if record is not None and record.compression is not None and len(record.data) <= DATA_MAX:
         stored = record.compression, record.checksum, record.data
         peer.send(NotifyConflictData(m.ttid, m.oid, serial, *stored))
+
+
+def lock_holders(locks: Locks, message: Message) -> str | None:
+    """Return, for a trace, the transactions that hold the object for which a request waits, separated by
+    spaces; none if it waits to be rebased. None if it does not wait for a lock."""
+    if not isinstance(message, AskStoreObject | AskCheckCurrentSerial | AskRebaseObject):
+        return None
+    blocked = locks.blocked(message.ttid, message.oid)
+    return None if blocked is None else " ".join(each.ttid.hex() for each in blocked.holders)

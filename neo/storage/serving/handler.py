@@ -79,3 +79,6 @@ class StorageHandler(Handler):
         if isinstance(error, (RecordDamaged, BackendRefused, TransactionRefused)):
             error = refusal(peer, error)
         return super().failed(peer, error)
+
+    def sync_seconds(self) -> float:
+        return self.database.backend.engine.work().syncs.sum

@@ -59,6 +59,7 @@ def make(*arguments: str) -> PrimaryMaster | MasterNode:
     settings = load_settings([*ARGUMENTS, *arguments])
     host = SimpleNamespace(
         meter=None,
+        traces=None,
         settings=settings,
         bind=settings.bind,
         monotonic=lambda: 0.0,

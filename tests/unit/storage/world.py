@@ -13,6 +13,7 @@ from neo.net.connection import Connection
 from neo.net.fault_sites import FaultSite
 from neo.node.meter import Meter
 from neo.node.peer import Peer
+from neo.node.tracing import Traces
 from neo.protocol.enums import CellState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import PeerError
 from neo.protocol.packets import (
@@ -62,6 +63,7 @@ class FakeHost:
     def __init__(self) -> None:
         self.random = Random(0)
         self.meter: Meter | None = None
+        self.traces: Traces | None = None
         self.now = 1000.0
         self.dialed: list[Peer] = []
         self.exit_code: int | None = None
