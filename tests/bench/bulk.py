@@ -1,8 +1,7 @@
 """Fill the databases of a cluster that does not run, with the rows that commits would have written.
 
-A commit through a client costs a millisecond and more, even in large transactions 80 µs for each object on
-two processors. Each storage node has a process here that calls what its commits call: the backend's stores,
-votes and unlocks.
+Through a client an object takes 80 µs of two processors, even in large transactions. Here each storage
+node has a process that calls what its commits call: the backend's stores, votes and unlocks.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ one machine the processors are full soon: these times say which process is full 
 
 ``objects``: the same work in a small and in a large database on two storage nodes, and what else depends
 on the size: the time to start, to pack, to copy everything to a second node, the bytes on the disk, and
-the memory of the largest storage node. Large databases are filled without a client (:mod:`tests.bench.bulk`).
+the memory of the largest storage node. Large databases are filled without a client
+(:mod:`tests.bench.bulk`).
 """
 
 from __future__ import annotations

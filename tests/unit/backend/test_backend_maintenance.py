@@ -104,7 +104,7 @@ def test_pack_goes_on_where_it_stopped(node: Harness, backend: Any) -> None:
 
 
 def test_a_pack_passes_over_what_needs_none(node: Harness, backend: Any) -> None:
-    """Its steps are as many as what it removes, and a bounded number of rows each (specification 12.24)."""
+    """It has steps for what it removes, and for each bounded number of rows (specification 12.24)."""
     oids = range(0, 3 * 4 * ROWS_PER_OBJECT, 3)
     node.commit(backend, 11, dict.fromkeys(oids, b"only"))
     first, last = oids[0], oids[-1]
