@@ -12,6 +12,7 @@
 #   make plone                                       a Plone site on a cluster, and back
 
 PYTHON ?= python3
+PYTHON312 ?= python3.12
 VENV ?= .venv
 DEMO_OPTIONS ?=
 TEST_OPTIONS ?= -n 4
@@ -26,13 +27,15 @@ BIN := $(VENV)/bin
 PACKAGING := setup.cfg pyproject.toml tools/install-debian.sh
 # The versions with which the suite passes, so that a new release of a library or a linter refuses no change.
 PINS := tools/constraints.txt
+# A peer of the benchmarks, in an environment of its own.
+PGJSONB := 1.19.0
 # Draws the diagrams of the documents.
 MERMAID := 12.3.0
 # A suite starts a thousand processes. Where the environment forbids to write bytecode, each of them would compile
 # the whole project again, which takes longer than all else of its start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test soak lint bench bench-spark plone site diagrams dist deb pins clean
+.PHONY: help demo test soak lint bench bench-spark pgjsonb plone site diagrams dist deb pins clean
 .DELETE_ON_ERROR:
 
 help:
@@ -51,12 +54,17 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff check neo neoctl pyspark_neo examples schema tests tools
 	$(BIN)/mypy
 
-bench: $(VENV)/.installed-bench
+bench: $(VENV)/.installed-bench pgjsonb
 	$(BIN)/python -m tests.bench $(BENCH_OPTIONS)
 	$(BIN)/python -m tests.bench.replication $(REPLICATION_OPTIONS)
 	$(BIN)/python -m tests.bench.sync $(REPLICATION_OPTIONS)
 	$(BIN)/python -m tests.bench.blobs $(REPLICATION_OPTIONS)
 	$(BIN)/python -m tests.bench.operations $(REPLICATION_OPTIONS)
+
+# One of the storages with which NEO is compared needs Python 3.12. Without one it is not measured.
+pgjsonb: $(VENV)/.installed-test
+	@if $(PYTHON312) -c '' 2>/dev/null; then $(MAKE) --no-print-directory $(VENV)-pgjsonb/.installed; \
+	else echo 'no Python 3.12 ($(PYTHON312)): zodb-pgjsonb is not measured'; fi
 
 plone: $(VENV)-plone/.installed
 	$(VENV)-plone/bin/python -m tests.plone.story
@@ -84,7 +92,7 @@ deb: $(VENV)/.installed-demo
 	TOOLS=$(abspath $(BIN))/python EXTRAS=$(DEB_EXTRAS) packaging/debian/build.sh dist
 
 clean:
-	rm -rf $(VENV) $(VENV)-plone build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .tox
+	rm -rf $(VENV) $(VENV)-plone $(VENV)-pgjsonb build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .tox
 	find neo neoctl examples schema tests tools -name __pycache__ -prune -exec rm -rf {} +
 
 # Wheels alone serve the demo: no compiler, no MariaDB.
@@ -99,6 +107,11 @@ $(VENV)/.installed-test: $(VENV)/bin/python $(PACKAGING) $(PINS)
 
 $(VENV)/.installed-bench: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS) -e '.[bench]'
+	@touch $@
+
+$(VENV)-pgjsonb/.installed: $(PACKAGING) $(PINS)
+	$(PYTHON312) -m venv $(VENV)-pgjsonb
+	$(VENV)-pgjsonb/bin/python -m pip install --quiet --disable-pip-version-check -c $(PINS) -e . zodb-pgjsonb==$(PGJSONB)
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/bin/python $(PACKAGING)

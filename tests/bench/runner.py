@@ -89,6 +89,10 @@ class _System:
                 while remaining:
                     if not self._workload(system, remaining.pop(0), sizes, source):
                         break
+            except clients.NotApplicable as reason:
+                for workload in remaining:
+                    self._report.not_applicable(self._name, workload, str(reason), set())
+                remaining = []
             except Exception as error:  # noqa: BLE001 - it is reported; the other systems go on
                 self._failed(remaining, error, set())
                 remaining = []
@@ -101,7 +105,8 @@ class _System:
         self._say(f"  {workload}")
         given = set()
         try:
-            for figure in self._known[workload](system, sizes, source):
+            work = system.elsewhere(workload) or self._known[workload]
+            for figure in work(system, sizes, source):
                 if isinstance(figure, Memory):
                     self._report.add_memory(self._name, figure)
                 else:

@@ -1,14 +1,16 @@
 """How a cluster grows: with storage nodes, with clients, with objects.
 
     python -m tests.bench.scale nodes [--storages 1,2,4] [--clients 1,4,16] [--seconds 3]
-    python -m tests.bench.scale objects [--counts 100000,10000000]
+    python -m tests.bench.scale objects [--counts 100000,10000000] [--bulk 2000000]
 
 ``nodes``: the rate of cold loads and of commits of one object, each client on objects of its own, and the
 time of a processor that an operation takes in the clients, the master and all storage nodes together. On
 one machine the processors are full soon: these times say which process is full first on others.
 
 ``objects``: the same work in a small and in a large database on two storage nodes, and what else depends
-on the size: the time to start, to pack, to copy everything to a second node, and the bytes on the disk.
+on the size: the time to start, to pack, to copy everything to a second node, the bytes on the disk, and
+the memory of the largest storage node. Large databases are filled without a client
+(:mod:`tests.bench.bulk`).
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ZODB.utils import z64
+from ZODB.utils import p64, u64, z64
 
-from tests.bench import clients
+from tests.bench import bulk, clients
 from tests.bench.clients import Ready
 from tests.bench.operations import size_of
 from tests.bench.records import SIZE, record
@@ -37,6 +39,8 @@ from tests.support.cluster import Cluster
 
 #: Objects in a transaction while a database is filled.
 BATCH = 20_000
+#: From so many objects on, databases are filled without a client.
+BULK = 2_000_000
 #: Objects in the database of ``nodes``: more than all clients load.
 POPULATION = 100_000
 #: Objects of a client that commits: each has a revision of its own in turn.
@@ -178,20 +182,47 @@ def filled(cluster: Cluster, count: int) -> list[bytes]:
 # -- objects -----------------------------------------------------------------------------------------
 
 
-def large(folder: Path, counts: Sequence[int]) -> Iterator[Row]:
-    """Yield the figures of databases of different sizes."""
+def large(folder: Path, counts: Sequence[int], bulk_count: int = BULK) -> Iterator[Row]:
+    """Yield the figures of databases of different sizes. ``bulk_count``: from so many objects on they are
+    filled without a client."""
     for count in counts:
         place = folder / f"{count}-objects"
         place.mkdir()
         with Cluster(storages=2, folder=place, processes=True) as cluster:
-            for title, unit, value in _sized(cluster, place, count):
+            for title, unit, value in _sized(cluster, place, count, count >= bulk_count):
                 yield Row(title, unit, count, value)
 
 
-def _sized(cluster: Cluster, folder: Path, count: int) -> Iterator[tuple[str, str, float]]:
+def _loaded(cluster: Cluster, count: int) -> list[bytes]:
+    """Store new objects in the databases themselves. Return some of their oids in a random order."""
+
+    def begun() -> tuple[int, int]:
+        storage = cluster.storage()
+        view = session(storage)
+        oid = view.new_oid()
+        tid = commit(view, [(oid, z64, record(random.Random(0)))])
+        storage.close()
+        return u64(oid), u64(tid)
+
+    last_oid, last_tid = clients.run(begun, STEP_SECONDS)
+    names = [node.name for node in cluster.simple.conf.of_role("storage")]
+    databases = [Path(cluster.database(name)) for name in names]
+    cluster.simple.stop()
+    bulk.load(databases, last_tid, last_oid + 1, count, STEP_SECONDS)
+    cluster.simple.start(STEP_SECONDS)
+    oids = range(last_oid + 1, last_oid + 1 + count)
+    return list(map(p64, random.Random(count).sample(oids, min(POPULATION, count))))
+
+
+def _sized(
+    cluster: Cluster, folder: Path, count: int, directly: bool
+) -> Iterator[tuple[str, str, float]]:
     begin = time.monotonic()
-    oids = clients.run(lambda: filled(cluster, count), STEP_SECONDS)
-    yield "written", "MB/s", count * SIZE / (time.monotonic() - begin) / _MB
+    if directly:
+        how, oids = "written to the databases", _loaded(cluster, count)
+    else:
+        how, oids = "written", clients.run(lambda: filled(cluster, count), STEP_SECONDS)
+    yield how, "MB/s", count * SIZE / (time.monotonic() - begin) / _MB
     yield "on the disk, for each object", "bytes", size_of(folder) / count
     for title, work in (("cold load p50", loading), ("commit p50", committing)):
         yield title, "µs", clients.run(lambda work=work: _median(cluster, work, oids), STEP_SECONDS)
@@ -201,12 +232,24 @@ def _sized(cluster: Cluster, folder: Path, count: int) -> Iterator[tuple[str, st
     begin = time.monotonic()
     cluster.simple.start(STEP_SECONDS)
     yield "start, until it serves", "s", time.monotonic() - begin
+    yield "memory of a storage node, started", "MB", _memory(cluster)
     rewritten = oids[: max(len(oids) // 10, 1)]
     clients.run(lambda: _rewrite(cluster, rewritten), STEP_SECONDS)
     window = clients.run(lambda: pack(cluster), STEP_SECONDS)
     yield f"pack of {len(rewritten):,} old revisions", "s", window.seconds
     window = replicate(cluster, STEP_SECONDS)
     yield "copy of everything to another node", "MB/s", count * SIZE / window.seconds / _MB
+    yield "greatest memory of a storage node", "MB", _memory(cluster)
+
+
+def _memory(cluster: Cluster) -> float:
+    """Return the MB that the largest storage node has used at most."""
+    found = 0
+    for name, pid in cluster.pids().items():
+        if name.startswith("storage"):
+            status = Path(f"/proc/{pid}/status").read_text()
+            found = max(found, int(status.partition("VmHWM:")[2].split()[0]))
+    return found * 1024 / _MB
 
 
 def _median(
@@ -244,6 +287,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="for one rate (default 3)")
     parser.add_argument("--counts", type=_numbers, default=[100_000, 10_000_000])
     parser.add_argument("--population", type=int, default=POPULATION, help="objects of ``nodes``")
+    parser.add_argument("--bulk", type=int, default=BULK, help="objects from which no client writes")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="neo-bench-") as name:
         folder = Path(name)
@@ -252,7 +296,7 @@ def main(arguments: list[str] | None = None) -> int:
                 folder, options.storages, options.clients, options.seconds, options.population
             )
             if options.what == "nodes"
-            else large(folder, options.counts)
+            else large(folder, options.counts, options.bulk)
         )
         for each in found:
             print(each.line(), flush=True)

@@ -9,16 +9,22 @@ import socket
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ZODB.FileStorage import FileStorage
 
+from tests.bench.figures import Figure, Memory
+from tests.bench.sizes import Sizes
 from tests.support.patience import PATIENCE_SECONDS, Deadline
 from tests.support.ports import free_range
 
 START_SECONDS_MAX = 60.0  # a new MariaDB server needs two on an idle machine
+
+
+#: Does a workload of a system, with these sizes and a Data.fs to import, and yields its figures.
+Work = Callable[["System", Sizes, Path], Iterator[Figure | Memory]]
 
 
 class SystemFailed(Exception):
@@ -34,7 +40,8 @@ class System(ABC):
 
     @abstractmethod
     def start(self, folder: Path) -> None:
-        """Start an empty database below `folder` (empty, kept until stop). Raise SystemFailed."""
+        """Start an empty database below `folder` (empty, kept until stop). Raise SystemFailed, or
+        NotApplicable if this machine lacks what the system needs."""
 
     @abstractmethod
     def storage(self) -> Any:
@@ -47,6 +54,10 @@ class System(ABC):
     @abstractmethod
     def stop(self) -> None:
         """End the servers; also call after a failed start."""
+
+    def elsewhere(self, workload: str) -> Work | None:
+        """Return how to do a workload if not with a storage in forks of this process."""
+        return None
 
 
 class FileStorageSystem(System):
@@ -208,12 +219,19 @@ def _relstorage_mariadb() -> System:
     return RelStorageMariaDB()
 
 
+def _pgjsonb() -> System:
+    from tests.bench.pgjsonb import PGJsonb
+
+    return PGJsonb()
+
+
 # A system whose packages are not installed fails when it is created; the others work.
 SYSTEMS: dict[str, Callable[[], System]] = {
     "filestorage": FileStorageSystem,
     "zeo": ZEOSystem,
     "relstorage-sqlite": _relstorage_sqlite,
     "relstorage-mariadb": _relstorage_mariadb,
+    "pgjsonb": _pgjsonb,
     "neo-embedded": EmbeddedSystem,
     "neo-one-process": NEOOneProcess,
     "neo-one-storage": NEOOneStorage,

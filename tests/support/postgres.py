@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.patience import PATIENCE_SECONDS, Deadline
+from tests.support.ports import free_range
 
 USERS = ("postgres", "nobody")
 
@@ -48,10 +49,14 @@ def _user() -> str | None:
 
 
 class Server:
-    """A server with its own data directory."""
+    """A server with its own data directory. ``options``: further settings; a later one counts. ``tcp``:
+    listen on a port of the loopback, too."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *options: str, tcp: bool = False) -> None:
         self.directory = directory
+        self.port = free_range(1) if tcp else 5432
+        listening = (f"port={self.port}", "listen_addresses=127.0.0.1") if tcp else ()
+        self._options = (*_OPTIONS, *listening, *options)
         self._user = _user()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -76,7 +81,7 @@ class Server:
 
     def start(self) -> None:
         """Start, and wait until it accepts connections."""
-        settings = [word for option in _OPTIONS for word in ("-c", option)]
+        settings = [word for option in self._options for word in ("-c", option)]
         command = [_program("postgres"), "-D", str(self._data), "-k", str(self.directory)]
         with open(self.directory / "log", "ab") as log:
             self._process = subprocess.Popen(
@@ -106,7 +111,7 @@ class Server:
         return True
 
     def dsn(self, database: str = "postgres") -> str:
-        return f"host={self.directory} user=postgres dbname={database}"
+        return f"host={self.directory} port={self.port} user=postgres dbname={database}"
 
     def connect(self, database: str = "postgres") -> Any:
         import psycopg
@@ -136,9 +141,9 @@ class Server:
 
 
 @contextmanager
-def running_server() -> Iterator[Server]:
+def running_server(*options: str, tcp: bool = False) -> Iterator[Server]:
     folder = Path(tempfile.mkdtemp(prefix="neo-pg-"))
-    server = Server(folder)
+    server = Server(folder, *options, tcp=tcp)
     try:
         server.install()
         server.start()

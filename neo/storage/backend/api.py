@@ -617,7 +617,8 @@ class Maintenance(Protocol):
         forget that prepared transactions were committed later."""
 
     def pack(self, tid: bytes, partition: int, min_oid: bytes, length: int) -> bytes | None:
-        """Pack ``length`` oids from ``min_oid``; return the oid where the next step begins.
+        """Pack from ``min_oid`` on at most ``length`` objects that have something to remove, among a
+        bounded number of rows; return the oid where the next step begins.
 
         Keep the greatest tid of all packs in the configuration row ``_pack_tid``.
         """

@@ -9,16 +9,29 @@ from itertools import groupby
 from neo.storage.backend import revisions
 from neo.storage.backend.commits import Commits
 from neo.storage.backend.revisions import Revision
-from neo.storage.backend.sql import SET_VALUE_TID, Engine, Row, bound, to_bytes
+from neo.storage.backend.sql import MAX_TID, SET_VALUE_TID, Engine, Row, bound, to_bytes
 from neo.storage.backend.tables import Tables
 from neo.storage.backend.values import Values
 
 _DATA_IDS = "SELECT data_id FROM obj WHERE `partition`=? AND tid>? AND data_id IS NOT NULL"
-_OIDS = "SELECT DISTINCT oid FROM obj WHERE `partition`=? AND oid>=? ORDER BY oid LIMIT ?"
-_REVISIONS = (
-    "SELECT oid, tid, data_id, value_tid FROM obj"
-    " WHERE `partition`=? AND oid>=? AND oid<=? ORDER BY oid, tid"
+
+# Of the queries of a pack, <PRIMARY> is the dialect's hint.
+_OID_AFTER_ROWS = (
+    "SELECT oid FROM obj<PRIMARY> WHERE `partition`=? AND oid>=? ORDER BY oid, tid LIMIT 1 OFFSET ?"
 )
+_NEXT_OID = "SELECT oid FROM obj<PRIMARY> WHERE `partition`=? AND oid>? ORDER BY oid LIMIT 1"
+#: Objects with something to remove: several revisions up to a tid, or a deletion alone.
+_TO_PACK = (
+    "SELECT oid FROM obj<PRIMARY> WHERE `partition`=? AND oid>=? AND oid<=? AND tid<=?"
+    " GROUP BY oid HAVING COUNT(*)>1 OR COUNT(data_id)=0 ORDER BY oid LIMIT ?"
+)
+_REVISIONS = (
+    "SELECT oid, tid, data_id, value_tid FROM obj<PRIMARY>"
+    " WHERE `partition`=? AND oid IN (<OIDS>) ORDER BY oid, tid"
+)
+#: Rows that a step of a pack looks at for each object that it may change: a database passes over one
+#: of these in 0.2 to 1 µs, so that they take no longer than the changes. Most objects need none.
+ROWS_PER_OBJECT = 50
 _FIRST_REVISIONS = "SELECT oid, tid, data_id FROM obj WHERE `partition`=? ORDER BY oid, tid LIMIT ?"
 _FIRST_TIDS = "SELECT tid FROM trans WHERE `partition`=? ORDER BY tid LIMIT ?"
 _DELETE_REVISIONS = "DELETE FROM obj WHERE `partition`=? AND oid=? AND tid<=?"
@@ -34,6 +47,7 @@ class Maintenance:
         self._commits = commits
         self._read = engine.read
         self._write = engine.write
+        self._hint = "<PRIMARY>", engine.dialect.primary_key
 
     def truncate(self, tid: bytes, partitions: Sequence[int]) -> None:
         self._engine.drain()
@@ -48,13 +62,22 @@ class Maintenance:
 
     def pack(self, tid: bytes, partition: int, min_oid: bytes, length: int) -> bytes | None:
         self._engine.drain()
-        limit = bound(tid)
+        limit, first = bound(tid), bound(min_oid)
         self._tables.packed(limit)
-        oids = self._read(_OIDS, partition, bound(min_oid), length + 1)
+        end = self._scan(_OID_AFTER_ROWS, partition, first, ROWS_PER_OBJECT * length)
+        last = end[0] if end else MAX_TID
+        oids = self._scan(_TO_PACK, partition, first, last, limit, length + 1)
         if oids:
-            rows = self._read(_REVISIONS, partition, oids[0][0], oids[:length][-1][0])
-            self._pack_rows(rows, limit, partition)
-        return to_bytes(oids[length][0]) if len(oids) > length else None
+            sql = _REVISIONS.replace("<OIDS>", ",".join(map(str, oids[:length])))
+            self._pack_rows(self._read(sql.replace(*self._hint), partition), limit, partition)
+        following = oids[length:]
+        if end and not following:
+            following = self._scan(_NEXT_OID, partition, last)
+        return to_bytes(following[0]) if following else None
+
+    def _scan(self, sql: str, *args: int) -> list[int]:
+        """Return the oids that a query by the primary key finds."""
+        return [oid for (oid,) in self._read(sql.replace(*self._hint), *args)]
 
     def _pack_rows(self, rows: Sequence[Row], tid: int, partition: int) -> None:
         released: list[int] = []

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from neo.protocol.enums import CellState
+from neo.storage.backend.maintenance import ROWS_PER_OBJECT
 from tests.unit.backend.harness import Harness, p64, serials
 from tests.unit.backend.records import record
 
@@ -100,6 +101,25 @@ def test_pack_goes_on_where_it_stopped(node: Harness, backend: Any) -> None:
     assert steps == [0, 12, 24]
     assert all(serials(backend, oid) == [12] for oid in oids)
     assert node.data_rows(backend) == 10
+
+
+def test_a_pack_passes_over_what_needs_none(node: Harness, backend: Any) -> None:
+    """It has steps for what it removes, and for each bounded number of rows (specification 12.24)."""
+    oids = range(0, 3 * 4 * ROWS_PER_OBJECT, 3)
+    node.commit(backend, 11, dict.fromkeys(oids, b"only"))
+    first, last = oids[0], oids[-1]
+    node.commit(backend, 12, {first: b"second", last: None})
+    for tid in range(13, 13 + 2 * ROWS_PER_OBJECT):
+        node.commit(backend, tid, {last: b"%d" % tid})
+    end, steps = tid, 0
+    following: bytes | None = p64(0)
+    while following is not None:
+        steps += 1
+        following = backend.maintenance.pack(p64(end), 0, following, 1)
+    backend.engine.drain()
+    assert steps == 4
+    assert [serials(backend, oid) for oid in (first, oids[1], last)] == [[12], [11], [end]]
+    assert node.data_rows(backend) == len(oids)
 
 
 def test_orphans_are_counted_then_deleted(node: Harness, backend: Any) -> None:
