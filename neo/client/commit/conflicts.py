@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ZODB.POSException import POSError
 
 from neo.client.connect.storages import StorageConnections
 from neo.client.read.records import data_of, sound
 from neo.client.read.replicas import Replicas
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.packets import AskObject
+from neo.protocol.packets import FEATURE_OURS, AskObject
 
 
 def sent_data(storages: StorageConnections, ttid: bytes, oid: bytes, serial: bytes) -> bytes:
@@ -18,9 +20,14 @@ def sent_data(storages: StorageConnections, ttid: bytes, oid: bytes, serial: byt
     return b"" if sent is None or not sound(sent) else data_of(sent) or b""
 
 
-def await_commit(replicas: Replicas, oid: bytes, serial: bytes) -> None:
+def await_commit(
+    storages: StorageConnections, replicas: Replicas, nids: Iterable[int], oid: bytes, serial: bytes
+) -> None:
     """Wait until the transaction ``serial`` can be read, after a conflict that could not be resolved.
-    Otherwise the application would begin again before that, and meet the same conflict."""
+    Otherwise the application would begin again before that, and meet the same conflict. ``nids``: the
+    nodes that may have told of it early."""
+    if not any(FEATURE_OURS in storages.announced(nid) for nid in nids):
+        return
     try:
         replicas.read(oid, AskObject(oid, serial, None))
     except (POSError, ErrorAnswer):

@@ -33,11 +33,7 @@ from neo.client.commit.requests import request_of
 from neo.client.connect.connections import Backoff, Connections
 from neo.client.connect.master import MasterConnection
 from neo.client.connect.storages import StorageConnections
-from neo.client.errors import (
-    TransactionLostError,
-    UnavailableError,
-    refusal,
-)
+from neo.client.errors import TransactionLostError, UnavailableError, refusal
 from neo.client.read.invalidations import Invalidations
 from neo.client.read.records import FOREIGN_LARGEST_BYTES, unpack_data
 from neo.client.read.replicas import Replicas
@@ -410,14 +406,17 @@ class ClientTransaction:
             try:
                 data = self._resolve(oid, serial, change.base, change.data, sent)
             except ConflictError:
-                await_commit(self._replicas, oid, serial)
+                self._await_commit(oid, serial)
                 raise
             self.resolved.add(oid)
             again = Change(change.kind, serial, data, None, change.blob)
         else:
-            await_commit(self._replicas, oid, serial)
+            self._await_commit(oid, serial)
             raise ConflictError(oid=oid, serials=(serial, change.base))
         self._put(oid, again)
+
+    def _await_commit(self, oid: bytes, serial: bytes) -> None:
+        await_commit(self._storages, self._replicas, self._participants.nids(), oid, serial)
 
     def _check_ended(self) -> None:
         if self._ended_by_operator:

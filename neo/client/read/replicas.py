@@ -306,11 +306,13 @@ class Replicas:
         left = iter(requests)
         asked: deque[tuple[Where, Request[A], Question[A]]] = deque()
         window, largest = FIRST, 1
+        # In one interpreter a node and this thread would hand its lock to and fro for each object.
+        parallel = self._connections.host.parallel
         try:
             while True:
                 # The requests that are asked now, and the next answer, take ``wait_timeout`` together.
                 backoff = self._connections.backoff()
-                if len(asked) <= window // 2:
+                if len(asked) <= (window // 2 if parallel else 0):
                     # Many at a time: each write wakes up a node, and each of its answers this thread.
                     wanted = list(islice(left, window - len(asked)))
                     questions = self._ask_many(wanted, backoff)

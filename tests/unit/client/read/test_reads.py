@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from hashlib import sha1
+from itertools import pairwise
 from typing import Any
 from unittest.mock import Mock
 
@@ -379,6 +380,19 @@ def test_small_objects_are_asked_for_many_at_a_time(monkeypatch: pytest.MonkeyPa
     pipe = Pipe(monkeypatch, [10] * 1000)
     assert len(list(pipe.read(1000))) == 1000
     assert pipe.writes < 1000 / (WINDOW // 4)
+
+
+def test_a_node_in_the_same_interpreter_is_asked_when_all_its_answers_are_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both need the interpreter's lock, and would hand it to and fro for each object."""
+    pipe = Pipe(monkeypatch, [10] * 1000)
+    monkeypatch.setattr(Replicas._connections.host, "parallel", False)  # type: ignore[attr-defined]
+    assert len(list(pipe.read(1000))) == 1000
+    assert pipe.writes <= 15
+    before = [0, *pipe.counts]
+    begins = [count for previous, count in pairwise(before) if count <= previous]
+    assert set(begins) <= {1}, "something was asked while answers were left"
 
 
 def test_a_window_of_requests_is_divided_among_the_nodes() -> None:
