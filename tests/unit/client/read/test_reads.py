@@ -387,7 +387,7 @@ def test_a_node_in_the_same_interpreter_is_asked_when_all_its_answers_are_used(
 ) -> None:
     """Both need the interpreter's lock, and would hand it to and fro for each object."""
     pipe = Pipe(monkeypatch, [10] * 1000)
-    monkeypatch.setattr(Replicas._connections.host, "parallel", False)  # type: ignore[attr-defined]
+    monkeypatch.setattr(Replicas._connections.host, "parallel", False)
     assert len(list(pipe.read(1000))) == 1000
     assert pipe.writes <= 15
     before = [0, *pipe.counts]
