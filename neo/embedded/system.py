@@ -63,6 +63,8 @@ class LocalWatcher:
 class LocalSystem(RealThreads):
     """``release``: called once, when the client is closed."""
 
+    parallel = False
+
     def __init__(self, machine: Machine, release: Callable[[Machine], None]) -> None:
         super().__init__()
         self._machine = machine

@@ -47,7 +47,7 @@ What blocks (sockets, locks, clock) is behind :mod:`neo.net.host`, for another w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from neo.net.connection import Connection, SentFlag
@@ -184,11 +184,7 @@ class Channel:
             ticket = Ticket()
         try:
             self._awaited.add(ticket)
-            if self._armed:
-                with self._mutex:
-                    if self._armed:
-                        self._armed = False
-                        self._watch.disarm()
+            self._stop_watching()
             broken = None
             with self._sending:
                 if self._connection.closed:
@@ -205,6 +201,27 @@ class Channel:
         if broken is not None:
             self.close(broken)
         return ticket
+
+    def ask_many(self, messages: Sequence[Request[A]]) -> list[Ticket[A]]:
+        """Send requests with one write, so that the peer is woken once. Return their tickets. Raise
+        ConnectionLost. The caller must wait for each ticket, or forget it. After any exception all
+        tickets are forgotten."""
+        tickets: list[Ticket[A]] = [Ticket() for _ in messages]
+        try:
+            self._awaited.update(tickets)
+            self._stop_watching()
+            with self._sending:
+                if self._connection.closed:
+                    raise ConnectionLost(f"{self.name}: {self.lost or 'closing'}")
+                self._connection.ask_many(list(zip(messages, tickets, strict=True)))
+                broken = self._flush()
+        except BaseException:
+            for ticket in tickets:
+                self.forget(ticket)
+            raise
+        if broken is not None:
+            self.close(broken)
+        return tickets
 
     def send(self, message: Message, flag: SentFlag | None = None) -> None:
         """Send a notification, and set ``flag``. Do nothing if the connection is lost or the flag is
@@ -235,6 +252,14 @@ class Channel:
                 self.forget(ticket)
                 raise
         return ticket.result()
+
+    def _stop_watching(self) -> None:
+        """Disarm the watcher: a thread waits for answers from now on."""
+        if self._armed:
+            with self._mutex:
+                if self._armed:
+                    self._armed = False
+                    self._watch.disarm()
 
     def _flush(self) -> str | None:
         """Send what is queued. Return why the connection is broken, or None. Call with the send lock."""

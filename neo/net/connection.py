@@ -20,7 +20,7 @@ Rules: no socket, clock, thread or logging here. The caller holds the lock, if t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from neo.protocol.codec import (
@@ -166,6 +166,22 @@ class Connection:
         if flag is not None:
             flag.sent = True
         return message_id
+
+    def ask_many(self, requests: Sequence[tuple[Request[Any], Any]]) -> None:
+        """Queue requests, each with its context, as one portion of bytes: all of them or none."""
+        assert not self.closed
+        first, packed = self._next_id, bytearray()
+        asked: dict[int | None, Question] = {}
+        for number, (message, context) in enumerate(requests, first):
+            message_id = number & MAX_ID
+            packed += encode(message_id, message)
+            asked[message_id] = Question(ANSWERS[type(message)], context)
+        self._next_id = (first + len(requests)) & MAX_ID
+        outgoing, questions, size, portion = self.outgoing, self.questions, len(packed), bytes(packed)
+        # Nothing is called between these lines: see send().
+        questions |= asked
+        outgoing += (portion,)
+        self.queued += size
 
     def answer(self, message_id: int | None, message: Message) -> None:
         """Queue the answer to the request that came with ``message_id``."""

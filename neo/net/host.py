@@ -91,6 +91,9 @@ class Watched(Protocol):
 class ThreadHost(Protocol):
     """What blocks, or differs between a process and the simulator."""
 
+    #: Whether peers work while this thread does. They do not if they share its interpreter.
+    parallel: bool
+
     def now(self) -> float:
         """Return the seconds of a clock that never goes back."""
 

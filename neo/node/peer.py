@@ -229,6 +229,10 @@ class Peer:
         self.connection.send(message, message_id)
         self.core.touched[self] = None
 
+    def queue(self, message: Message) -> None:
+        """Send a notification with the next message; the caller sees to it that there is one."""
+        self.connection.send(message)
+
     def ask(self, message: Request[A]) -> Future[A]:
         """Send a request and return the future of its answer. It fails with ErrorAnswer or
         ConnectionLost."""

@@ -306,6 +306,8 @@ class SimWatch:
 class SimHost:
     """All blocking operations, for the client of one process."""
 
+    parallel = True
+
     def __init__(self, process: ClientProcess) -> None:
         self._process = process
         self.world = process.world

@@ -24,6 +24,7 @@ from ZODB.POSException import ConflictError, POSError, ReadConflictError
 from neo.client.blobs.upload import upload
 from neo.client.commit import votes
 from neo.client.commit.abilities import check_blobs, check_size
+from neo.client.commit.conflicts import await_commit, sent_data
 from neo.client.commit.finish import Finish, Voted
 from neo.client.commit.lock_wait import LockWait
 from neo.client.commit.participants import Asked, Change, Kind, Participants, PendingBlob
@@ -32,13 +33,9 @@ from neo.client.commit.requests import request_of
 from neo.client.connect.connections import Backoff, Connections
 from neo.client.connect.master import MasterConnection
 from neo.client.connect.storages import StorageConnections
-from neo.client.errors import (
-    TransactionLostError,
-    UnavailableError,
-    refusal,
-)
+from neo.client.errors import TransactionLostError, UnavailableError, refusal
 from neo.client.read.invalidations import Invalidations
-from neo.client.read.records import FOREIGN_LARGEST_BYTES, data_of, sound, unpack_data
+from neo.client.read.records import FOREIGN_LARGEST_BYTES, unpack_data
 from neo.client.read.replicas import Replicas
 from neo.net.channel import Channel, Ticket
 from neo.net.fault_sites import FaultSite
@@ -405,17 +402,21 @@ class ClientTransaction:
         elif change.kind is Kind.CHECK:
             raise ReadConflictError(oid=oid, serials=(serial, change.base))
         elif change.kind in (Kind.STORE, Kind.MERGED) and change.data is not None:
-            data = self._resolve(oid, serial, change.base, change.data, self._committed(oid, serial))
+            sent = sent_data(self._storages, self.ttid, oid, serial)
+            try:
+                data = self._resolve(oid, serial, change.base, change.data, sent)
+            except ConflictError:
+                self._await_commit(oid, serial)
+                raise
             self.resolved.add(oid)
             again = Change(change.kind, serial, data, None, change.blob)
         else:
+            self._await_commit(oid, serial)
             raise ConflictError(oid=oid, serials=(serial, change.base))
         self._put(oid, again)
 
-    def _committed(self, oid: bytes, serial: bytes) -> bytes:
-        """Return the data of the revision with which a store conflicts; empty if it must be loaded."""
-        sent = self._storages.conflicting(self.ttid, oid, serial)
-        return b"" if sent is None or not sound(sent) else data_of(sent) or b""
+    def _await_commit(self, oid: bytes, serial: bytes) -> None:
+        await_commit(self._storages, self._replicas, self._participants.nids(), oid, serial)
 
     def _check_ended(self) -> None:
         if self._ended_by_operator:

@@ -312,6 +312,8 @@ class Watcher:
 class RealThreads:
     """What a :class:`neo.net.host.ThreadHost` has besides connections: locks, threads, the clock."""
 
+    parallel = True
+
     def __init__(self) -> None:
         self._random = random.Random()
 

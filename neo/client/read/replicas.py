@@ -141,6 +141,29 @@ class Replicas:
         except ConnectionLost:
             return None
 
+    def _ask_many(
+        self, wanted: Sequence[tuple[Where, Request[A]]], backoff: Backoff
+    ) -> list[Question[A]]:
+        """Ask nodes with a readable cell, each with one write. Return the questions in this order, None
+        for what cannot be asked now. Raise RegroupedError."""
+        view = self._master.view()
+        by_node: dict[int, list[int]] = {}
+        for index, (where, _) in enumerate(wanted):
+            nids = view.nodes(where)
+            if nids:
+                nid = nids[0] if len(nids) == 1 else self._storages.choose(nids)
+                by_node.setdefault(nid, []).append(index)
+        questions: list[Question[A]] = [None] * len(wanted)
+        for nid, indexes in by_node.items():
+            try:
+                channel = self._storages.channel(nid, backoff)
+                tickets = channel.ask_many([wanted[index][1] for index in indexes])
+            except (*LOST, ErrorAnswer):
+                continue  # collect() tries again
+            for index, ticket in zip(indexes, tickets, strict=True):
+                questions[index] = nid, channel, ticket, view.regrouped
+        return questions
+
     def collect(
         self,
         where: Where,
@@ -283,12 +306,17 @@ class Replicas:
         left = iter(requests)
         asked: deque[tuple[Where, Request[A], Question[A]]] = deque()
         window, largest = FIRST, 1
+        # In one interpreter a node and this thread would hand its lock to and fro for each object.
+        parallel = self._connections.host.parallel
         try:
             while True:
                 # The requests that are asked now, and the next answer, take ``wait_timeout`` together.
                 backoff = self._connections.backoff()
-                for where, message in islice(left, max(0, window - len(asked))):
-                    asked.append((where, message, self.ask(where, message, backoff)))
+                if len(asked) <= (window // 2 if parallel else 0):
+                    # Many at a time: each write wakes up a node, and each of its answers this thread.
+                    wanted = list(islice(left, window - len(asked)))
+                    questions = self._ask_many(wanted, backoff)
+                    asked.extend((*each, q) for each, q in zip(wanted, questions, strict=True))
                 if not asked:
                     return
                 answer: A | ErrorAnswer

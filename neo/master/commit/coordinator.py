@@ -10,6 +10,7 @@ import logging
 
 from neo.master.cluster import Cluster
 from neo.master.commit.admission import Admission
+from neo.master.commit.announcements import Announcements
 from neo.master.commit.open_transactions import OpenTransactions
 from neo.master.commit.prepared import PreparedTransactions
 from neo.master.commit.preset_tids import PresetTids
@@ -23,7 +24,7 @@ from neo.master.settings import MasterSettings
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.core import Core
 from neo.node.peer import Peer
-from neo.protocol.enums import ClusterState, ErrorCode, NodeType
+from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.ids import MAX_TID, add64
 from neo.protocol.packets import (
     AnswerBeginTransaction,
@@ -66,6 +67,7 @@ class Coordinator:
         self.finished_count = 0
         self.counted_since = core.host.time()
         self.failed_votes = FailedVotes(cluster=cluster, transactions=transactions)
+        self._announcements = Announcements(cluster=cluster, core=core)
         self._preset = PresetTids(cluster=cluster)
         self.backups = SyncBackups(
             cluster=cluster, core=core, transactions=transactions, settings=settings
@@ -194,10 +196,7 @@ class Coordinator:
         committer, mark = transaction.client, transaction.mark
         if committer is not None and mark is None:
             committer.answer(transaction.message_id, AnswerTransactionFinished(ttid, tid))
-        invalidation = InvalidateObjects(tid, transaction.stored)
-        for client in cluster.of_type(NodeType.CLIENT):
-            if client is not committer:
-                client.send(invalidation)
+        self._announcements.announce(InvalidateObjects(tid, transaction.stored), committer)
         for nid in transaction.nodes:
             if (storage := cluster.connected.get(nid)) is not None:
                 storage.send(NotifyUnlockInformation(ttid))

@@ -2,7 +2,8 @@
 
 PURE: no IO, no randomness; the clock decides nothing. Each method runs on the thread of the event loop
 and takes effect at once. It may call ``answer``, ``discard`` and ``deadlock`` before it returns; these
-queue messages or write to the database, and never call this module.
+queue messages or write to the database, and never change anything here. A vote that waited is attempted
+at the end of a method, and calls :meth:`Locks.vote`, or :meth:`Locks.abort`.
 
 Theory of operation
 -------------------
@@ -23,6 +24,9 @@ request of another transaction for it is *delayed*, unless the wait could close 
 * A store on top of an old serial is answered with the conflict, and holds the object: the client
   stores again or aborts. Else all transactions that waited for the object would resolve the same
   conflict at once, all but one in vain (specification 8.8).
+* When the holder is locked, its tid is known, and that it commits before the object is free. The next
+  store is **told** its conflict then, so that its client resolves it meanwhile, and stores again
+  (specification 8.32). A vote behind delayed stores waits for them (7.63).
 
 A cell that is out of date cannot detect conflicts: it accepts stores **lockless**, without a lock. When
 the cell is complete, all transactions with lockless stores of an object hold it together (**shared**),
@@ -93,19 +97,22 @@ class Locks:
         serial: bytes,
         stored: Stored | None,
         answer: StoreAnswer,
+        tell: bool = False,
     ) -> None:
         """Handle AskStoreObject, or AskCheckCurrentSerial if ``stored`` is None; maybe answer later.
 
-        Raises TransactionRefused and changes nothing then.
+        ``tell``: a conflict may be answered before the transaction that it is with is unlocked. Raises
+        TransactionRefused and changes nothing then.
         """
         if ttid in self._aborted:
             self._writes.discard(Change(serial, stored))
             answer(ZERO_TID)
             return
         transaction = self._begin(ttid, client)
-        change = Change(serial, stored)
-        self._writes.attempt(Request(transaction, oid, self._number(), change, answer_store=answer))
-        self._writes.execute()
+        number, change = self._number(), Change(serial, stored)
+        request = Request(transaction, oid, number, change, answer_store=answer, tell=tell)
+        self._writes.attempt(request)
+        self._execute()
 
     def rebase(self, ttid: bytes, client: Client, locking_tid: bytes) -> list[bytes]:
         """Handle AskRebaseTransaction; return the objects that the client must rebase one by one.
@@ -126,6 +133,7 @@ class Locks:
         if transaction.unknown:
             # On other nodes it has the new locking tid: nothing may wait for the old one here.
             self._writes.give_up(transaction)
+            self._attempt_votes()
             raise transaction.unverifiable()
         self._writes.release(transaction)
         transaction.rebasing = False
@@ -135,7 +143,7 @@ class Locks:
         if not transaction.rebasing:
             self._writes.take_again(transaction)
             self._writes.keep_places(transaction, self._number)
-        self._writes.execute()
+        self._execute()
         if transaction.rebasing:
             return [request.oid for request in transaction.delayed if request.keeps_place]
         return transaction.to_rebase()
@@ -151,7 +159,7 @@ class Locks:
             return
         transaction = self._begin(ttid, client)
         self._writes.attempt(Request(transaction, oid, self._number(), None, answer_rebase=answer))
-        self._writes.execute()
+        self._execute()
 
     # -- second phase -----------------------------------------------------------------------------
 
@@ -195,6 +203,42 @@ class Locks:
             and not transaction.to_rebase()
         )
 
+    def hold_vote(self, ttid: bytes, client: Client, vote: Callable[[], None]) -> bool:
+        """Keep a vote that came before locks for which its transaction waits (specification 7.63).
+
+        ``vote`` attempts it: it is called when nothing is delayed any more, or when it is certain that
+        the vote must be refused. Return False if it can be attempted now.
+        """
+        transaction = self._transactions.get(ttid)
+        if transaction is None or transaction.client != client or transaction.voted:
+            return False
+        self._refuse_vote(transaction)
+        if not transaction.delayed or transaction.rebasing:
+            return False
+        transaction.vote = vote
+        return True
+
+    @staticmethod
+    def _refuse_vote(transaction: Transaction) -> None:
+        """Have a waiting vote refused, because a later request of the transaction came."""
+        vote, transaction.vote = transaction.vote, None
+        if vote is not None:
+            vote()  # requests are delayed
+
+    def _execute(self) -> None:
+        """Execute the requests for freed objects, then the votes that waited for them."""
+        self._writes.execute()
+        self._attempt_votes()
+
+    def _attempt_votes(self) -> None:
+        settled = self._writes.settled
+        while settled:
+            transaction = next(iter(settled))
+            del settled[transaction]
+            vote, transaction.vote = transaction.vote, None
+            if vote is not None:
+                vote()
+
     def vote_stored(self, ttid: bytes) -> None:
         """Note that the vote is durable, unless the transaction was dropped meanwhile."""
         transaction = self._transactions.get(ttid)
@@ -225,7 +269,17 @@ class Locks:
         self._readers.locked.add(transaction)
         if transaction.xid is not None:
             self.prepared.pop(ttid, None)
+        if self._writes.queue:
+            self._writes.tell_next(transaction, tid)
+            self._attempt_votes()
         return True
+
+    def locked_store(self, oid: bytes, tid: bytes) -> Stored | None:
+        """Return what the locked transaction of this tid stored for an object; None if there is none."""
+        for holder in self._writes.holders.get(oid, ()):
+            if holder.tid == tid and oid in holder.changes:
+                return holder.changes[oid].stored
+        return None
 
     def final_tid(self, ttid: bytes) -> bytes | None:
         """Return the tid of a locked transaction; None if it is not locked, or unknown."""
@@ -248,7 +302,7 @@ class Locks:
         del self._transactions[ttid]
         reads = self._readers.unlocked(transaction)
         self._writes.release(transaction)
-        self._writes.execute()
+        self._execute()
         for read in reads:
             read()
 
@@ -283,6 +337,7 @@ class Locks:
             return False
         if transaction is not None and not transaction.voted:
             self._drop(transaction)
+            self._attempt_votes()
             transaction = None
         if transaction is None:
             transaction = Transaction(ttid, NOBODY, ttid, self._clock(), voted=True)
@@ -298,13 +353,13 @@ class Locks:
         transaction = self.prepared[ttid]
         self._writes.leave(transaction, [oid])
         self._writes.hold_prepared(transaction, oid, change)
-        self._writes.execute()
+        self._execute()
 
     def leave(self, ttid: bytes, gone: Callable[[bytes], bool]) -> None:
         """Forget changes of a prepared transaction, whose rows are replaced."""
         transaction = self.prepared[ttid]
         self._writes.leave(transaction, list(filter(gone, transaction.changes)))
-        self._writes.execute()
+        self._execute()
 
     def unlink(self, revisions: Collection[tuple[bytes, bytes]]) -> None:
         """Note that undos of prepared transactions lost their data with these revisions (tid, oid)."""
@@ -335,6 +390,7 @@ class Locks:
                     self._writes.refuse(request, why(holder, oid))
                 else:
                     oldest = request.since if oldest is None else min(oldest, request.since)
+        self._attempt_votes()
         # A request that has waited longer may get a prepared holder at any time.
         return None if oldest is None else max(oldest + limit - now, AGAIN_SECONDS)
 
@@ -361,6 +417,7 @@ class Locks:
         if by is not None and (by.nid != transaction.client.nid or transaction.xid is not None):
             return False
         self._drop(transaction)
+        self._attempt_votes()
         return transaction.voted
 
     def forget_aborted(self) -> None:
@@ -374,6 +431,7 @@ class Locks:
         for transaction in list(self._transactions.values()):
             if transaction.client == client and not transaction.voted:
                 self._drop(transaction)
+        self._attempt_votes()
 
     def client_down(self, nid: int) -> list[bytes]:
         """Drop the transactions of a client that the master lost, except locked and prepared ones. Return
@@ -387,6 +445,7 @@ class Locks:
                 self._drop(transaction)
                 if transaction.voted:
                     voted.append(transaction.ttid)
+        self._attempt_votes()
         return voted
 
     def clear(self) -> None:
@@ -530,7 +589,7 @@ class Locks:
                 for oid in [oid for oid in transaction.changes if gone(oid)]:
                     self._writes.forget(transaction, oid)
         self._writes.freed.update(oid for oid in self._writes.queue if gone(oid))
-        self._writes.execute()
+        self._execute()
 
     def validate(self) -> None:
         """Raise AssertionError if an invariant is broken. Tests call it after each step."""
@@ -540,6 +599,8 @@ class Locks:
         for transaction in transactions:
             assert not transaction.held & transaction.lockless
             assert transaction.lockless <= transaction.changes.keys()
+            if transaction.vote is not None:
+                assert transaction.delayed and not (transaction.rebasing or transaction.voted)
             if transaction.rebasing:
                 assert not transaction.held and not transaction.voted
             if transaction.voted:
@@ -567,6 +628,7 @@ class Locks:
             )
         elif transaction.voted:
             raise TransactionRefused(f"transaction {ttid.hex()} has already voted")
+        self._refuse_vote(transaction)
         return transaction
 
     def read_locked(self, oid: bytes) -> bool:

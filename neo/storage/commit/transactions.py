@@ -124,6 +124,7 @@ class Transaction:
     voted: bool = False
     stored_vote: bool = False  # the vote is durable
     metadata: bool = False  # this node keeps the metadata
+    vote: Callable[[], None] | None = None  # attempts the vote that waits for ``delayed``
     xid: bytes | None = None  # set when prepared
     tid: bytes | None = None  # set when locked
     alone: tuple[Transaction, ...] = ()  # (self,): one tuple for all objects that it holds alone
@@ -183,7 +184,9 @@ class Transaction:
 class Request:
     """A store or check, with a ``change``, or a rebase of an object that the transaction already has.
 
-    A request without an answer *keeps a place* in the queue: the client will rebase this object.
+    A request without an answer *keeps a place* in the queue: the client will rebase this object. A store
+    that was *told* its conflict before it could be executed has its answer, and lost its change; it takes
+    the lock for the store that follows it.
     """
 
     transaction: Transaction
@@ -193,10 +196,12 @@ class Request:
     since: float = 0.0  # when it was delayed, by the node's monotonic clock
     answer_store: StoreAnswer | None = None
     answer_rebase: RebaseAnswer | None = None
+    tell: bool = False  # its client may be told of a conflict early
+    told: bool = False
 
     @property
     def keeps_place(self) -> bool:
-        return self.answer_store is None and self.answer_rebase is None
+        return self.answer_store is None and self.answer_rebase is None and not self.told
 
     def order(self) -> tuple[bytes, int]:
         return self.transaction.locking_tid, self.number

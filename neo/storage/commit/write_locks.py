@@ -47,6 +47,8 @@ class WriteLocks:
         #: The transactions that are prepared and not locked.
         self.prepared: dict[bytes, Transaction] = {}
         self.freed: set[bytes] = set()  # objects whose requests may have to be executed
+        #: Transactions whose waiting vote can be attempted: nothing is delayed, or one conflicts.
+        self.settled: dict[Transaction, None] = {}
 
     # -- attempts ---------------------------------------------------------------------------------
 
@@ -62,6 +64,7 @@ class WriteLocks:
         elif holders and transaction not in holders:
             if may_deadlock(transaction, holders):
                 transaction.rebasing = True
+                self._settle(transaction)
                 self.release(transaction)
                 self._deadlock(transaction.ttid, transaction.locking_tid)
             self._delay(request)
@@ -125,7 +128,10 @@ class WriteLocks:
         transaction, oid = request.transaction, request.oid
         self.undelay(request)
         change = request.change or transaction.changes.get(oid)
-        if change is None:
+        if request.told:
+            self.forget(transaction, oid)
+            self._hold(oid, transaction)
+        elif change is None:
             request.succeed(None)
         elif (conflict_serial := self._conflict(oid, change)) is None:
             self._keep(transaction, oid, change)
@@ -138,9 +144,32 @@ class WriteLocks:
                 request.answer_store(conflict_serial)
                 self.discard(change)
             self.forget(transaction, oid)
+            self._settle(transaction)
             if change.stored is not None:
                 # The client stores again with the conflict resolved: no other may be faster.
                 self._hold(oid, transaction)
+
+    def tell_next(self, holder: Transaction, serial: bytes) -> None:
+        """Answer the next store of each object that ``holder`` stored with its conflict, because the
+        holder is committed as ``serial`` before the object is free. The request stays in the queue."""
+        for oid in [oid for oid in self.queue if oid in holder.changes]:
+            if holder.changes[oid].stored is None or self.holders.get(oid) != holder.alone:
+                continue
+            waiting = sorted((r for r in self.queue[oid] if not r.told), key=Request.order)
+            request = waiting[0] if waiting else None
+            if request is None or not request.tell or request.transaction.rebasing:
+                continue
+            answer, change = request.answer_store, request.change
+            if answer and change and change.stored and change.serial != serial:
+                request.answer_store = None
+                request.told, request.change = True, None
+                answer(serial)
+                self.discard(change)
+                self._settle(request.transaction)
+
+    def _settle(self, transaction: Transaction) -> None:
+        if transaction.vote is not None:
+            self.settled[transaction] = None
 
     def _conflict(self, oid: bytes, change: Change) -> bytes | None:
         """Return the last serial if the change is based on another one, else None.
@@ -251,6 +280,8 @@ class WriteLocks:
         """Remove a request from the queue, if it is there: it is about to be answered."""
         if request in request.transaction.delayed:
             del request.transaction.delayed[request]
+            if not request.transaction.delayed:
+                self._settle(request.transaction)
             queue = self.queue[request.oid]
             queue.remove(request)
             if not queue:

@@ -91,8 +91,8 @@ from neo.storage.database import Database
 from neo.storage.events import Part
 from neo.storage.maintenance.pack import PackProgress
 from neo.storage.maintenance.size import Sizes
-from neo.storage.serving.conflicts import answer_locked, answer_with_data, lock_holders
-from neo.storage.serving.handler import StorageHandler, attempting, refusal
+from neo.storage.serving.conflicts import Revisions, answer_locked, answer_with_data, lock_holders
+from neo.storage.serving.handler import StorageHandler, answering, attempting, refusal
 from neo.storage.serving.transaction_log import last_transactions
 from neo.storage.sync.source import SyncSource
 
@@ -176,6 +176,7 @@ class ServeClient(StorageHandler):
         self._backend = parts.database.backend
         self._cells = parts.cells
         self._locks = parts.locks
+        self._revisions = Revisions(self._reads, self._values, parts.locks)
         self._sync = parts.sync
         self._uploads = parts.uploads
 
@@ -226,16 +227,7 @@ class ServeClient(StorageHandler):
             again = partial(self._answer_read, peer, message_id, read)
             peer.put_off(self.database.guard(again))
             return
-        try:
-            answer = read()
-        except BackendFailure:
-            raise
-        except Exception as e:  # noqa: BLE001  # an event of another peer may run it
-            refused = refusal(peer, e)
-            peer.refuse(message_id, refused.code, refused.message)
-        else:
-            if answer is not None:
-                peer.answer(message_id, answer)
+        answering(peer, message_id, read)()
 
     # -- objects -----------------------------------------------------------------------------------
 
@@ -400,11 +392,12 @@ class ServeClient(StorageHandler):
         if self._cells.mode(m.oid) is not CellMode.ABSENT:
             stored = self._write(peer, m)
         if self._conflict_data:
-            answer: StoreAnswer = partial(answer_with_data, peer, message_id, m, self._reads)
+            answer: StoreAnswer = partial(answer_with_data, peer, message_id, m, self._revisions)
         else:
             answer = partial(answer_locked, peer, message_id, AnswerStoreObject)
         try:
-            self._locks.store(m.ttid, self.client, m.oid, m.serial, stored, answer)
+            tell = self._conflict_data
+            self._locks.store(m.ttid, self.client, m.oid, m.serial, stored, answer, tell)
         except TransactionRefused:
             if stored is not None and stored.data_id is not None:
                 self._values.release_data((stored.data_id,))
@@ -549,8 +542,15 @@ class ServeClient(StorageHandler):
 
     @on(AskVoteSingle)
     def vote_single(self, peer: Peer, message_id: int, m: AskVoteSingle) -> Message | None:
-        """Vote if all stores and checks before have their locks (specification 7.52). The lock
-        makes a vote durable that need not be so before (7.54)."""
+        """Vote if all stores and checks before have their locks (specification 7.52), or when they have
+        (7.63)."""
+        attempt = partial(self._vote_single, peer, message_id, m)
+        if self._locks.hold_vote(m.ttid, self.client, answering(peer, message_id, attempt)):
+            return None
+        return attempt()
+
+    def _vote_single(self, peer: Peer, message_id: int, m: AskVoteSingle) -> Message | None:
+        """Vote, or refuse. The lock makes a vote durable that need not be so before (7.54)."""
         if self._uploads.awaited(self.client, m.ttid) or not self._locks.has_all(
             m.ttid, m.stored_list, m.checked_list
         ):

@@ -1,4 +1,5 @@
-"""Answers to stores and checks, and the revision with which a store conflicts (specification 8.31)."""
+"""Answers to stores and checks, and the revision with which a store conflicts (specification 8.31, 8.32).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from neo.protocol.packets import (
     Message,
     NotifyConflictData,
 )
-from neo.storage.backend.api import Record, RecordDamaged
+from neo.storage.backend.api import Record, RecordDamaged, Stored
 from neo.storage.commit.locks import Locks
 from neo.storage.commit.transactions import Hopeless
 
@@ -28,6 +29,36 @@ class Reads(Protocol):
     """The reads of the backend."""
 
     def load(self, oid: bytes, at: bytes | None, before: bytes | None) -> Record | None: ...
+
+
+class Values(Protocol):
+    """The data of transactions in progress."""
+
+    def load_data(self, data_id: int) -> tuple[int, bytes, bytes]: ...
+
+
+class LockedStores(Protocol):
+    """The locks of the node."""
+
+    def locked_store(self, oid: bytes, tid: bytes) -> Stored | None: ...
+
+
+class Revisions:
+    """The revisions with which stores conflict: those that are committed, and those of locked
+    transactions, which will be."""
+
+    def __init__(self, reads: Reads, values: Values, locks: LockedStores) -> None:
+        self._reads = reads
+        self._values = values
+        self._locks = locks
+
+    def load(self, oid: bytes, at: bytes | None, before: bytes | None) -> Record | None:
+        stored = None if at is None else self._locks.locked_store(oid, at)
+        if stored is None or at is None:
+            return self._reads.load(oid, at, before)
+        if stored.data_id is None:
+            return None
+        return Record(at, None, *self._values.load_data(stored.data_id), stored.value_serial)
 
 
 def answer_locked(

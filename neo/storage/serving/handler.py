@@ -43,6 +43,25 @@ def refusal(peer: Peer, error: Exception) -> ErrorAnswer:
     return ErrorAnswer(ErrorCode.CHECKING_ERROR, "internal failure: see the log of this node")
 
 
+def answering(peer: Peer, message_id: int, step: Callable[[], Message | None]) -> Callable[[], None]:
+    """Return a callback, for an event of another peer, that answers a request with what ``step`` returns,
+    or with its refusal. It raises BackendFailure."""
+
+    def answer() -> None:
+        try:
+            message = step()
+        except BackendFailure:
+            raise
+        except Exception as e:  # noqa: BLE001  # it fails this request only
+            refused = refusal(peer, e)
+            peer.refuse(message_id, refused.code, refused.message)
+        else:
+            if message is not None:
+                peer.answer(message_id, message)
+
+    return answer
+
+
 def attempting(database: Database, method: Callable[..., T]) -> Callable[..., T]:
     """Return ``method`` as an attempt: see :meth:`~neo.storage.database.Database.attempt`."""
 

@@ -65,7 +65,7 @@ CANARIES = (
         _lock_waited_for_for_ever,
         30,
         STANDING,
-        first=28,
+        first=6,
     ),
     Canary(
         "waiting-store-left-behind",

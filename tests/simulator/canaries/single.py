@@ -1,5 +1,5 @@
-"""Planted bugs: transactions with one storage node (specification 7.51 to 7.60), conflicts (8.31), the
-log of transactions (7.61, 7.62)."""
+"""Planted bugs: transactions with one storage node (specification 7.51 to 7.64), conflicts (8.31, 8.32),
+the log of transactions (7.61, 7.62)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Collection, Sequence
 from neo.client.commit.transaction import ClientTransaction
 from neo.node.peer import Peer
 from neo.protocol.packets import AnswerTransactionLog, AskStoreObject, NotifyConflictData
+from neo.storage.backend.api import Record
 from neo.storage.commit.locks import Locks
+from neo.storage.commit.transactions import Change, Transaction
+from neo.storage.commit.write_locks import WriteLocks
 from neo.storage.serving import client, conflicts, transaction_log
 from tests.simulator.planting import Canary, Patch
 
@@ -54,6 +57,37 @@ def _conflict_with_an_earlier_revision() -> list[Patch]:
     return [(conflicts, "_send_revision", send_revision)]
 
 
+def _next_told_of_an_earlier_revision() -> list[Patch]:
+    def load(
+        self: conflicts.Revisions, oid: bytes, at: bytes | None, before: bytes | None
+    ) -> Record | None:
+        told = at is not None and self._locks.locked_store(oid, at) is not None
+        return self._reads.load(oid, None, at) if told else original(self, oid, at, before)
+
+    original = conflicts.Revisions.load
+    return [(conflicts.Revisions, "load", load)]
+
+
+def _told_and_passed_over() -> list[Patch]:
+    """What the client sends again after it was told is taken for a store upon the present revision, also
+    if another transaction had the object in between."""
+
+    def conflict(self: WriteLocks, oid: bytes, change: Change) -> bytes | None:
+        return None if change.serial in told else original(self, oid, change)
+
+    def tell_next(self: WriteLocks, holder: Transaction, serial: bytes) -> None:
+        told.add(serial)
+        tell(self, holder, serial)
+
+    told: set[bytes] = set()
+    original, tell = WriteLocks._conflict, WriteLocks.tell_next
+    return [(WriteLocks, "_conflict", conflict), (WriteLocks, "tell_next", tell_next)]
+
+
+def _waiting_vote_forgotten() -> list[Patch]:
+    return [(Locks, "_attempt_votes", lambda self: None)]
+
+
 def _log_cut_silently() -> list[Patch]:
     def last_transactions(
         reads: transaction_log.Reads, length: int, partitions: Sequence[int]
@@ -89,6 +123,30 @@ CANARIES = (
         _log_cut_silently,
         10,
         ALONE | {"workloads": ("bank", "iteration"), "storages": 2},
+    ),
+    Canary(
+        "next-told-of-an-earlier-revision",
+        "the next store is told of a conflict with the revision before the one that is locked",
+        "counters: an increment is lost",
+        _next_told_of_an_earlier_revision,
+        10,
+        ALONE,
+    ),
+    Canary(
+        "told-and-passed-over",
+        "a store upon a revision that was told before it was committed is not compared any more",
+        "skew: the accounts hold less than nothing together",
+        _told_and_passed_over,
+        30,
+        ALONE,
+    ),
+    Canary(
+        "waiting-vote-forgotten",
+        "a vote that waits for a lock is not decided when the lock is free",
+        "progress: the workloads are not set up in time",
+        _waiting_vote_forgotten,
+        10,
+        ALONE,
     ),
     Canary(
         "vote-without-the-conflict",

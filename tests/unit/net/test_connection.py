@@ -147,6 +147,20 @@ def test_ids_wrap_at_32_bits() -> None:
     assert len(receive(connection, encode(0xFFFFFFFF, Pong()) + encode(0, Pong()))) == 2
 
 
+def test_many_requests_are_the_same_bytes_as_one_after_the_other() -> None:
+    """Specification 2.18."""
+    connection = opened()
+    connection._next_id = 0xFFFFFFFF
+    connection.ask_many([(Ping(), "a"), (AskClusterState(), "b"), (Ping(), "c")])
+    assert connection.ask(Ping(), "d") == 2
+    assert connection.outgoing == [
+        encode(0xFFFFFFFF, Ping()) + encode(0, AskClusterState()) + encode(1, Ping()),
+        encode(2, Ping()),
+    ]
+    answered = receive(connection, encode(1, Pong()) + encode(0xFFFFFFFF, Pong()))
+    assert [received.question.context for received in answered if received.question] == ["c", "a"]
+
+
 def test_both_directions_count_on_their_own() -> None:
     """Specification 2.18."""
     dialer, server = pair()

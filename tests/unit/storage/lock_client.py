@@ -119,6 +119,7 @@ class SimClient:
                     serial,
                     stored,
                     lambda locked: reply(lambda: self._stored(storage, oid, serial, locked)),
+                    tell=self.identity.nid % 2 == 0,
                 )
 
             self.ask(storage, request)

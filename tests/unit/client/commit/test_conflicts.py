@@ -29,10 +29,12 @@ from neo.protocol.packets import (
     AskStoreObject,
     NotifyConflictData,
     NotifyDeadlock,
+    NotifyFeatures,
     RequestIdentification,
 )
 from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.client.committing import OID, OTHER, TTID, Merging, begin, finish, stored, storing
+from tests.unit.client.reading import refuse
 from tests.unit.client.scripted import scripted
 
 
@@ -100,6 +102,24 @@ def test_a_conflict_that_cannot_be_resolved_is_raised() -> None:
             storage.store(OID, p64(7), b"not a pickle", "", t)
             storage.tpc_vote(t)
         assert (raised.value.oid, raised.value.serials) == (OID, (p64(9), p64(7)))
+
+
+def test_a_conflict_that_cannot_be_resolved_is_raised_when_the_other_transaction_can_be_read() -> None:
+    """Specification 8.34: it may only be locked when the node tells of it."""
+    with scripted([1]) as (cluster, storage):
+        node = cluster.storages[1]
+
+        def conflict(m: AskStoreObject) -> Any:
+            node.peer.send(NotifyFeatures([FEATURE_OURS]))
+            return AnswerStoreObject(p64(9))
+
+        node.answers[AskStoreObject] = conflict
+        node.answers[AskObject] = refuse(ErrorCode.OID_NOT_FOUND)
+        t = begin(storage)
+        with pytest.raises(ConflictError):
+            storage.deleteObject(OID, p64(7), t)
+            storage.tpc_vote(t)
+        assert [m.at for m in node.asked(AskObject) if m.at == p64(9)]
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from hashlib import sha1
+from itertools import pairwise
 from typing import Any
 from unittest.mock import Mock
 
@@ -337,14 +338,18 @@ class Pipe:
         self.waiting: list[int] = []
         self.counts: list[int] = []
         self.bytes: list[int] = []
+        self.writes = 0
         monkeypatch.setattr(Replicas, "_connections", Mock(), raising=False)
-        monkeypatch.setattr(Replicas, "ask", self._ask)
+        monkeypatch.setattr(Replicas, "_ask_many", self._ask_many)
         monkeypatch.setattr(Replicas, "collect", self._collect)
 
-    def _ask(self, where: Where, message: Any, backoff: Any) -> None:
-        self.waiting.append(next(self._sizes))
-        self.counts.append(len(self.waiting))
-        self.bytes.append(sum(self.waiting))
+    def _ask_many(self, wanted: Sequence[tuple[Where, Any]], backoff: Any) -> list[None]:
+        self.writes += bool(wanted)
+        for _ in wanted:
+            self.waiting.append(next(self._sizes))
+            self.counts.append(len(self.waiting))
+            self.bytes.append(sum(self.waiting))
+        return [None] * len(wanted)
 
     def _collect(self, where: Where, message: Any, *rest: Any) -> Any:
         return AnswerObject(OID, OID, None, 0, ZERO_HASH, bytes(self.waiting.pop(0)), None)
@@ -369,6 +374,39 @@ def test_as_much_is_asked_ahead_as_fits_in_a_window(
     del pipe.counts[:30]
     assert len(list(answers)) == 380
     assert max(pipe.counts) == most
+
+
+def test_small_objects_are_asked_for_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = Pipe(monkeypatch, [10] * 1000)
+    assert len(list(pipe.read(1000))) == 1000
+    assert pipe.writes < 1000 / (WINDOW // 4)
+
+
+def test_a_node_in_the_same_interpreter_is_asked_when_all_its_answers_are_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both need the interpreter's lock, and would hand it to and fro for each object."""
+    pipe = Pipe(monkeypatch, [10] * 1000)
+    monkeypatch.setattr(Replicas._connections.host, "parallel", False)
+    assert len(list(pipe.read(1000))) == 1000
+    assert pipe.writes <= 15
+    before = [0, *pipe.counts]
+    begins = [count for previous, count in pairwise(before) if count <= previous]
+    assert set(begins) <= {1}, "something was asked while answers were left"
+
+
+def test_a_window_of_requests_is_divided_among_the_nodes() -> None:
+    """Each is asked with one write, and the answers come in the order of the requests."""
+    oids = [p64(n) for n in range(50)]
+    with scripted([1, 2], cache_size=0) as (cluster, storage):
+        for node in cluster.storages.values():
+            node.answers[AskObject] = lambda m: AnswerObject(
+                m.oid, p64(5), None, 0, sha1(m.oid).digest(), m.oid, None
+            )
+        answers = storage.replicas.read_many([(o, AskObject(o, None, None)) for o in oids])
+        assert [getattr(each, "data", each) for each in answers] == oids
+        counts = [len(node.asked(AskObject)) for node in cluster.storages.values()]
+    assert sum(counts) == 50 and min(counts) > 5
 
 
 def test_a_window_is_small_again_when_large_objects_come(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from neo.protocol.ids import p64
 from neo.protocol.packets import (
+    AbortTransaction,
     AnswerVoteSingle,
     AskCheckCurrentSerial,
     AskLockInformation,
@@ -66,18 +67,63 @@ def test_a_conflict_before_the_vote_refuses_it_and_the_next_one_is_accepted(
         assert client.ask(single(20, 2, checked=(1,))) == AnswerVoteSingle(False)
 
 
-def test_a_store_that_waits_for_a_lock_refuses_the_vote_behind_it(
+def test_a_vote_behind_a_store_that_waits_is_refused_when_that_conflicts(
     master: End, client: End, other: End
 ) -> None:
-    """Specification 7.52."""
+    """Specification 7.63."""
     assert store(other, 10, 1) is None
-    waits = client.ask_later(store_request(20, 1))
-    assert client.ask(single(20, 1)) == AnswerVoteSingle(False)
+    waits, vote = client.ask_later(store_request(20, 1)), client.ask_later(single(20, 1))
     assert other.ask(single(10, 1)) == AnswerVoteSingle(True)
+    assert not vote
     finish(master, 10, 12)
-    assert waits[0].locked == p64(12)
+    assert waits[0].locked == p64(12) and vote == [AnswerVoteSingle(False)]
     assert store(client, 20, 1, serial=12) is None
     assert client.ask(single(20, 1)) == AnswerVoteSingle(True)
+
+
+def test_a_vote_behind_a_store_that_waits_is_accepted_with_its_lock(
+    master: End, client: End, other: End
+) -> None:
+    """Specification 7.63."""
+    assert store(other, 10, 1) is None
+    waits, vote = client.ask_later(store_request(20, 1)), client.ask_later(single(20, 1))
+    other.send(AbortTransaction(p64(10), []))
+    client.world.wait(lambda: bool(vote), "the vote is not answered")
+    assert waits[0].locked is None and vote == [AnswerVoteSingle(True)]
+    finish(master, 20, 22)
+    assert load(client, 1).data == data_of(20)
+
+
+@pytest.mark.parametrize("how", ["store", "vote", "abort"])
+def test_a_vote_that_waits_is_refused_when_its_transaction_goes_on_or_ends(
+    how: str, client: End, other: End
+) -> None:
+    """Specification 7.63: another request says more than the vote knows."""
+    assert store(other, 10, 1) is None
+    waits, vote = client.ask_later(store_request(20, 1)), client.ask_later(single(20, 1))
+    again: list[Any] = []
+    if how == "store":
+        assert store(client, 20, 2) is None
+    elif how == "vote":
+        again = client.ask_later(single(20, 1))
+    else:
+        client.send(AbortTransaction(p64(20), []))
+    assert vote == [AnswerVoteSingle(False)] and not again
+    assert bool(waits) is (how == "abort")
+
+
+def test_a_vote_waits_for_all_locks(client: End, other: End) -> None:
+    """Specification 7.63."""
+    for ttid, oid in ((10, 1), (11, 2)):
+        assert store(other, ttid, oid) is None
+    client.ask_later(store_request(20, 1))
+    client.ask_later(store_request(20, 2))
+    vote = client.ask_later(single(20, 1, 2))
+    other.send(AbortTransaction(p64(10), []))
+    assert not vote
+    other.send(AbortTransaction(p64(11), []))
+    client.world.wait(lambda: bool(vote), "the vote is not answered")
+    assert vote == [AnswerVoteSingle(True)]
 
 
 def test_the_vote_names_what_it_is_about(client: End) -> None:

@@ -11,8 +11,12 @@ from neo.protocol.packets import (
     FEATURE_OURS,
     FEATURES,
     AnswerStoreObject,
+    AnswerVoteSingle,
+    AskLockInformation,
+    AskVoteSingle,
     NotifyConflictData,
     NotifyFeatures,
+    NotifyUnlockInformation,
 )
 from neo.storage.serving.conflicts import DATA_MAX
 from tests.unit.storage.requests import commit, data_of, finish, store, store_request, vote
@@ -66,3 +70,57 @@ def test_nothing_else_is_sent(master: End, client: End, knowing: End) -> None:
     finish(master, 20, 22)
     assert store(knowing, 23, 1) == p64(12)
     assert not knowing.inbox
+
+
+def test_the_next_store_is_told_its_conflict_when_the_transaction_before_is_locked(
+    world: World, master: End, client: End, knowing: End
+) -> None:
+    """Specification 8.32: its client resolves it meanwhile. What it stores again, and the vote behind
+    that, wait for the unlock."""
+    assert store(client, 10, 1) is None
+    conflict = knowing.ask_later(store_request(20, 1))
+    vote(client, 10, 1)
+    assert not conflict and not knowing.inbox
+    master.ask(AskLockInformation(p64(10), p64(12)))
+    assert conflict == [AnswerStoreObject(p64(12))]
+    told = knowing.take(NotifyConflictData)
+    assert (told.ttid, told.serial, told.data) == (p64(20), p64(12), data_of(10))
+    again = knowing.ask_later(store_request(20, 1, serial=12))
+    voted = knowing.ask_later(
+        AskVoteSingle(p64(20), b"user", b"note", b"ext", [p64(1)], [], durable=False)
+    )
+    assert not again and not voted
+    master.send(NotifyUnlockInformation(p64(10)))
+    world.wait(lambda: bool(voted), "the vote is not answered")
+    assert again == [AnswerStoreObject(None)] and voted == [AnswerVoteSingle(True)]
+    assert not knowing.inbox
+
+
+def test_a_transaction_that_was_told_is_the_next_holder(
+    world: World, master: End, client: End, knowing: End
+) -> None:
+    """Specification 8.8: though it has not stored again when the object becomes free."""
+    assert store(client, 10, 1) is None
+    conflict = knowing.ask_later(store_request(20, 1))
+    behind = client.ask_later(store_request(30, 1))
+    vote(client, 10, 1)
+    finish(master, 10, 12)
+    world.wait(lambda: bool(conflict), "the store is not answered")
+    assert store(knowing, 20, 1, serial=12) is None
+    vote(knowing, 20, 1)
+    assert not behind
+    finish(master, 20, 22)
+    world.wait(lambda: bool(behind), "the store is not answered")
+    assert behind == [AnswerStoreObject(p64(22))]
+
+
+def test_a_client_that_does_not_know_it_is_not_told(
+    master: End, client: End, world: World
+) -> None:
+    assert store(client, 10, 1) is None
+    conflict = client.ask_later(store_request(20, 1))
+    vote(client, 10, 1)
+    master.ask(AskLockInformation(p64(10), p64(12)))
+    assert not conflict
+    master.send(NotifyUnlockInformation(p64(10)))
+    world.wait(lambda: bool(conflict), "the store is not answered")
