@@ -28,9 +28,9 @@ from persistent.mapping import PersistentMapping
 from ZODB.DB import DB
 from ZODB.POSException import POSError, POSKeyError
 
-from neo.client import Storage
 from neo.client.errors import CorruptedError
 from tests.faults.pace import PAUSE_SECONDS
+from tests.faults.writer import opened
 
 KINDS = ("transfer", "count", "insert", "whole", "undo", "big")
 ACCOUNTS, BALANCE = 24, 100
@@ -169,12 +169,12 @@ def check_end(connection: Any, folder: Path, clients: int) -> Counter[str]:
 class Client:
     """The client. Its main thread writes; the other thread is :meth:`read_for_ever`."""
 
-    def __init__(self, storage: Any, client: int, clients: int, folder: Path, seed: int) -> None:
+    def __init__(self, db: DB, client: int, clients: int, folder: Path, seed: int) -> None:
         self.client = client
         self.clients = clients
         self.journals = Journals(folder, client)
         self.stopping = threading.Event()
-        self._db = DB(storage)
+        self._db = db
         self._random = random.Random(f"{seed}/{client}")
         self._number = 0
         self._big_after = 0.0
@@ -319,8 +319,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("seed", type=int)
     a = parser.parse_args()
-    storage = Storage(a.masters, a.name, wait_timeout=WAIT_SECONDS)
-    client = Client(storage, a.client, a.clients, a.folder, a.seed)
+    db = opened(a.masters, a.name, WAIT_SECONDS)
+    client = Client(db, a.client, a.clients, a.folder, a.seed)
     signal.signal(signal.SIGTERM, lambda number, frame: client.stopping.set())
     reader = threading.Thread(target=_guarded, args=(client.read_for_ever,))
     reader.start()

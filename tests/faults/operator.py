@@ -13,17 +13,31 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
+from neo.admin.control import NOT_CONNECTED
 from neoctl.__main__ import main
 from tests.support.patience import wait_until
 
 
+class _NoMaster(AssertionError):
+    """The admin node had no primary master to tell: nothing was done."""
+
+
 def neoctl(admin: str, *words: str) -> Any:
-    """Return the output of ``neoctl --json``. Raise AssertionError if it refuses."""
-    told, errors = io.StringIO(), io.StringIO()
-    with redirect_stdout(told), redirect_stderr(errors):
-        code = main(["-a", admin, "--json", *words])
-    assert code == 0, f"neoctl {' '.join(words)}: {told.getvalue()!r} {errors.getvalue()!r}"
-    return json.loads(told.getvalue())
+    """Return the output of ``neoctl --json``. Raise AssertionError if it refuses. On a busy machine the
+    admin node may look for the primary master at any moment: try again while it does."""
+
+    def answered() -> tuple[Any]:
+        told, errors = io.StringIO(), io.StringIO()
+        with redirect_stdout(told), redirect_stderr(errors):
+            code = main(["-a", admin, "--json", *words])
+        text = f"neoctl {' '.join(words)}: {told.getvalue()!r} {errors.getvalue()!r}"
+        if code and NOT_CONNECTED in text:
+            raise _NoMaster(text)
+        assert code == 0, text
+        return (json.loads(told.getvalue()),)
+
+    (answer,) = wait_until(answered, "no primary master", excuses=(_NoMaster,))
+    return answer
 
 
 def findings(admin: str, *which: str) -> Counter[str]:

@@ -12,5 +12,5 @@ def passes(command: Sequence[str], seconds: float) -> str:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds
     )
     print(done.stdout)
-    assert done.returncode == 0
+    assert done.returncode == 0, f"exit code {done.returncode}; it said at last:\n{done.stdout[-4000:]}"
     return done.stdout

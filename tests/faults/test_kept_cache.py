@@ -66,6 +66,11 @@ def read(cluster: Cluster, folder: Path) -> tuple[list[int], int]:
     return values, loads
 
 
+def files(folder: Path) -> set[tuple[str, int]]:
+    """Return the names of the saved caches, and when each was saved."""
+    return {(each.name, each.stat().st_mtime_ns) for each in folder.glob("*.cache")}
+
+
 def test_after_a_restart_nearly_nothing_is_loaded(
     cluster: Cluster, filled: list[int], tmp_path: Path
 ) -> None:

@@ -132,12 +132,12 @@ def write_for_ever(db: DB, writer: int, ledger: Ledger) -> None:
             )
 
 
-def opened(masters: str, name: str, **options: Any) -> DB:
+def opened(masters: str, name: str, wait_timeout: float = 5.0, **options: Any) -> DB:
     """Open the database. Try again while the cluster is away, as an application that is restarted.
     There is no deadline here: the parent process has one."""
     while True:
         try:
-            storage = Storage(masters, name, wait_timeout=5, **options)
+            storage = Storage(masters, name, wait_timeout=wait_timeout, **options)
         except UnavailableError as e:
             print(f"not opened: {e}", flush=True)
             continue
