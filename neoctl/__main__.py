@@ -15,28 +15,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from neo.protocol.errors import ErrorAnswer
-from neoctl import archives, commands, init, manual, operations  # register the verbs
+from neoctl import archives, commands, init, manual, operations, password  # register the verbs
 from neoctl.client import AdminAway, AdminClient
 from neoctl.options import make_parser
 from neoctl.settings import SettingError, target
-from neoctl.verbs import VERBS, Arguments, CommandError, Reply, find, meant
+from neoctl.verbs import HINTS, VERBS, Arguments, CommandError, Reply, find, meant
 
-__all__ = ["archives", "commands", "init", "main", "manual", "operations"]
+__all__ = ["archives", "commands", "init", "main", "manual", "operations", "password"]
 
 #: Moves the cursor of a terminal to its upper left corner, and wipes what is below.
 WIPE = "\x1b[H\x1b[J"
-
-#: Advice by refusal of the master. It goes to stderr, because scripts parse the refusal on stdout.
-HINTS = {
-    "unknown node": "'neoctl print node' lists the nodes",
-    "a running node must be stopped before removal": "stop its process, or: neoctl kill NODE",
-    "can not kill primary master node": (
-        "stop the cluster: neoctl set cluster stopping; or another master takes over: neoctl set primary"
-    ),
-    "Can not switch to this state": "'neoctl status' tells the state it is in",
-    "Invalid state requested": "write verifying, stopping, starting_backup or stopping_backup",
-    "Not connected to a primary master.": "is a master running? See the log of the admin node",
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -38,12 +38,17 @@ _neoctl() {{
 }}
 complete -o default -F _neoctl neoctl
 """
-#: The same functions serve zsh.
+#: The same functions serve zsh: sourced, or as a file of `$fpath`, which zsh executes when it completes
+#: for the first time.
 ZSH = """\
+#compdef neoctl
 # zsh completion of neoctl, written by: neoctl completion zsh
 autoload -Uz compinit bashcompinit
 (( $+functions[compdef] )) || compinit
 bashcompinit
+"""
+ZSH_NOW = """\
+if (( $+compstate )); then _bash_complete -o default -F _neoctl; fi
 """
 
 
@@ -104,7 +109,7 @@ def completion(arguments: Arguments) -> Reply:
     (shell,) = arguments.words
     if shell not in ("bash", "zsh"):
         raise CommandError(f"{shell!r} is neither bash nor zsh")
-    script = bash() if shell == "bash" else ZSH + bash()
+    script = bash() if shell == "bash" else ZSH + bash() + ZSH_NOW
     return Reply(script.rstrip("\n"), {"script": script})
 
 

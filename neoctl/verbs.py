@@ -16,6 +16,18 @@ MEANT_RATIO = 0.7
 #: Digits of a number in a message, which has 64 bits.
 MOST_DIGITS = 18
 
+#: Advice by refusal of the master. It goes to stderr, because scripts parse the refusal on stdout.
+HINTS = {
+    "unknown node": "'neoctl print node' lists the nodes",
+    "a running node must be stopped before removal": "stop its process, or: neoctl kill NODE",
+    "can not kill primary master node": (
+        "stop the cluster: neoctl set cluster stopping; or another master takes over: neoctl set primary"
+    ),
+    "Can not switch to this state": "'neoctl status' tells the state it is in",
+    "Invalid state requested": "write verifying, stopping, starting_backup or stopping_backup",
+    "Not connected to a primary master.": "is a master running? See the log of the admin node",
+}
+
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
 

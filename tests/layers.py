@@ -25,6 +25,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("neo.schema", "neo.operations", "neo.archive"),
     },
     "neo.admin": {"neo.protocol", "neo.topology", "neo.net", "neo.node"},
+    # The command: the web page executes the verbs of neoctl.
+    "neo.admin.__main__": {"neo.protocol", "neo.topology", "neo.net", "neo.node", "neo.admin", "neoctl"},
     # It serves threads, without an event loop.
     "neo.client": {"neo.protocol", "neo.topology", "neo.net"},
     # All nodes of a folder, and the client, in one process.
@@ -59,7 +61,8 @@ WORLD = {
 #: Implementations of hosts, and command lines, which may.
 HOSTS = (
     "examples",
-    *("neo.admin.http", "neo.admin.page.site", "neo.admin.smtp"),
+    *("neo.admin.http", "neo.admin.page.access", "neo.admin.page.accounts", "neo.admin.page.sessions"),
+    *("neo.admin.page.site", "neo.admin.smtp"),
     *("neo.archive.disk", "neo.archive.folder", "neo.archive.reader"),
     *("neo.archive.room", "neo.archive.verify", "neo.archive.writer"),
     "neo.client",

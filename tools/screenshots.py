@@ -16,9 +16,9 @@ from selenium.webdriver import Chrome
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.support.browser import browser, prefer, progress, resize, text  # noqa: E402
+from tests.support.browser import browser, prefer, press, progress, resize, sign_in, text  # noqa: E402
 from tests.support.patience import wait_until  # noqa: E402
-from tests.support.watched import watched  # noqa: E402
+from tests.support.watched import NAME, PASSWORD, watched  # noqa: E402
 
 WIDTH = 1000
 
@@ -59,6 +59,12 @@ def main(folder: Path) -> None:
             _shown(driver, "Operation ")
             wait_until(lambda: progress(driver) > 0, "a step is done")
             _shoot(driver, folder, "operation", "#operations")
+            sign_in(driver, NAME, PASSWORD)
+            press(driver, "#operations button")
+            _shown(driver, "each step that was begun is undone")
+            _shoot(driver, folder, "command", "dialog")
+            press(driver, "dialog button:last-child")
+            press(driver, "#session button")  # sign out
         wait_until(lambda: not text(driver, "#operations"), "the operation has ended")
         _shown(driver, "No problem.")
         world.lose_primary()

@@ -568,11 +568,11 @@ def find_content_problems(
 
 
 def find_node_problems(conditions: list[Data]) -> list[Problem]:
-    """Return what storage nodes say is wrong with them."""
+    """Return what storage nodes say is wrong with them, and which of them say nothing."""
     return [
         Problem(
             row["severity"],
-            f"{row['nid']} says: {row['text']}",
+            f"{row['nid']}{'' if row['kind'] == 'silent' else ' says:'} {row['text']}",
             row["advice"],
             f"{row['nid']} {row['kind']}",
         )

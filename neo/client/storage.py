@@ -146,10 +146,10 @@ class NEOStorage(ConflictResolvingStorage):
             waits=(durable_vote, server_sync),
             tracing=tracing,
         )
-        host = make_system(2 * patience_of(wait_timeout)) if host is None else host
+        self.embedded = host is not None  #: The nodes are in this process: no other can reach them.
+        host = host or make_system(2 * patience_of(wait_timeout))
         self._session = Session(host, settings)
-        self._invalidations = self._session.invalidations
-        self._replicas = self._session.replicas
+        self._invalidations, self._replicas = self._session.invalidations, self._session.replicas
         self._blobs = self._session.blobs
         self.fshelper = FilesystemHelper(self._blobs)
         # The last walk of record_iternext() and its next oid. The thread that continues it removes it.

@@ -6,7 +6,6 @@ Exit codes: 0 done, 1 impossible or incomplete, 2 wrong options, 130 interrupted
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
@@ -65,9 +64,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--jobs",
         type=_positive,
-        default=os.cpu_count() or 1,
         metavar="N",
-        help="processes (default: as many as processors, %(default)s)",
+        help="processes (default: as many as processors; one for a folder of neo+embedded://)",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser

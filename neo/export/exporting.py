@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from rich.console import Console
 from neo.client import NEOStorage
 from neo.export import workers
 from neo.export.folder import Folder
-from neo.export.plan import Plan, check_resumed, checked_columns, first_tid, make_plan
+from neo.export.plan import ExportError, Plan, check_resumed, checked_columns, first_tid, make_plan
 from neo.export.reader import Reader
 from neo.migrate.console import Bar, report_source
 from neo.migrate.opening import open_source
@@ -22,7 +23,7 @@ from neo.protocol.words import counted
 
 @dataclass(frozen=True)
 class Wanted:
-    """The options of an export; see the command line."""
+    """The options of an export; see the command line. ``jobs``: None for the best number."""
 
     source: str
     parquet: Path
@@ -30,20 +31,21 @@ class Wanted:
     since: int | None
     full: bool
     columns: str | None
-    jobs: int
+    jobs: int | None
 
 
 def export(wanted: Wanted, console: Console) -> int:
     """Export all new transactions; return the exit code."""
     folder = Folder(wanted.parquet)
     with closing(open_source(wanted.source, wanted.config)) as source, folder.locked():
+        jobs = _jobs(wanted, source)
         code = report_source(source, "neoexport")
         folder.recover()
         plan = _plan(wanted, folder, source)
         if plan is None:
             print("The export has every transaction of the source already.")
             return code
-        rows = _write(wanted, folder, plan, source, console)
+        rows = _write(wanted, jobs, folder, plan, source, console)
         folder.publish(plan)
     print(f"Exported {counted(rows, 'revision')} up to transaction {plan.last:#018x}.")
     return code
@@ -67,7 +69,21 @@ def _plan(wanted: Wanted, folder: Folder, source: Any) -> Plan | None:
     return plan
 
 
-def _write(wanted: Wanted, folder: Folder, plan: Plan, source: Any, console: Console) -> int:
+def _jobs(wanted: Wanted, source: Any) -> int:
+    """Return the number of processes. Raise ExportError if the source cannot be read by that many."""
+    if not (isinstance(source, NEOStorage) and source.embedded):
+        return wanted.jobs or os.cpu_count() or 1
+    if wanted.jobs not in (None, 1):
+        raise ExportError(
+            f"one process at a time has this folder open: leave --jobs {wanted.jobs} out, or serve the"
+            " folder with neosimple, and export from its URI"
+        )
+    return 1
+
+
+def _write(
+    wanted: Wanted, jobs: int, folder: Folder, plan: Plan, source: Any, console: Console
+) -> int:
     """Write all files of a snapshot. Return the number of revisions that this process read."""
     cluster = isinstance(source, NEOStorage)
     rows = size = 0
@@ -91,8 +107,8 @@ def _write(wanted: Wanted, folder: Folder, plan: Plan, source: Any, console: Con
             done, rows, size = done + groups, rows + more_rows, size + more_size
             bar.update(done, rows, size)
 
-        if wanted.jobs == 1:
+        if jobs == 1:
             workers.run_here(job, source if cluster else None, wrote)
         else:
-            workers.run(job, wanted.jobs, wrote)
+            workers.run(job, jobs, wrote)
     return rows

@@ -179,7 +179,7 @@ KNOWN.update(
     "autostart election_log scrub_days upstream_cluster upstream_masters sync sync_backups sync_timeout "
     "sync_policy replicas partitions nid adapter tracing "
     "database mark engine wait dedup disable_drop_partitions devpath reset new_nid monitor_maxlag "
-    "monitor_backup smtp smtp_from smtp_to smtp_tls smtp_login".split()
+    "monitor_backup smtp smtp_from smtp_to smtp_tls smtp_login http_passwords".split()
 )
 
 
@@ -272,7 +272,7 @@ def _check_private(path: str, texts: Mapping[str, str], options: Sequence[Option
     if not found:
         return
     try:
-        check_private(path, found[0])
+        check_private(path, f"configuration file {path!r} has a password (setting {found[0]!r})")
     except OSError as e:
         raise ConfigError(f"configuration file {path!r} cannot be read: {e.strerror}") from None
     except ValueError as e:

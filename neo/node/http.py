@@ -7,6 +7,7 @@ thread.
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import socket
 import ssl
@@ -32,6 +33,9 @@ REQUESTS_MAX = 8
 #: Bytes of a body: some words that a person typed.
 BODY_MAX = 4096
 TEXT = "text/plain; charset=utf-8"
+BUSY_ADVICE = (
+    "each node of a machine needs a port of its own: write 'http' into their sections, not into [DEFAULT]"
+)
 
 #: Runs a function on the thread of the core.
 FromThread = Callable[..., object]
@@ -46,13 +50,17 @@ class Page(NamedTuple):
 
 class Request(NamedTuple):
     """``method``: ``GET``, for which HEAD counts, too, or ``POST``. ``path``: without what follows a
-    question mark. ``headers``: by name, in any case. ``secure``: whether the server has TLS."""
+    question mark. ``headers``: by name, in any case. ``tls``: whether the server has it. ``private``:
+    whether no other machine can read what travels: the server has TLS, or listens on loopback. ``peer``:
+    the address of the other side, without its port."""
 
     method: str
     path: str
     headers: Message
     body: bytes
-    secure: bool
+    tls: bool
+    private: bool
+    peer: str
 
 
 #: Return the page of a path. Threads of requests call it.
@@ -79,7 +87,10 @@ def serve_http(
     try:
         server = HttpServer(address, tls, pages, site)
     except OSError as e:
-        raise StartFailure(f"cannot listen on {format_address(address)}: {e.strerror or e}") from None
+        advice = f"; {BUSY_ADVICE}" if e.errno == errno.EADDRINUSE else ""
+        raise StartFailure(
+            f"cannot listen on {format_address(address)} for HTTP: {e.strerror or e}{advice}"
+        ) from None
     server.start()
     return server
 
@@ -99,7 +110,8 @@ class HttpServer:
         self._site = site
         self._places = BoundedSemaphore(REQUESTS_MAX)
         family = _Server6 if ":" in address[0] else _Server
-        self._server = family(address, _handler(self._page, tls is not None), tls)
+        private = tls is not None or is_loopback(address)
+        self._server = family(address, _handler(self._page, tls is not None, private), tls)
         host, port = self._server.server_address[:2]
         self.address: Address = str(host), int(port)
         self._thread = Thread(target=self._server.serve_forever, name="http", daemon=True)
@@ -151,7 +163,9 @@ class _Server6(_Server):
     address_family = socket.AF_INET6
 
 
-def _handler(page: Callable[[Request], Page], secure: bool) -> type[BaseHTTPRequestHandler]:
+def _handler(
+    page: Callable[[Request], Page], tls: bool, private: bool
+) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         server_version = "neo"
         sys_version = ""
@@ -169,7 +183,8 @@ def _handler(page: Callable[[Request], Page], secure: bool) -> type[BaseHTTPRequ
             self._answer(self._request("POST", self.rfile.read(int(length))))
 
         def _request(self, method: str, body: bytes) -> Request:
-            return Request(method, self.path.partition("?")[0], self.headers, body, secure)
+            path, peer = self.path.partition("?")[0], str(self.client_address[0])
+            return Request(method, path, self.headers, body, tls, private, peer)
 
         def _answer(self, request: Request) -> None:
             found = page(request)

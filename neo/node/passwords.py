@@ -17,14 +17,14 @@ def has_password(text: str) -> bool:
     return re.match(r"[^@:/]*:[^@]+@", text) is not None
 
 
-def check_private(path: str, setting: str) -> None:
+def check_private(path: str, what: str) -> None:
     """Raise ValueError if a file with a password is readable for other users, OSError if it is not there.
-    A group may read a file of root: that of the user of the nodes."""
+    A group may read a file of root: that of the user of the nodes. ``what``: the beginning of the
+    message, which names the file and what is in it."""
     status = os.stat(path)
     allowed = 0o640 if status.st_uid == 0 else 0o600
     if stat.S_IMODE(status.st_mode) & 0o077 & ~allowed:
         raise ValueError(
-            f"configuration file {path!r} has a password (setting {setting!r}), and other users can"
-            f" read or change it: chmod 600 {path}; or, for a file of root and the group of the nodes:"
-            " chmod 640"
+            f"{what}, and other users can read or change it: chmod 600 {path}; or, for a file of root and"
+            " the group of the nodes: chmod 640"
         )

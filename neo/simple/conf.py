@@ -126,6 +126,13 @@ class ClusterConf:
                     f"{self.path.parent} holds a cluster with {name} {value}, not "
                     f"{wanted[name]}: choose another folder, or leave the option out"
                 )
+        first = self.nodes[0].address[1]
+        if wanted.get("port_base") not in (None, first):
+            raise ConfError(
+                f"{self.path.parent} holds a cluster whose first port is {first}, not"
+                f" {wanted['port_base']}: leave --port-base out, or write other addresses into"
+                f" {self.path}"
+            )
 
 
 def _node(parser: configparser.ConfigParser, name: str) -> NodeConf:

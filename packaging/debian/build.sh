@@ -75,10 +75,11 @@ commands() {
 
 texts() {  # written by the programs themselves
     mkdir -p "$stage/usr/share/man/man1" "$stage/usr/share/bash-completion/completions" \
-        "$stage/usr/lib/systemd/system" "$stage/usr/share/doc/zodb-neo"
+        "$stage/usr/share/zsh/vendor-completions" "$stage/usr/lib/systemd/system" "$stage/usr/share/doc/zodb-neo"
     "$tools" "$tree/tools/manual_pages.py" "$stage/usr/share/man/man1"
     gzip -9n "$stage"/usr/share/man/man1/*
     "$tools" -m neoctl completion bash >"$stage/usr/share/bash-completion/completions/neoctl"
+    "$tools" -m neoctl completion zsh >"$stage/usr/share/zsh/vendor-completions/_neoctl"
     "$tools" -c "$write_units" "$stage/usr/lib/systemd/system"
     cp "$tree/LICENSE.txt" "$stage/usr/share/doc/zodb-neo/copyright"
     gzip -9nc "$tree/CHANGELOG.md" >"$stage/usr/share/doc/zodb-neo/changelog.gz"

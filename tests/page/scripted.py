@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
+from pathlib import Path
 from threading import Thread
-from typing import Any
+from time import monotonic
 
 from neo.admin.facts import Data, operation_data, table_data
 from neo.admin.judgement import gather, judge
+from neo.admin.page.access import Access
+from neo.admin.page.accounts import Accounts, hash_password
+from neo.admin.page.commanding import Refused, Shown, Wanted
 from neo.admin.page.overview import Done
 from neo.admin.page.site import Site
 from neo.admin.status import status_data
@@ -26,6 +30,8 @@ NODES: list[NodeRow] = [
     (NodeType.STORAGE, ("127.0.0.1", 2102), 2, NodeState.DOWN, 7.0),
     (NodeType.STORAGE, ("127.0.0.1", 2103), 3, NodeState.RUNNING, 7.0),
 ]
+PASSWORD = "correct horse battery"
+HASH = hash_password(PASSWORD)
 EVIL = "<img src=x onerror=\"document.title='owned'\">"
 
 
@@ -76,14 +82,42 @@ class Invented:
         done(self.data)
 
 
+class Commanded:
+    """Notes what it is told to do."""
+
+    def __init__(self) -> None:
+        self.done: list[Wanted] = []
+
+    def preview(self, wanted: Wanted) -> Shown:
+        return Shown(f"neoctl {wanted.action}", "It happens.", "as it is", "seal")
+
+    def execute(self, wanted: Wanted, seal: str) -> str:
+        if seal != "seal":
+            raise Refused("it would not do any more what was shown", "look again")
+        self.done.append(wanted)
+        return "done it"
+
+
+class Signing:
+    """Signing in for ``ada``, on a clock of the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = 1000.0
+        self.file = folder / "passwords"
+        self.accounts = Accounts(str(self.file))
+        self.accounts.set("ada", HASH)
+        self.commander = Commanded()
+        self.access = Access("shop", self.accounts, self.commander, lambda: self.now)
+
+
 def another_thread(callback: Callable[..., None], *args: object) -> None:
     Thread(target=callback, args=args, daemon=True).start()
 
 
 @contextmanager
-def served(teller: Invented, **more: Any) -> Iterator[str]:
-    """Serve the page, and yield its URL. ``more``: of :class:`Site`."""
-    site = Site(teller, another_thread, **more)
+def served(teller: Invented, access: Access | None = None) -> Iterator[str]:
+    """Serve the page, and yield its URL. ``access``: None if nobody can sign in."""
+    site = Site(teller, another_thread, access or Access("shop", None, None, monotonic))
     nothing = Page(HTTPStatus.NOT_FOUND, TEXT, b"nothing\n")
     server = HttpServer(("127.0.0.1", 0), None, lambda path: nothing, site)
     server.start()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.common.by import By
 
-from tests.page.scripted import EVIL, Invented, invented, served
-from tests.support.browser import browser, console, prefer, resize, text
+from neo.admin.page.commanding import Wanted
+from neo.admin.page.sessions import IDLE_SECONDS
+from tests.page.scripted import EVIL, PASSWORD, Invented, Signing, invented, served
+from tests.support.browser import browser, console, prefer, resize, sign_in, text
 from tests.support.patience import wait_until
 
 
@@ -70,12 +73,50 @@ def test_everything_is_reached_by_keyboard_and_stays_while_the_page_lives(driver
         assert "S2, DOWN: 12 up to date" in words and "5 have none: 1, 3, 5, 7, 9." in words
 
 
+def test_commands_are_given_by_keyboard(driver: Chrome, tmp_path: Path) -> None:
+    signing = Signing(tmp_path)
+    with served(Invented(invented()), signing.access) as url:
+        opened(driver, url)
+        assert not driver.find_elements(By.CSS_SELECTOR, "main button")
+        tab_to(driver, "Sign in…")
+        press(driver, Keys.ENTER)
+        assert focused(driver) == "name" and text(driver, "dialog label") == "Name Password"
+        press(driver, Keys.ESCAPE)
+        wait_until(lambda: focused(driver) == "Sign in…", "the focus is where it was")
+        sign_in(driver, "ada", "not hers")
+        wait_until(lambda: text(driver, "dialog [role=alert]") == "wrong name or password", "a refusal")
+        assert focused(driver) == "password"
+        press(driver, *PASSWORD, Keys.ENTER)
+        wait_until(lambda: "signed in: ada" in text(driver, "#session"), "a session")
+        # A session outlives the page, and its token is not in the cookie.
+        driver.refresh()
+        wait_until(lambda: "signed in: ada" in text(driver, "#session"), "the same session")
+        assert driver.execute_script("return document.cookie") == ""
+        tab_to(driver, "Abort… (abort 3)")
+        press(driver, Keys.ENTER)
+        wait_until(lambda: "It happens." in text(driver, "dialog"), "what will happen")
+        assert focused(driver) == "Cancel", "nothing happens by accident"
+        ActionChains(driver).key_down(Keys.SHIFT).send_keys(Keys.TAB).key_up(Keys.SHIFT).perform()
+        assert focused(driver) == "Abort the operation"
+        press(driver, Keys.ENTER)
+        wait_until(lambda: "done it" in text(driver, "dialog pre"), "the result")
+        assert signing.commander.done == [Wanted("abort", "3")]
+        press(driver, Keys.ENTER)
+        wait_until(lambda: focused(driver) == "Abort… (abort 3)", "the focus is where it was")
+        signing.now += IDLE_SECONDS
+        press(driver, Keys.ENTER)
+        wait_until(lambda: "not signed in" in text(driver, "dialog .failed"), "the end of the session")
+        press(driver, Keys.ESCAPE)
+        wait_until(lambda: "Sign in…" in text(driver, "#session"), "a page without a session")
+        assert not driver.find_elements(By.CSS_SELECTOR, "main button")
+
+
 def test_what_nodes_say_is_text_and_nothing_is_loaded_from_elsewhere(driver: Chrome) -> None:
     console(driver)
     with served(Invented(invented())) as url:
         opened(driver, url)
         assert all(EVIL in text(driver, part) for part in ("#nodes", "#operations", "#backups"))
-        assert not driver.find_elements(By.TAG_NAME, "img")
+        assert not driver.find_elements(By.TAG_NAME, "img") and "null" not in text(driver)
         assert driver.title == "(4) RUNNING – shop – NEO"
         loaded = "return performance.getEntriesByType('resource').map((each) => each.name)"
         assert all(name.startswith(url) for name in driver.execute_script(loaded))

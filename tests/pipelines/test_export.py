@@ -15,9 +15,11 @@ from ZODB.FileStorage import FileStorage
 from ZODB.serialize import referencesf
 from ZODB.utils import get_pickle_metadata, p64, u64
 
+import neo.client
 from examples.demo.stdlib import find_modules, load_library, standard_library
 from neo.client.read.replicas import Feature
 from neo.export import plan, reader, spill, tables
+from neo.export.command import main
 from neo.migrate import copy_from
 from neo.protocol.ids import ZERO_TID
 from neo.spark.tables import TABLES
@@ -53,6 +55,17 @@ def without(rows: Rows, *columns: str) -> Rows:
 def test_a_cluster(sample: Sample, fleet: Fleet, tmp_path: Path, jobs: str) -> None:
     export(uri(fleet), tmp_path / "out", "--jobs", jobs)
     same_as_cluster(tmp_path / "out", sample.storage)
+
+
+def test_a_folder_that_one_process_has_open_is_exported_by_one(tmp_path: Path, capsys: Capture) -> None:
+    db = DB(neo.client.open(tmp_path / "data"))
+    with db.transaction() as connection:
+        connection.root()["greeting"] = "hello"
+    db.close()
+    source = f"neo+embedded://{tmp_path / 'data'}"
+    assert "leave --jobs 2 out" in refused(capsys, source, tmp_path / "out", "--jobs", "2")
+    assert main([source, "--parquet", str(tmp_path / "out"), "--quiet"]) == 0
+    assert len(exported(tmp_path / "out", "objects")) == 1
 
 
 def test_a_file_storage_has_the_same_rows(sample: Sample, copied: Path, tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver import ActionChains, Chrome, ChromeOptions, Keys
 from selenium.webdriver.chrome.service import Service
 
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"),
@@ -68,6 +68,19 @@ def text(driver: Chrome, selector: str = "body") -> str:
         ".map((each) => each.innerText).join(' ')"
     )
     return str(driver.execute_script(script, selector))
+
+
+def press(driver: Chrome, selector: str) -> None:
+    """Press the first button of a selector, as soon as it is there."""
+    script = "const it = document.querySelector(arguments[0]); it?.click(); return it !== null"
+    wait_until(lambda: driver.execute_script(script, selector), f"{selector} on the page")
+
+
+def sign_in(driver: Chrome, name: str, password: str) -> None:
+    """Open the dialog and fill it, by keyboard."""
+    press(driver, "#session button")
+    keys = [name, Keys.TAB, password, Keys.ENTER]
+    ActionChains(driver).send_keys(*keys).perform()
 
 
 def count(driver: Chrome, selector: str) -> int:

@@ -26,16 +26,18 @@ _MARIADB_OPTIONS = ("--max-allowed-packet=1G",)
 
 def simple_cluster(folder: Path, **shape: Any) -> SimpleCluster:
     """Return a cluster with ports that no other process of the tests has, if the folder is new."""
+    if (folder / "neo.conf").exists():
+        return SimpleCluster(folder, **shape)
     count = shape.get("masters", 1) + shape.get("storages", 1) + 1
     return SimpleCluster(folder, **{"port_base": free_range(count), **shape})
 
 
-def serve_pages(cluster: SimpleCluster, ports: Mapping[str, int]) -> None:
-    """Give nodes of a cluster that is not started the setting ``http``. ``ports``: by section."""
+def configure(cluster: SimpleCluster, sections: Mapping[str, Mapping[str, str]]) -> None:
+    """Give nodes of a cluster that is not started more settings. ``sections``: by name."""
     conf = configparser.ConfigParser(interpolation=None)
     conf.read(cluster.conf.path)
-    for section, port in ports.items():
-        conf[section]["http"] = str(port)
+    for section, settings in sections.items():
+        conf[section].update(settings)
     with cluster.conf.path.open("w") as file:
         conf.write(file)
 
@@ -43,9 +45,9 @@ def serve_pages(cluster: SimpleCluster, ports: Mapping[str, int]) -> None:
 class Cluster:
     """``backend``: 'sqlite' or 'mariadb'. ``server``: an existing MariaDB server to use.
 
-    ``user``: ``name:password`` of a user to create, without administrative rights. ``pages``: ports
-    where nodes serve HTTP, by section. The object has neither threads nor open storages, so that the
-    process may fork.
+    ``user``: ``name:password`` of a user to create, without administrative rights. ``sections``: more
+    settings of nodes, by section. The object has neither threads nor open storages, so that the process
+    may fork.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class Cluster:
         folder: Path | None = None,
         server: mariadb.Server | None = None,
         user: str = "root",
-        pages: Mapping[str, int] | None = None,
+        sections: Mapping[str, Mapping[str, str]] | None = None,
         **options: Any,
     ) -> None:
         self._stack = contextlib.ExitStack()
@@ -64,7 +66,7 @@ class Cluster:
         self._backend = backend
         self._folder = folder
         self._user = user
-        self._pages = pages or {}
+        self._sections = sections or {}
         self.server = server
         self.simple: SimpleCluster
 
@@ -77,7 +79,7 @@ class Cluster:
                     self.server = stack.enter_context(mariadb.running_server(*_MARIADB_OPTIONS))
                 shape |= {"adapter": "MySQL", "database": self._databases()}
             self.simple = simple_cluster(folder, **shape)
-            serve_pages(self.simple, self._pages)
+            configure(self.simple, self._sections)
             stack.enter_context(self.simple)
             self._stack = stack.pop_all()
         return self

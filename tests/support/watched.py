@@ -10,12 +10,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
+from neo.admin.page.accounts import Accounts, hash_password
 from neo.protocol.enums import NodeType
 from neo.protocol.packets import AskNodeList
 from tests.support.cluster import Cluster
 from tests.support.ports import free_range
 
+#: Who may sign in on the page.
+NAME, PASSWORD = "ada", "correct horse battery"
 #: An application that commits some times per second.
 APPLICATION = """
 import sys, time, transaction, ZODB, zodburi
@@ -29,10 +33,49 @@ while True:
 """
 
 
+#: A client that commits an object which another one has locked.
+WAITING = """
+import sys
+from ZODB.Connection import TransactionMetaData
+from neo.client import Storage
+storage = Storage(*sys.argv[1:3])
+oid, serial = map(bytes.fromhex, sys.argv[3:])
+transaction = TransactionMetaData()
+storage.tpc_begin(transaction)
+storage.store(oid, serial, b"more", "", transaction)
+storage.tpc_vote(transaction)
+print(storage.tpc_finish(transaction).hex(), flush=True)
+storage.close()
+"""
+
+
 class Watched:
     def __init__(self, cluster: Cluster, port: int) -> None:
         self.cluster = cluster
         self.url = f"http://127.0.0.1:{port}/"
+
+    @contextmanager
+    def blocked(self) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+        """Yield the ttid of a transaction that does not end, and the process of a client that waits for
+        it."""
+        simple = self.cluster.simple
+        where = [simple.masters, simple.name]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with ExitStack() as stack:
+
+            def run(*words: str) -> subprocess.Popen[str]:
+                process = stack.enter_context(subprocess.Popen([sys.executable, *words], **pipes))
+                stack.callback(process.kill)
+                return process
+
+            holder = run("-m", "tests.faults.standing", *where)
+            assert holder.stdout is not None
+            _, oid, serial, ttid = holder.stdout.readline().split()
+            yield f"0x{ttid}", run("-c", WAITING, *where, oid, serial)
+
+    def log(self) -> str:
+        """Return the log of the admin node."""
+        return self.cluster.simple.log("admin").read_text()
 
     def lose_storage(self) -> None:
         self.cluster.simple.kill("storage2")
@@ -43,9 +86,10 @@ class Watched:
 
     @contextmanager
     def operation(self) -> Iterator[None]:
-        """Begin an upgrade of all storage nodes, in turn, the last of which stands still."""
+        """Begin a backup, for which the last storage node does nothing, because it stands still."""
         pid = self.cluster.pids()[self._last_storage()]
-        words = ["-a", self.cluster.simple.admin_address, "upgrade"]
+        simple = self.cluster.simple
+        words = ["-a", simple.admin_address, "backup", str(simple.folder.parent / "backup")]
         os.kill(pid, signal.SIGSTOP)
         try:
             with subprocess.Popen([sys.executable, "-m", "neoctl", *words]) as process:
@@ -73,11 +117,13 @@ class Watched:
 @contextmanager
 def watched(folder: Path) -> Iterator[Watched]:
     """Start all, and stop all. ``folder``: for files."""
-    port = free_range(1)
+    port, passwords = free_range(1), folder / "passwords"
+    Accounts(str(passwords)).set(NAME, hash_password(PASSWORD))
+    page = {"http": str(port), "http_passwords": str(passwords)}
     with ExitStack() as stack:
         shape = {"storages": 3, "replicas": 1, "partitions": 24, "name": "shop"}
         cluster = stack.enter_context(
-            Cluster(folder=folder / "cluster", pages={"admin": port}, **shape)  # type: ignore[arg-type]
+            Cluster(folder=folder / "cluster", sections={"admin": page}, **shape)  # type: ignore[arg-type]
         )
         words = [sys.executable, "-c", APPLICATION, cluster.uri]
         application = stack.enter_context(

@@ -102,9 +102,10 @@ def rules(prometheus: Prometheus) -> dict[str, str]:
 def test_dashboard_and_alerts_have_data_of_a_cluster(tmp_path: Path) -> None:
     first = free_range(len(TARGETS))
     ports = {section: first + number for number, section in enumerate(TARGETS.values())}
+    pages = {section: {"http": str(port)} for section, port in ports.items()}
     text = (EXAMPLES / "prometheus.yml").read_text().replace("15s", "1s")
     with ExitStack() as stack:
-        cluster = stack.enter_context(Cluster(storages=2, replicas=1, pages=ports))
+        cluster = stack.enter_context(Cluster(storages=2, replicas=1, sections=pages))
         told = stack.enter_context(told_admin())
         for address, section in TARGETS.items():
             target = f'"127.0.0.1:{ports[section]}"'

@@ -217,6 +217,9 @@ def test_ports_start_where_they_are_told(tmp_path: Path) -> None:
     base = free_range(3)
     conf = create(tmp_path / "neo.conf", Shape(port_base=base))
     assert [node.address[1] for node in conf.nodes] == [base, base + 1, base + 2]
+    conf.check({"port_base": base})
+    with pytest.raises(ConfError, match=f"first port is {base}, not 2050: leave --port-base out"):
+        conf.check({"port_base": 2050})
 
 
 def test_ports_that_nobody_tells_are_free_and_no_outgoing_connection_gets_them(
@@ -268,9 +271,10 @@ def test_tail_is_short_whatever_the_log(tmp_path: Path) -> None:
 
 
 def start_command(folder: Path, *words: str) -> subprocess.Popen[str]:
-    port = str(free_range(4))
+    old = (folder / "neo.conf").exists()
+    ports = [] if old else ["--port-base", str(free_range(4))]
     return subprocess.Popen(
-        [sys.executable, "-m", "neo.simple", "--folder", str(folder), "--port-base", port, *words],
+        [sys.executable, "-m", "neo.simple", "--folder", str(folder), *ports, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shutil
+import signal
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -103,6 +104,20 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
 
 def database(operator: Operator) -> ZODB.DB:
     return ZODB.DB(Storage(operator.cluster.masters, operator.cluster.name))
+
+
+def test_a_node_that_runs_and_does_nothing_is_named(operator: Operator) -> None:
+    process = operator.cluster.processes["storage2"]
+    title = "The site stands still"
+    process.send_signal(signal.SIGSTOP)
+    try:
+        lines = shown(title, "problem: S2 has not answered")
+        said = re.compile(r"problem: S\d has not answered")
+        wait_until(lambda: said.search(operator.neoctl("status")), "a silent node that is named")
+        check(lines, operator.neoctl("status"))
+    finally:
+        process.send_signal(signal.SIGCONT)
+    operator.waits("No problem.", "status")
 
 
 def test_conflicts_and_a_transaction_that_makes_others_wait(operator: Operator) -> None:

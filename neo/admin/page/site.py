@@ -1,17 +1,18 @@
-"""The web page over HTTP: its files, and ``/api/status`` (specification 17.51).
+"""The web page over HTTP: its files, ``/api/status`` (specification 17.51), and its commands.
 
 Threads of requests call it; it asks the core on the core's own thread.
 """
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import Future
 from http import HTTPStatus
 from importlib import resources
 from typing import Any, Protocol
 
 from neo.admin.facts import Data
+from neo.admin.page.access import Access
+from neo.admin.page.answers import HEADERS, json_page, refusal
 from neo.admin.page.overview import Done
 from neo.node.http import TIMEOUT_SECONDS, FromThread, Page, Request
 
@@ -23,21 +24,6 @@ KINDS = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-JSON = "application/json"
-#: A browser loads files of this server only, runs no script and no style that is written in the page, and
-#: shows the page in no frame of another one.
-HEADERS = (
-    (
-        "Content-Security-Policy",
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
-        " base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    ),
-    ("X-Content-Type-Options", "nosniff"),
-    ("X-Frame-Options", "DENY"),
-    ("Referrer-Policy", "no-referrer"),
-    ("Cross-Origin-Resource-Policy", "same-origin"),
-    ("Cross-Origin-Opener-Policy", "same-origin"),
-)
 
 
 class Teller(Protocol):
@@ -45,19 +31,10 @@ class Teller(Protocol):
         """Call ``done`` with the data of the page. Called on the thread of the core."""
 
 
-def json_page(data: Data, status: HTTPStatus = HTTPStatus.OK, *more: tuple[str, str]) -> Page:
-    """Return data as a page that no cache keeps. ``more``: headers."""
-    return Page(status, JSON, json.dumps(data).encode(), (*HEADERS, ("Cache-Control", "no-store"), *more))
-
-
-def refusal(status: HTTPStatus, message: str, hint: str = "") -> Page:
-    """Return an error as ``neoctl --json`` has it."""
-    return json_page({"error": {"message": message, "hint": hint}}, status)
-
-
 class Site:
-    def __init__(self, overview: Teller, from_thread: FromThread) -> None:
+    def __init__(self, overview: Teller, from_thread: FromThread, access: Access) -> None:
         self._overview = overview
+        self._access = access
         self._from_thread = from_thread
         self._files = _files()
 
@@ -65,6 +42,9 @@ class Site:
         """Return the page of a request, None if it is none of the site's."""
         if request.path == "/api/status":
             return self._status(request)
+        page = self._access(request)
+        if page is not None:
+            return page
         if request.method != "GET":
             return None
         return self._files.get(request.path)

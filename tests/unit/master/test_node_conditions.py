@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neo.master.maintenance.reports import ANSWER_SECONDS
+from neo.master.maintenance.reports import ANSWER_SECONDS, SILENT_SECONDS
 from neo.protocol.packets import (
     FEATURE_OURS,
     AnswerConditions,
@@ -31,7 +31,41 @@ def test_those_that_announced_it_are_asked_and_those_that_answer_are_told(
     storages[2].take(AskConditions)
     assert not asked.done
     world.host.advance(ANSWER_SECONDS)
-    assert asked.result().row_list == [(1, FULL), (1, STUCK)]
+    assert asked.result().row_list[:2] == [(1, FULL), (1, STUCK)]
+
+
+def test_a_node_that_does_not_answer_is_told_and_waited_for_once(world: MasterWorld) -> None:
+    first, second = world.running(2)
+    for storage in (first, second):
+        assert storage.peer.node is not None
+        storage.peer.node.features = frozenset({FEATURE_OURS})
+    admin = world.admin()
+
+    def silent() -> list[tuple[str, str]]:
+        asked = admin.ask(AskNodeConditions())
+        first.answer(first.take(AskConditions), AnswerConditions([]))
+        return [(row[1], row[2].partition(";")[0]) for _, row in asked.result().row_list]
+
+    asked = admin.ask(AskNodeConditions())
+    first.answer(first.take(AskConditions), AnswerConditions([]))
+    question = second.take(AskConditions)
+    assert not asked.done
+    world.host.advance(ANSWER_SECONDS)
+    ((nid, (kind, *_)),) = asked.result().row_list
+    assert (nid, kind) == (2, "silent")
+    # From now on nobody waits for it, whatever the question.
+    assert silent() == [("warning", "has not answered for 3 s")]
+    disks = admin.ask(AskNodeDisks())
+    first.answer(first.take(AskDisks), AnswerDisks("0.1.0", 7, []))
+    assert [row[0] for row in disks.result().row_list] == [1]
+    world.host.advance(SILENT_SECONDS)
+    assert silent() == [("problem", "has not answered for 13 s")]
+    # It answers at last, and is asked again.
+    second.answer(question, AnswerConditions([FULL]))
+    asked = admin.ask(AskNodeConditions())
+    first.answer(first.take(AskConditions), AnswerConditions([]))
+    second.answer(second.take(AskConditions), AnswerConditions([FULL]))
+    assert asked.result().row_list == [(2, FULL)]
 
 
 def test_disks_of_those_that_announced_it_are_told(world: MasterWorld) -> None:

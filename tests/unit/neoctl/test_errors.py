@@ -350,6 +350,7 @@ WRONG_FORMS: dict[str, list[str]] = {
     "abort": ["", "all", "1 2", "-- -1", BIG],
     "print disks": ["S1"],
     "init": ["", "/no/such/folder shop", "/no/such/folder shop 10.0.0.1 10.0.0.2"],
+    "password": ["", "file", "file a:b", "file ada more"],
     "completion": ["", "fish", "bash zsh"],
     "man": ["status"],
     "forget_operation": ["", "1", "S1 1", "1 all", "1 S1 S2", f"1 {S_BIG}", f"{BIG} S1"],

@@ -53,6 +53,8 @@ def test_each_command_has_a_program_and_a_manual_page(package: Path) -> None:
         assert "\\-\\-version" in gzip.decompress(page.read_bytes()).decode()
     completion = package / "usr/share/bash-completion/completions/neoctl"
     assert "complete -o default -F _neoctl neoctl" in completion.read_text()
+    completion = package / "usr/share/zsh/vendor-completions/_neoctl"
+    assert completion.read_text().startswith("#compdef neoctl\n")
 
 
 def test_nothing_remembers_where_it_was_built(package: Path) -> None:

@@ -1,6 +1,7 @@
 // The partition table as a picture: a row of squares for each storage node. Arrow keys move in it.
 
 import { byId, h } from "./dom.js";
+import { commandButton } from "./session.js";
 import { CELL_STATES, NO_CELL, cellsInWords, partName, parts, plural, worst } from "./words.js";
 
 export function renderCells({ partitions, nodes, ptid, replicas }) {
@@ -26,6 +27,7 @@ export function renderCells({ partitions, nodes, ptid, replicas }) {
     h("p", { id: "cell-words", class: "note", "aria-hidden": "true" }, "Point at a square, or move with the arrow keys."),
     renderLegend(nodes),
     renderWords(partitions, nodes),
+    commandButton("tweak"),
   ];
 }
 

@@ -11,9 +11,12 @@ export function h(tag, attributes, ...children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  element.append(...there(children));
   return element;
 }
+
+/** Return what there is: null stands for nothing. */
+const there = (children) => children.flat(Infinity).filter((child) => child !== null && child !== undefined);
 
 export const byId = (id) => document.getElementById(id);
 
@@ -27,7 +30,7 @@ export function show(id, data, render) {
   const element = byId(id);
   const key = element.contains(document.activeElement) ? document.activeElement.dataset.key : null;
   const open = new Set([...element.querySelectorAll("details[open]")].map((each) => each.dataset.key));
-  element.replaceChildren(...[render(data)].flat());
+  element.replaceChildren(...there([render(data)]));
   for (const each of element.querySelectorAll("details")) each.open = open.has(each.dataset.key);
   if (key) element.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
 }

@@ -2,6 +2,7 @@
 
 import { renderCells } from "./cells.js";
 import { byId, h, show } from "./dom.js";
+import { signedIn, startSession } from "./session.js";
 import {
   listed, renderBackups, renderDisks, renderFigures, renderNodes, renderOperations, renderProblems, renderTransactions,
 } from "./view.js";
@@ -90,15 +91,17 @@ function renderStatus(status, fresh) {
   const { partitions, ptid, replicas } = status;
   show("problems-body", { problems: status.problems, fresh }, renderProblems);
   show("figures-body", { status, commits: answer.commits, now: answer.now, fresh }, renderFigures);
-  section("operations", status.operations, (rows) => renderOperations(rows, answer.now), status.operations.length);
-  show("cells-body", { partitions, nodes: storages, ptid, replicas }, renderCells);
+  const signed = signedIn(); // sections with commands are drawn anew when somebody signs in or out
+  section("operations", { rows: status.operations, signed }, ({ rows }) => renderOperations(rows, answer.now),
+    status.operations.length);
+  show("cells-body", { partitions, nodes: storages, ptid, replicas, signed }, renderCells);
   show("nodes-body", { nodes: status.nodes, disks: status.disks, primary: status.primary }, renderNodes);
   section("disks", status.disks, renderDisks, status.disks.length);
   const backups = { watched: status.backups, sync: status.sync?.backups ?? [] };
   section("backups", backups, renderBackups, backups.watched.length + backups.sync.length);
   const { prepared, undecided } = status;
   const rows = listed(status.transactions);
-  section("transactions", { rows, prepared, undecided }, renderTransactions, rows.length + undecided);
+  section("transactions", { rows, prepared, undecided, signed }, renderTransactions, rows.length + undecided);
 }
 
 /** Show a section if it has something to say. */
@@ -120,4 +123,5 @@ function tick() {
 
 document.addEventListener("visibilitychange", poll);
 setInterval(tick, 1000);
+startSession(render);
 poll();

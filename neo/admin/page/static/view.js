@@ -1,6 +1,7 @@
 // The sections of the page.
 
 import { h, table } from "./dom.js";
+import { commandButton } from "./session.js";
 import {
   adviceSteps, bytes, cellsInWords, duration, mayFail, moment, operationTitle, plural, rate,
 } from "./words.js";
@@ -104,7 +105,8 @@ export const renderOperations = (rows, now) => rows.map((row) => {
       ` for ${duration(Math.max(now - row.since, 0))}${row.text ? `; ${row.text}` : ""}`),
     h("p", { class: "progress" },
       h("progress", { max: 1, value: row.done, "aria-label": `progress of operation ${row.id}` }), percent),
-    h("ol", { class: "steps" }, row.steps.map((step, index) => renderStep(step, index, row))));
+    h("ol", { class: "steps" }, row.steps.map((step, index) => renderStep(step, index, row))),
+    row.state === "RUNNING" ? commandButton("abort", String(row.id)) : null);
 });
 
 /** A step: what each of its nodes has done. */
@@ -190,7 +192,8 @@ export function renderTransactions({ rows, prepared, undecided }) {
   if (rows.length) {
     found.push(table("Open transactions",
       [{ title: "transaction" }, { title: "client" }, { title: "age", right: true }, { title: "phase" }, { title: "others wait", right: true }],
-      rows.map((row) => [row.ttid, `${row.client} ${row.address ?? ""}`, `${row.age.toFixed(1)} s`, row.phase, String(row.waiting)])));
+      rows.map((row) => [row.ttid, `${row.client} ${row.address ?? ""}`, `${row.age.toFixed(1)} s`, row.phase,
+        [row.waiting ? commandButton("end", row.ttid) : null, ` ${row.waiting}`]])));
   }
   if (prepared.length) {
     found.push(h("h3", {}, "Prepared transactions"), table("Prepared transactions",
