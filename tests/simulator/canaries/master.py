@@ -268,6 +268,6 @@ CANARIES = (
             "replicas": 1,
             "masters": 1,
         },
-        first=2,
+        first=109,
     ),
 )

@@ -29,6 +29,6 @@ QUICK: tuple[str, ...] = tuple(
     archive-left-behind restore-of-the-last-copy restore-not-emptied
     kept-last-one-skipped kept-restored-without-invalidations
     local-delivery-at-once local-newest-first local-lists-shared local-close-overtakes
-    conflict-with-an-earlier-revision
+    conflict-with-an-earlier-revision told-and-passed-over
     """.split()
 )
