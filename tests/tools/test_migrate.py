@@ -23,6 +23,7 @@ from ZODB.POSException import POSKeyError
 from neo.migrate import MigrateError, compare, copy_from, main, starting_point
 from neo.migrate.comparing import Difference
 from neo.protocol.ids import ZERO_TID
+from neo.protocol.words import counted
 
 Capture = pytest.CaptureFixture[str]
 CHANGES = 12
@@ -119,7 +120,7 @@ def test_interrupted_copy_goes_on(
     destination = tmp_path / "copy.fs"
     truncated(source, destination, count)
     assert main([str(source), str(destination), "--verify"]) == 0
-    assert f"Copied {CHANGES + 4 - count} transactions" in capsys.readouterr().out
+    assert f"Copied {counted(CHANGES + 4 - count, 'transaction')}" in capsys.readouterr().out
     assert differences(source, destination) == []
 
 

@@ -110,7 +110,7 @@ class BackupMode:
 
     def start(self, outcome: Outcome) -> None:
         """Go from RUNNING to STARTING_BACKUP. ``outcome``: called when every next master would go on with
-        that (specification 13.32), or with the reason why it may not."""
+        that (specification 13.33), or with the reason why it may not."""
         self._entering.append(outcome)
         self.cluster.stop_clients()
         self.cluster.change_state(Event.START_BACKUP)

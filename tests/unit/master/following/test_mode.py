@@ -75,7 +75,7 @@ def test_becomes_a_backup_when_all_storages_know_it_durably(world: BackupWorld) 
 
 
 def test_the_begin_is_answered_when_all_storages_know_it_durably(world: BackupWorld) -> None:
-    """Specification 13.32: the end of this master would leave it RUNNING."""
+    """Specification 13.33: the end of this master would leave it RUNNING."""
     first, second = world.running(2)
     answer = world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP))
     durable(first, 0)
@@ -88,7 +88,7 @@ def test_the_begin_is_answered_when_all_storages_know_it_durably(world: BackupWo
 def test_the_begin_is_not_answered_as_done_when_the_node_that_should_know_it_is_lost(
     world: BackupWorld,
 ) -> None:
-    """Specification 13.32."""
+    """Specification 13.33."""
     (storage,) = world.running(1)
     answer = world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP))
     storage.lose()
@@ -97,7 +97,7 @@ def test_the_begin_is_not_answered_as_done_when_the_node_that_should_know_it_is_
 
 
 def test_a_lost_node_does_not_need_to_know_it_when_no_next_master_would_believe_it() -> None:
-    """Specification 13.32: its cells are out of date in the partition table that the other one has."""
+    """Specification 13.33: its cells are out of date in the partition table that the other one has."""
     world = BackupWorld(replicas=1)
     first, second = world.running(2)
     answer = world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP))

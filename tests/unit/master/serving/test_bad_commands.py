@@ -84,7 +84,7 @@ def refused(world: MasterWorld, message: Request[Any]) -> str:
 # -- states -------------------------------------------------------------------------------------
 
 IN_SERVICE = {worlds.starting, worlds.without_cells}
-#: Commands that are answered when the nodes remember them (specification 12.20, 13.28, 13.32), and the
+#: Commands that are answered when the nodes remember them (specification 12.20, 13.28, 13.33), and the
 #: state until then.
 REMEMBERED: list[tuple[Request[Any], ClusterState]] = [
     (Truncate(tid(50)), RECOVERING),
