@@ -184,7 +184,8 @@ class Channel:
             ticket = Ticket()
         try:
             self._awaited.add(ticket)
-            self._stop_watching()
+            if self._armed:
+                self._stop_watching()
             broken = None
             with self._sending:
                 if self._connection.closed:
@@ -209,7 +210,8 @@ class Channel:
         tickets: list[Ticket[A]] = [Ticket() for _ in messages]
         try:
             self._awaited.update(tickets)
-            self._stop_watching()
+            if self._armed:
+                self._stop_watching()
             with self._sending:
                 if self._connection.closed:
                     raise ConnectionLost(f"{self.name}: {self.lost or 'closing'}")
@@ -255,11 +257,10 @@ class Channel:
 
     def _stop_watching(self) -> None:
         """Disarm the watcher: a thread waits for answers from now on."""
-        if self._armed:
-            with self._mutex:
-                if self._armed:
-                    self._armed = False
-                    self._watch.disarm()
+        with self._mutex:
+            if self._armed:
+                self._armed = False
+                self._watch.disarm()
 
     def _flush(self) -> str | None:
         """Send what is queued. Return why the connection is broken, or None. Call with the send lock."""

@@ -14,7 +14,7 @@ from tests.support.patience import wait_until
 
 #: Upper bounds, by operation, of all processes together. Lower them when fewer steps are taken.
 LOAD_CALLS_MAX = 70
-COMMIT_CALLS_MAX = 502
+COMMIT_CALLS_MAX = 512
 #: Statements of SQL of the storage node.
 LOAD_STATEMENTS_MAX = 1.1
 COMMIT_STATEMENTS_MAX = 13.1

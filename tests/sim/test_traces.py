@@ -125,13 +125,12 @@ def test_the_whole_tree_of_a_commit_that_resolved_a_conflict(traced: Traced) -> 
         "  storage2 lock",
         "  storage2 unlock",
     ]
-    stores = commit.find("storage2", "store")
-    wait = stores.children[0]
+    wait = (stores := commit.find("storage2", "store")).children[0]
     assert wait.attributes == {"neo.oid": OIDS[0].hex(), "neo.holders": ttids[0].hex()}
     assert stores.attributes == {"neo.stores": 2, "neo.bytes": 8, "neo.conflicts": 1}
     assert wait.end is not None and HELD_SECONDS / 3 < wait.end - wait.begin < HELD_SECONDS
     store = commit.find("client", "store")
-    assert store.attributes["neo.stores"] == 3, "one is stored again"
+    assert store.attributes["neo.stores"] == 3  # one is stored again
     ((event, conflict),) = store.events
     assert event == "conflict" and conflict["neo.oid"] == OIDS[0].hex()
     assert commit.attributes["neo.conflicts_resolved"] == 1 and not commit.error

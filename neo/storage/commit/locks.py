@@ -212,7 +212,8 @@ class Locks:
         transaction = self._transactions.get(ttid)
         if transaction is None or transaction.client != client or transaction.voted:
             return False
-        self._refuse_vote(transaction)
+        if transaction.vote is not None:
+            self._refuse_vote(transaction)
         if not transaction.delayed or transaction.rebasing:
             return False
         transaction.vote = vote
@@ -228,7 +229,8 @@ class Locks:
     def _execute(self) -> None:
         """Execute the requests for freed objects, then the votes that waited for them."""
         self._writes.execute()
-        self._attempt_votes()
+        if self._writes.settled:
+            self._attempt_votes()
 
     def _attempt_votes(self) -> None:
         settled = self._writes.settled
@@ -628,7 +630,8 @@ class Locks:
             )
         elif transaction.voted:
             raise TransactionRefused(f"transaction {ttid.hex()} has already voted")
-        self._refuse_vote(transaction)
+        if transaction.vote is not None:
+            self._refuse_vote(transaction)
         return transaction
 
     def read_locked(self, oid: bytes) -> bool:

@@ -211,7 +211,7 @@ def test_the_object_of_a_blob_is_stored_again_when_its_transaction_is_committed(
                 came.set()
             return answer(m)
 
-        def finish(m: AskFinishTransaction) -> Message:
+        def finish(m: AskFinishTransaction) -> Message | None:
             # The first transaction does not end before the other object is stored.
             in_time.append(oid == p64(7) or came.wait(PATIENCE_SECONDS))
             return finished(m)
