@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
-from pathlib import Path
+from math import inf
 
 import pytest
 
+from neo.storage.backend.sqlite import wal_sync
 from tests.bench.calls import Counts, count, statements, total
 from tests.bench.system_calls import Cost, parse, processor_seconds
 from tests.support.patience import wait_until
 
-#: Upper bounds, by operation, of all processes together. Lower them when fewer steps are taken.
+#: Upper bounds, by operation, of all processes together. Lower them when fewer steps are taken. A machine that
+#: does nothing else takes most: on others messages come together.
 LOAD_CALLS_MAX = 70
-COMMIT_CALLS_MAX = 512
+COMMIT_CALLS_MAX = 520
 #: Statements of SQL of the storage node.
 LOAD_STATEMENTS_MAX = 1.1
 COMMIT_STATEMENTS_MAX = 13.1
@@ -22,8 +24,10 @@ COMMIT_STATEMENTS_MAX = 13.1
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Counts]:
-    folder: Path = tmp_path_factory.mktemp("calls")
-    return count(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        # On any disk the loop's thread syncs: another one for the same sync takes more calls.
+        patch.setattr(wal_sync, "QUICK_SECONDS", inf)
+        return count(tmp_path_factory.mktemp("calls"))
 
 
 def test_a_cold_load(counted: dict[str, Counts]) -> None:
