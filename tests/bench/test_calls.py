@@ -13,8 +13,8 @@ from tests.bench.calls import Counts, count, statements, total
 from tests.bench.system_calls import Cost, parse, processor_seconds
 from tests.support.patience import wait_until
 
-#: Upper bounds, by operation, of all processes together. Lower them when fewer steps are taken. A machine that
-#: does nothing else takes most: on others messages come together.
+#: Upper bounds, by operation, of all processes together. Lower them when fewer steps are taken. A machine
+#: that does nothing else takes most: on others messages come together.
 LOAD_CALLS_MAX = 70
 COMMIT_CALLS_MAX = 520
 #: Statements of SQL of the storage node.
