@@ -117,6 +117,15 @@ def _whole(folder: str) -> Callable[[Draw], Command]:
     return command
 
 
+def _standstill(draw: Draw) -> Command:
+    """Return a command that runs a part of the tests of faults on a machine that stands still."""
+    parts = WHOLE_SLICES["faults"]
+    options = ("-p", "tests.soak.slices", "--slice", f"{draw.slice(parts)}/{parts}")
+    tests = _tests(draw, *options, "tests/faults", "tests/tools", "tests/xa")
+    still = python("tests.soak.standstills", "--seed", draw.seed())
+    return Command((*still.arguments, *tests.arguments), tests.environment)
+
+
 def _zodb_sync(draw: Draw) -> Command:
     # These tests wait more than they compute, so that three run at once.
     part = f"{draw.slice(SYNC_SLICES)}/{SYNC_SLICES}"
@@ -249,6 +258,7 @@ def _suites() -> list[Search]:
         ("order", "some unit tests in another order, with other examples", 5, _order),
         ("zodb-whole", "ZODB's suites on every shape of a cluster", 4, _whole("zodb")),
         ("faults-whole", "all combinations of the tests of faults", 4, _whole("faults")),
+        ("standstill", "tests of faults on a machine that stands still", 5, _standstill),
         ("pipelines-whole", "all combinations of the tests of pipelines", 2, _whole("pipelines")),
         ("xa-whole", "a crash at every step of each pair of databases", 1, _whole("xa")),
         ("sim-whole", "a kill at every step of each kind of operations", 2, _whole("sim")),
