@@ -279,6 +279,9 @@ class BlobCache:
                     continue
                 if not _is_at(file, part):
                     continue  # it was renamed, or removed, before it was locked
+                if os.path.exists(self.path(oid, tid)):
+                    os.unlink(part)  # the download of another one ended since the look above
+                    continue
                 try:
                     file.truncate()
                     download(file)

@@ -15,6 +15,7 @@ from ZODB.POSException import POSKeyError, StorageError
 
 from neo.client import NEOStorage
 from neo.client.blobs import download
+from neo.client.blobs.cache import BlobCache
 from neo.client.blobs.eviction import SPARED_SECONDS, Eviction
 from neo.client.errors import CorruptedError
 from neo.protocol.blobs import Content, content_hash, with_content
@@ -166,6 +167,23 @@ def test_an_object_that_is_no_blob_has_no_file(tmp_path: Path) -> None:
 def test_threads_that_want_the_same_content_download_it_once(tmp_path: Path) -> None:
     with cluster_with_blob(tmp_path, 1) as (cluster, storage):
         assert in_threads(*[lambda: read(storage)] * 5) == [DATA] * 5
+        assert len(cluster.storages[1].asked(AskBlob)) == len(DATA) // PIECE
+
+
+def test_a_download_that_ends_while_another_thread_looks_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cluster_with_blob(tmp_path, 1) as (cluster, storage):
+        find = BlobCache.find
+
+        def looks_late(cache: BlobCache, oid: bytes, tid: bytes, size: int) -> str | None:
+            found = find(cache, oid, tid, size)
+            monkeypatch.setattr(BlobCache, "find", find)
+            assert found is None and read(storage) == DATA
+            return found
+
+        monkeypatch.setattr(BlobCache, "find", looks_late)
+        assert read(storage) == DATA
         assert len(cluster.storages[1].asked(AskBlob)) == len(DATA) // PIECE
 
 
