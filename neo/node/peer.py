@@ -421,7 +421,9 @@ class Peer:
             self._held = True
         if not self._held or self.closed or (self.must_wait and not self.both_ways):
             if self.connection.queued:
-                self._plan_if_waiting()  # the queue may be short after the next write
+                # Also what only waits for another message: else this would be planned for ever.
+                self.core.touched[self] = None
+                self._plan_if_waiting()  # the queue may be short after the write
             return
         self._held = False
         self._execute(b"")
