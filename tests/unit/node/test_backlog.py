@@ -430,13 +430,13 @@ def test_what_waits_for_another_message_is_written_while_requests_wait() -> None
     """A turn is planned as long as something is queued: it would be planned for ever."""
     remotes = Remotes()
     lazy = remotes.connect()
-    lazy.peer.begin_job(peer_module.JOBS_BYTES)
+    lazy.peer.begin_job(backlog.JOBS_BYTES)
     lazy.load(1)
     lazy.peer.queue(NotifyReady())
     remotes.turn()
     lazy.read()
     assert [type(m) for m in lazy.received] == [NotifyReady]
-    lazy.peer.end_job(peer_module.JOBS_BYTES)
+    lazy.peer.end_job(backlog.JOBS_BYTES)
     remotes.turn(2)
     lazy.read()
     assert lazy.sizes() == [1]
