@@ -12,7 +12,7 @@ from typing import Protocol
 
 from neo.net.fault_sites import FaultSite
 from neo.net.tls import TlsLink
-from neo.protocol.packets import Address
+from neo.protocol.packets import A, Address, Request
 
 
 class Wire(Protocol):
@@ -88,11 +88,20 @@ class Watched(Protocol):
         """Read unless a thread does. Called about each second."""
 
 
+class DirectReads(Protocol):
+    """Reads of nodes that are in this process, which the calling thread makes itself."""
+
+    def answer(self, message: Request[A]) -> A | None:
+        """Return the answer of a node to a read; None if a node must be asked with the message. An
+        exception from outside harms only this call."""
+
+
 class ThreadHost(Protocol):
     """What blocks, or differs between a process and the simulator."""
 
-    #: Whether peers work while this thread does. They do not if they share its interpreter.
-    parallel: bool
+    @property
+    def direct(self) -> DirectReads | None:
+        """None if all nodes are reached by wires only."""
 
     def now(self) -> float:
         """Return the seconds of a clock that never goes back."""

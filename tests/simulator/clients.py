@@ -306,7 +306,7 @@ class SimWatch:
 class SimHost:
     """All blocking operations, for the client of one process."""
 
-    parallel = True
+    direct = None
 
     def __init__(self, process: ClientProcess) -> None:
         self._process = process

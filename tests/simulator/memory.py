@@ -72,6 +72,7 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
         self.name = disk.name
         # One object is all parts.
         self.engine = self.tables = self.values = self.reads = self.pages = self.commits = self
+        self.committed = None  # it has one thread
         self.marks = self.blobs = self.operations = self.regrouping = self
         self.replication = self.maintenance = self
         self._disk = disk

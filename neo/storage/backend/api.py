@@ -655,6 +655,10 @@ class Backend(Protocol):
     def reads(self) -> Reads: ...
 
     @property
+    def committed(self) -> Reads | None:
+        """Reads of any thread, without the open transaction; None if the database has none."""
+
+    @property
     def pages(self) -> Pages: ...
 
     @property
