@@ -57,8 +57,8 @@ class SQLiteReader:
             connection.close()
 
     def read(self, sql: str, *args: Any) -> list[Row]:
-        """Return the rows of a query. Raise BackendFailure, from which nothing follows for the engine: its
-        own queries meet the same error, if there is one."""
+        """Return the rows of a query. Raise BackendFailure, from which nothing follows for the engine.
+        Its own queries meet the same error, if there is one."""
         try:
             try:
                 connection = self._idle.pop()
