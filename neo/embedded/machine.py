@@ -15,7 +15,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from queue import Empty, SimpleQueue
 
@@ -177,13 +177,13 @@ class Machine:
         self.loop.put((node.accept_client, wire.link))
         return wire
 
-    def answer(self, message: Request[A]) -> A | None:
+    def answer(self, nids: Collection[int], message: Request[A]) -> A | None:
         """Implement :class:`neo.net.host.DirectReads`."""
         # In the child of a fork, connect() tells what is wrong.
         if not self.over and os.getpid() == self._pid:
             for node in self._storages:
                 core = node.life.core
-                if isinstance(core, StorageNode):
+                if isinstance(core, StorageNode) and core.cluster.nid in nids:
                     answer = core.direct.answer(message)
                     if answer is not None:
                         return answer

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Protocol
@@ -91,9 +91,9 @@ class Watched(Protocol):
 class DirectReads(Protocol):
     """Reads of nodes that are in this process, which the calling thread makes itself."""
 
-    def answer(self, message: Request[A]) -> A | None:
-        """Return the answer of a node to a read; None if a node must be asked with the message. An
-        exception from outside harms only this call."""
+    def answer(self, nids: Collection[int], message: Request[A]) -> A | None:
+        """Return the answer of one of these nodes to a read; None if it must be asked with the message.
+        An exception from outside harms only this call."""
 
 
 class ThreadHost(Protocol):

@@ -89,7 +89,7 @@ class Replicas:
         it answers with an Error; UnavailableError after ``wait_timeout``; CorruptedError if no node has
         sound data; RegroupedError for a partition."""
         if self._direct is not None:
-            found = self._direct.answer(message)
+            found = self._direct.answer(self._master.view().nodes(where), message)
             if found is not None:
                 return found
         if shared is not None:
@@ -314,7 +314,7 @@ class Replicas:
             return
         left = iter(requests)
         for where, message in left:
-            found = direct.answer(message)
+            found = direct.answer(self._master.view().nodes(where), message)
             if found is not None:
                 yield found
             else:

@@ -28,7 +28,7 @@ from neo.protocol.packets import (
     AskTransactionInformation,
     Request,
 )
-from neo.storage.backend.api import BackendFailure, Reads, RecordDamaged
+from neo.storage.backend.api import BackendFailure, RecordDamaged, Records
 from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.database import Database
@@ -112,12 +112,12 @@ class DirectReads:
         self._engine.written(committed)
 
 
-def _object(reads: Reads, m: AskObject) -> AnswerObject | None:
+def _object(reads: Records, m: AskObject) -> AnswerObject | None:
     record = reads.load(m.oid, m.at, m.before)
     return None if record is None else AnswerObject(m.oid, *record)
 
 
-def _transaction(reads: Reads, m: AskTransactionInformation) -> AnswerTransactionInformation | None:
+def _transaction(reads: Records, m: AskTransactionInformation) -> AnswerTransactionInformation | None:
     found = reads.transaction(m.tid)
     if found is None:
         return None

@@ -63,7 +63,7 @@ def read_until_direct(storage: neo.client.NEOStorage) -> None:
         with closing(neo.embedded.open(machine_of(storage).folder.path)) as other:
             before = add64(other.lastTransaction(), 1)
             ask = AskObject(oid, None, before)
-            return machine_of(other).answer(ask) is not None
+            return machine_of(other).answer(other.replicas.view().nodes(oid), ask) is not None
 
     wait_until(direct, "the last transaction is not committed")
 

@@ -389,7 +389,7 @@ class Direct:
     def __init__(self, answers: dict[bytes, AnswerObject]) -> None:
         self.answers = answers
 
-    def answer(self, message: AskObject) -> AnswerObject | None:
+    def answer(self, nids: Collection[int], message: AskObject) -> AnswerObject | None:
         return self.answers.get(message.oid)
 
 
@@ -399,6 +399,7 @@ def test_a_node_in_the_same_interpreter_is_asked_when_all_its_answers_are_used(
     """Both need the interpreter's lock, and would hand it to and fro for each object."""
     pipe = Pipe(monkeypatch, [10] * 1000)
     monkeypatch.setattr(Replicas, "_direct", Direct({}), raising=False)
+    monkeypatch.setattr(Replicas, "_master", Mock(), raising=False)
     assert len(list(pipe.read(1000))) == 1000
     assert pipe.writes <= 60
     before = [0, *pipe.counts]
