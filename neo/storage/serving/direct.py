@@ -4,7 +4,7 @@ A node in the process of its client (:mod:`neo.embedded`) need not be asked: the
 object reads the file, while the thread of the event loop does other work. It reads tables of the node in
 memory, and changes nothing of the node, so that an exception from outside harms only the read.
 
-Why a direct read is never too old (specification 6.29 to 6.31)
+Why a direct read is never too old (specification 6.30 to 6.32)
 ---------------------------------------------------------------
 The rows of a transaction come into ``obj`` and ``trans`` when it is unlocked, inside the open transaction
 of the engine. A client knows of a transaction only after it was locked here. So the thread first checks

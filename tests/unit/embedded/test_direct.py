@@ -1,4 +1,4 @@
-"""An embedded database is read by the thread that asks (specification 6.29)."""
+"""An embedded database is read by the thread that asks (specification 6.30)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads that another thread of the process makes itself (specification 6.29 to 6.33)."""
+"""Reads that another thread of the process makes itself (specification 6.30 to 6.34)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_direct_read_is_what_the_node_answers(world: World, master: End, clien
 def test_what_was_unlocked_is_committed_before_it_is_read(
     world: World, master: End, client: End
 ) -> None:
-    """Specification 6.30, 6.31: without the second condition the read would find the revision before."""
+    """Specification 6.31, 6.32: without the second condition the read would find the revision before."""
     commit(master, client, 10, 12, 1)
     world.settle()
     read(world, 1)
@@ -91,7 +91,7 @@ def test_what_was_unlocked_is_committed_before_it_is_read(
 def test_nothing_is_read_while_a_transaction_is_locked(
     world: World, master: End, client: End
 ) -> None:
-    """Specification 6.30: its client may know that it is committed."""
+    """Specification 6.31: its client may know that it is committed."""
     commit(master, client, 10, 12, 1)
     world.settle()
     read(world, 1)
@@ -133,7 +133,7 @@ class Between:
 def test_a_transaction_that_is_unlocked_between_the_conditions_is_not_missed(
     world: World, master: End, client: End
 ) -> None:
-    """Specification 6.30."""
+    """Specification 6.31."""
     commit(master, client, 10, 12, 1)
     world.settle()
     read(world, 1)
@@ -148,7 +148,7 @@ def test_a_transaction_that_is_unlocked_between_the_conditions_is_not_missed(
 
 
 def test_a_node_that_does_not_serve_or_lacks_the_cell_is_not_read(world: World) -> None:
-    """Specification 6.29."""
+    """Specification 6.30."""
     master = world.operate([[(1, UP)], [(1, OUT)]])
     client = world.client(master)
     commit(master, client, 10, 12, 0)
@@ -163,7 +163,7 @@ def test_a_node_that_does_not_serve_or_lacks_the_cell_is_not_read(world: World) 
 
 
 def test_after_the_start_of_the_operation_a_commit_comes_first(world: World) -> None:
-    """Verification has written rows (specification 6.31)."""
+    """Verification has written rows (specification 6.32)."""
     master = world.operate()
     client = world.client(master)
     commit(master, client, 10, 12, 1)
