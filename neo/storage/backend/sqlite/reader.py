@@ -60,14 +60,15 @@ class SQLiteReader:
         """Return the rows of a query. Raise BackendFailure, from which nothing follows for the engine.
         Its own queries meet the same error, if there is one."""
         try:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                connection = self._connect()
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
             # No variable refers to the cursor: it would keep the snapshot after an exception.
             rows = connection.execute(sql, args).fetchall()
         except sqlite3.Error as error:
-            raise BackendFailure(f"{self._path}: a query of another thread failed: {error}") from error
+            connection.close()
+            raise self._failed(error) from error
         if len(self._idle) < IDLE_MAX:
             self._idle.append(connection)
         else:
@@ -79,11 +80,17 @@ class SQLiteReader:
     def _connect(self) -> sqlite3.Connection:
         if self._closed:
             raise BackendFailure(f"{self._path}: the database is not open")
-        connection = sqlite3.connect(
-            self._uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False
-        )
-        connection.execute(f"PRAGMA cache_size=-{CACHE_BYTES >> 10}")
+        try:
+            connection = sqlite3.connect(
+                self._uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False
+            )
+            connection.execute(f"PRAGMA cache_size=-{CACHE_BYTES >> 10}")
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
         return connection
+
+    def _failed(self, error: sqlite3.Error) -> BackendFailure:
+        return BackendFailure(f"{self._path}: a query of another thread failed: {error}")
 
     def drain(self) -> None:
         """Do nothing: a query sees what is committed when it begins."""
