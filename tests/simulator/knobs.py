@@ -56,7 +56,8 @@ KNOBS = (
     Knob("UNANSWERED_MIN_BYTES", "neo.client", (0, 200)),
     Knob("SMALLEST_COMPRESSED_BYTES", "neo.client", (0, 10**9)),
     Knob("STEP_LENGTH", "neo.storage", (1, 3)),
-    Knob("ABORTED_MAX", "neo.storage", (1,)),
+    # More than all clients have threads: a forgotten one may keep a lock.
+    Knob("ABORTED_MAX", "neo.storage", (50,)),
     # The cache.
     Knob("OVERHEAD_BYTES", "neo.client", (0,)),
     Knob("SMALL_PART", "neo.client", (0.01, 0.9)),

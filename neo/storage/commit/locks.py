@@ -62,9 +62,10 @@ from neo.storage.commit.transactions import (
 )
 from neo.storage.commit.write_locks import WriteLocks
 
-#: Late stores come between the master's AbortTransaction and the client's own. No node has clients with
-#: 1000 aborts under way; an abort that is forgotten costs only a short lock.
-ABORTED_MAX = 1000
+#: Late stores come between the master's AbortTransaction and the client's own, or the end of the client's
+#: connection. No node has clients with so many aborts under way. A late store of a transaction that is
+#: forgotten would hold its object until the client's process ends, or the operator ends the transaction.
+ABORTED_MAX = 10_000
 #: Shortest time until the waits for prepared transactions are looked at again.
 AGAIN_SECONDS = 0.1
 
