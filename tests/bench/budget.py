@@ -143,7 +143,7 @@ def _of_nodes(thread: threading.Thread) -> bool:
 
 
 class MeasuredCluster(Cluster):
-    """A cluster of which the processes may measure their pieces."""
+    """A cluster of which the processes measure their pieces, once ``pieces`` is set."""
 
     pieces = False
 
@@ -296,8 +296,10 @@ def _parts(cluster: Cluster | None) -> dict[str, Any]:
 def _in_pieces(shape: str, folder: Path, operations: int) -> dict[str, dict[str, Piece]]:
     from tests.bench.calls import fill, measured
 
-    MeasuredCluster.pieces = True
-    with Pieces().measured() as own, shaped(shape, folder) or nullcontext() as cluster:
+    cluster = shaped(shape, folder)
+    if cluster is not None:
+        cluster.pieces = True
+    with Pieces().measured() as own, cluster or nullcontext():
         open_storage = opens(cluster, folder)
         oids = [p64(n) for n in range(1, operations + 2)]
         fill(open_storage, oids)

@@ -170,7 +170,11 @@ def costs_of(
     after = {name: (processor_seconds(part), waits(part)) for name, part in parts.items()}
     found = {}
     for (name, part), piece in zip(parts.items(), pieces[1:], strict=False):
-        calls = system_calls(part, partial(all_of, piece)) if trace else {}
+        calls: dict[str, int] = {}
+        if trace:
+            calls = system_calls(part, partial(all_of, piece))
+        else:
+            all_of(piece)
         seconds, waited = (b - a for a, b in zip(before[name], after[name], strict=True))
         by_name = {call: n / count for call, n in calls.items()}
         found[name] = Cost(seconds * 1e6 / count, by_name, waited / count)
