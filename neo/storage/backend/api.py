@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -609,6 +610,15 @@ class Replication(Protocol):
         """Raise ``_pack_tid`` to ``tid``: revisions up to it may be gone, or go soon."""
 
 
+@dataclass
+class LookAhead:
+    """How far the steps of one pack of a partition looked for revisions up to its tid behind a deletion,
+    which stays if there are none (specification 12.25): none from behind ``oid`` to ``until``."""
+
+    oid: int = -1
+    until: int = -1
+
+
 class Maintenance(Protocol):
     """Maintenance: each call does a bounded piece of work."""
 
@@ -616,11 +626,19 @@ class Maintenance(Protocol):
         """Delete all rows later than ``tid`` in these partitions (AskLastIDs with truncate_tid), and
         forget that prepared transactions were committed later."""
 
-    def pack(self, tid: bytes, partition: int, min_oid: bytes, length: int) -> bytes | None:
+    def pack(
+        self,
+        tid: bytes,
+        partition: int,
+        min_oid: bytes,
+        length: int,
+        ahead: LookAhead | None = None,
+    ) -> bytes | None:
         """Pack from ``min_oid`` on at most ``length`` objects that have something to remove, among a
         bounded number of rows; return the oid where the next step begins.
 
-        Keep the greatest tid of all packs in the configuration row ``_pack_tid``.
+        ``ahead``: the same for all steps of a pack, so that they end behind a deletion that many objects
+        follow. Keep the greatest tid of all packs in the configuration row ``_pack_tid``.
         """
 
     def prune_orphans(self, dry_run: bool, min_id: int, length: int) -> tuple[int, int, int | None]:
