@@ -14,9 +14,9 @@ from typing import Any
 
 from neo.protocol.ids import ZERO_TID
 from neo.storage.backend import revisions
-from neo.storage.backend.api import LookAhead, Record, Stored, Tail, Transaction
+from neo.storage.backend.api import Record, Stored, Tail, Transaction
 from neo.storage.backend.regrouped import REGROUPED
-from neo.storage.backend.revisions import Revision
+from neo.storage.backend.revisions import LookAhead, Revision
 from neo.storage.backend.sql import MAX_TID, bound, optional_bytes, to_bytes, to_int
 from tests.simulator.memory_tables import Tables
 from tests.simulator.world import Violation

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -34,6 +33,7 @@ from neo.protocol.blobs import Content
 from neo.protocol.enums import CellState
 from neo.protocol.ids import ZERO_TID
 from neo.storage.backend.disk_work import DiskWork
+from neo.storage.backend.revisions import LookAhead
 
 Done = Callable[[], None]
 
@@ -610,15 +610,6 @@ class Replication(Protocol):
         """Raise ``_pack_tid`` to ``tid``: revisions up to it may be gone, or go soon."""
 
 
-@dataclass
-class LookAhead:
-    """How far the steps of one pack of a partition looked for revisions up to its tid behind a deletion,
-    which stays if there are none (specification 12.25): none from behind ``oid`` to ``until``."""
-
-    oid: int = -1
-    until: int = -1
-
-
 class Maintenance(Protocol):
     """Maintenance: each call does a bounded piece of work."""
 
@@ -627,18 +618,13 @@ class Maintenance(Protocol):
         forget that prepared transactions were committed later."""
 
     def pack(
-        self,
-        tid: bytes,
-        partition: int,
-        min_oid: bytes,
-        length: int,
-        ahead: LookAhead | None = None,
+        self, tid: bytes, partition: int, min_oid: bytes, length: int, ahead: LookAhead | None = None
     ) -> bytes | None:
         """Pack from ``min_oid`` on at most ``length`` objects that have something to remove, among a
-        bounded number of rows; return the oid where the next step begins.
+        bounded number of rows; return the oid where the next step begins. ``ahead``: the same for all
+        steps of a pack of a partition.
 
-        ``ahead``: the same for all steps of a pack, so that they end behind a deletion that many objects
-        follow. Keep the greatest tid of all packs in the configuration row ``_pack_tid``.
+        Keep the greatest tid of all packs in the configuration row ``_pack_tid``.
         """
 
     def prune_orphans(self, dry_run: bool, min_id: int, length: int) -> tuple[int, int, int | None]:

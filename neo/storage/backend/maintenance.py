@@ -8,9 +8,8 @@ from itertools import groupby
 from operator import eq
 
 from neo.storage.backend import revisions
-from neo.storage.backend.api import LookAhead
 from neo.storage.backend.commits import Commits
-from neo.storage.backend.revisions import Revision
+from neo.storage.backend.revisions import LookAhead, Revision
 from neo.storage.backend.sql import MAX_TID, SET_VALUE_TID, Engine, Row, bound, to_bytes
 from neo.storage.backend.tables import Tables
 from neo.storage.backend.values import Values

@@ -35,7 +35,8 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import MAX_TID, ZERO_OID, p64, u64
 from neo.protocol.packets import AnswerPack
 from neo.protocol.words import counted
-from neo.storage.backend.api import LookAhead, Record
+from neo.storage.backend.api import Record
+from neo.storage.backend.revisions import LookAhead
 from neo.storage.background import Background
 from neo.storage.cells import Cells
 from neo.storage.commit.locks import Locks

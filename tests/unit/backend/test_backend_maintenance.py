@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from neo.protocol.enums import CellState
-from neo.storage.backend.api import LookAhead
 from neo.storage.backend.maintenance import ROWS_PER_OBJECT
+from neo.storage.backend.revisions import LookAhead
 from tests.unit.backend.harness import Harness, p64, serials
 from tests.unit.backend.records import record
 
