@@ -40,6 +40,7 @@ OPERATIONS = 200
 
 Result = TypeVar("Result")
 Measure = Callable[[Callable[[Any], object], list[Any]], Result]
+Open = Callable[[], Storage]
 
 #: Before the text of a statement, among the names of functions.
 SQL = "SQL: "
@@ -138,28 +139,35 @@ def count(folder: Path) -> dict[str, Counts]:
     """By operation: ``load`` of an object that the client does not have, ``commit`` of one object."""
     with CountedCluster(folder) as cluster:
         oids = [p64(n) for n in range(1, OPERATIONS + 2)]
-        fill(cluster, oids)
+        fill(opener(cluster), oids)
         calls = Calls()
         calls.start()
         try:
-            return measured(cluster, oids, lambda work, items: _counted(cluster, calls, work, items))
+            return measured(
+                opener(cluster), oids, lambda work, items: _counted(cluster, calls, work, items)
+            )
         finally:
             calls.stop()
 
 
-def fill(cluster: Cluster, oids: Sequence[bytes]) -> None:
+def opener(cluster: Cluster) -> Open:
+    """Return what opens a client of a cluster."""
+    return lambda: Storage(cluster.masters, cluster.name, compress=False)
+
+
+def fill(open_storage: Open, oids: Sequence[bytes]) -> None:
     """Create these objects."""
-    with closing(Storage(cluster.masters, cluster.name, compress=False)) as storage:
+    with closing(open_storage()) as storage:
         for oid in oids:
             _commit(storage, oid, z64)
 
 
-def measured(cluster: Cluster, oids: list[bytes], measure: Measure[Result]) -> dict[str, Result]:
+def measured(open_storage: Open, oids: list[bytes], measure: Measure[Result]) -> dict[str, Result]:
     """Measure loads and commits of all objects but the first, which warms the client up.
 
     ``measure(work, items)`` calls ``work`` with each item.
     """
-    with closing(Storage(cluster.masters, cluster.name, compress=False)) as storage:
+    with closing(open_storage()) as storage:
         _commit(storage, oids[0], storage.load(oids[0])[1])
         serials: list[bytes] = []
         # As a connection of ZODB loads: in the view of the last transaction.
@@ -216,11 +224,11 @@ def main() -> None:
         costs = system_calls.costs(Path(other))
         for operation, counts in count(Path(folder)).items():
             print(f"\n{operation}, for each process:")
-            print("process     µs  own calls  system calls  syncs  statements of SQL")
+            print("process     µs  own calls  system calls  syncs  waits  statements of SQL")
             for process in counts:
                 cost = costs[operation][process]
                 own, sql = total(counts, process), statements(counts, process)
-                system = f"{cost.calls:13.1f} {cost.syncs:6.2f}"
+                system = f"{cost.calls:13.1f} {cost.syncs:6.2f} {cost.waits:6.1f}"
                 print(f"{process:8} {cost.us:5.0f} {own:10.1f} {system} {sql:11.1f}")
             for process, functions in counts.items():
                 print(f"{operation}, {process}: {total(counts, process):.1f}")

@@ -1,4 +1,4 @@
-"""Count what one load and one commit cost each process: processor time, system calls, and syncs.
+"""Count what one load and one commit cost each process: processor time, system calls, syncs and waits.
 
 ``strace -c -f`` (Debian package strace) is attached to each process in turn while a client repeats an
 operation. Processor time is measured in a run of its own, because strace multiplies it.
@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from ZODB.utils import p64
 
 from neo.simple import Cluster
-from tests.bench.calls import OPERATIONS, fill, measured
+from tests.bench.calls import OPERATIONS, fill, measured, opener
 from tests.support.patience import Deadline
 from tests.support.ports import free_range
 
@@ -37,19 +37,40 @@ class NoTrace(Exception):
     """System calls cannot be counted here; the message says why, and what to do."""
 
 
-def processor_seconds(pid: int) -> float:
-    """Return the processor time of all threads of a process that live."""
-    nanoseconds = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
+class Part(NamedTuple):
+    """A process, or some ``threads`` of it, by their ids in the system."""
+
+    pid: int
+    threads: Sequence[int] = ()
+
+    def tasks(self) -> Iterator[Path]:
+        """Yield the folder of each thread, which may have ended."""
+        tasks = Path(f"/proc/{self.pid}/task")
+        yield from (tasks / str(thread) for thread in self.threads) if self.threads else tasks.iterdir()
+
+
+def processor_seconds(part: Part) -> float:
+    """Return the processor time of all threads of a part that live."""
+    return sum(int(text.split()[0]) for text in _read(part, "schedstat")) / 1e9
+
+
+def waits(part: Part) -> int:
+    """Return how often the threads of a part that live gave up their processor, because they waited."""
+    return sum(
+        int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0]) for text in _read(part, "status")
+    )
+
+
+def _read(part: Part, name: str) -> Iterator[str]:
+    for task in part.tasks():
         try:
-            nanoseconds += int((task / "schedstat").read_text().split()[0])
+            yield (task / name).read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue  # the thread has ended
-    return nanoseconds / 1e9
 
 
-def system_calls(pid: int, work: Callable[[], object]) -> dict[str, int]:
-    """Return the system calls of all threads of a process while ``work`` runs, by name.
+def system_calls(part: Part, work: Callable[[], object]) -> dict[str, int]:
+    """Return the system calls of all threads of a part while ``work`` runs, by name.
 
     Raise NoTrace if strace is not installed or may not trace the process.
     """
@@ -58,11 +79,13 @@ def system_calls(pid: int, work: Callable[[], object]) -> dict[str, int]:
         raise NoTrace("strace is not installed: install the Debian package strace")
     with tempfile.TemporaryDirectory() as folder:
         table, said = Path(folder, "table"), Path(folder, "said")
-        command = [program, "-c", "-f", "-o", str(table), "-p", str(pid)]
+        # -f: with threads that begin later.
+        traced = [f"-p{thread}" for thread in part.threads] or ["-f", f"-p{part.pid}"]
+        command = [program, "-c", "-o", str(table), *traced]
         with said.open("wb") as output:
             tracer = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:
-            _wait_until_attached(tracer, said)
+            _wait_until_attached(tracer, said, max(1, len(part.threads)))
             work()
         finally:
             if tracer.poll() is None:
@@ -76,9 +99,9 @@ def parse(table: str) -> dict[str, int]:
     return {m["name"]: int(m["calls"]) for m in _LINE.finditer(table) if m["name"] != "total"}
 
 
-def _wait_until_attached(tracer: subprocess.Popen[bytes], said: Path) -> None:
+def _wait_until_attached(tracer: subprocess.Popen[bytes], said: Path, count: int) -> None:
     deadline = Deadline(30.0)
-    while "attached" not in (words := said.read_text(errors="replace")):
+    while (words := said.read_text(errors="replace")).count("attached") < count:
         if tracer.poll() is not None or deadline.passed():
             raise NoTrace(
                 f"strace may not trace another process: {words.strip() or 'it said nothing'}. Run this as"
@@ -87,17 +110,19 @@ def _wait_until_attached(tracer: subprocess.Popen[bytes], said: Path) -> None:
         deadline.pause()
 
 
-def _let_trace() -> None:
+def let_trace() -> None:
     """Let any process of this user trace this one, where the system asks for that."""
     set_ptracer, any_process = 0x59616D61, ctypes.c_ulong(-1)
     ctypes.CDLL(None).prctl(set_ptracer, any_process, 0, 0, 0)
 
 
 class Cost(NamedTuple):
-    """What one operation costs one process. ``us``: microseconds of a processor, in all threads."""
+    """What one operation costs one process. ``us``: microseconds of a processor, in all threads.
+    ``by_name``: system calls. ``waits``: how often a thread waited."""
 
     us: float
     by_name: Mapping[str, float]
+    waits: float
 
     @property
     def calls(self) -> float:
@@ -117,31 +142,40 @@ def costs(folder: Path) -> dict[str, dict[str, Cost]]:
     """Return the costs by operation and process: a master, a storage node on SQLite, and a client."""
     cluster = Cluster(folder, storages=1, partitions=1, port_base=free_range(3))
     with cluster:
-        pids = {
-            "client": os.getpid(),
-            "master": cluster.processes["master1"].pid,
-            "storage": cluster.processes["storage1"].pid,
+        parts = {
+            "client": Part(os.getpid()),
+            "master": Part(cluster.processes["master1"].pid),
+            "storage": Part(cluster.processes["storage1"].pid),
         }
-        _let_trace()
-        oids = [p64(n) for n in range(1, OPERATIONS * (len(pids) + 1) + 2)]
-        fill(cluster, oids)
-        return measured(cluster, oids, partial(_costs, pids))
+        let_trace()
+        oids = [p64(n) for n in range(1, OPERATIONS * (len(parts) + 1) + 2)]
+        fill(opener(cluster), oids)
+        return measured(opener(cluster), oids, partial(costs_of, parts))
 
 
-def _costs(
-    pids: Mapping[str, int], work: Callable[[Any], object], items: list[Any]
+def costs_of(
+    parts: Mapping[str, Part], work: Callable[[Any], object], items: list[Any], trace: bool = True
 ) -> dict[str, Cost]:
-    pieces = [items[i : i + OPERATIONS] for i in range(0, len(items), OPERATIONS)]
+    """Return what ``work`` costs each part. ``items``: for one run more than there are parts. ``trace``:
+    count system calls, too."""
+    count = len(items) // (len(parts) + 1)
+    pieces = [items[i : i + count] for i in range(0, len(items), count)]
 
     def all_of(piece: list[Any]) -> None:
         for item in piece:
             work(item)
 
-    before = {name: processor_seconds(pid) for name, pid in pids.items()}
+    before = {name: (processor_seconds(part), waits(part)) for name, part in parts.items()}
     all_of(pieces[0])
-    us = {name: (processor_seconds(pid) - before[name]) * 1e6 for name, pid in pids.items()}
+    after = {name: (processor_seconds(part), waits(part)) for name, part in parts.items()}
     found = {}
-    for (name, pid), piece in zip(pids.items(), pieces[1:], strict=True):
-        calls = system_calls(pid, partial(all_of, piece))
-        found[name] = Cost(us[name] / OPERATIONS, {call: n / OPERATIONS for call, n in calls.items()})
+    for (name, part), piece in zip(parts.items(), pieces[1:], strict=False):
+        calls: dict[str, int] = {}
+        if trace:
+            calls = system_calls(part, partial(all_of, piece))
+        else:
+            all_of(piece)
+        seconds, waited = (b - a for a, b in zip(before[name], after[name], strict=True))
+        by_name = {call: n / count for call, n in calls.items()}
+        found[name] = Cost(seconds * 1e6 / count, by_name, waited / count)
     return found

@@ -10,7 +10,7 @@ import pytest
 
 from neo.storage.backend.sqlite import wal_sync
 from tests.bench.calls import Counts, count, statements, total
-from tests.bench.system_calls import Cost, parse, processor_seconds
+from tests.bench.system_calls import Cost, Part, parse, processor_seconds
 from tests.support.patience import wait_until
 
 #: Upper bounds, by operation, of all processes together. Lower them when fewer steps are taken. A machine
@@ -55,16 +55,16 @@ def test_the_table_of_strace_is_read_with_and_without_errors_of_calls() -> None:
         "100.00    0.000500           3       150        12 total\n"
     )
     assert calls == {"futex": 100, "fdatasync": 50}
-    cost = Cost(1.0, calls)
+    cost = Cost(1.0, calls, 0.0)
     assert (cost.calls, cost.syncs, cost.most()) == (150, 50, "futex 100.0, fdatasync 50.0")
 
 
 def test_processor_time_of_all_threads_is_counted() -> None:
-    before = processor_seconds(os.getpid())
+    before = processor_seconds(Part(os.getpid()))
     worker = threading.Thread(target=_work_until, args=(done := threading.Event(),))
     worker.start()
     try:
-        wait_until(lambda: processor_seconds(os.getpid()) - before > 0.1, "a thread has worked")
+        wait_until(lambda: processor_seconds(Part(os.getpid())) - before > 0.1, "a thread has worked")
     finally:
         done.set()
         worker.join()

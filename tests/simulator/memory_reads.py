@@ -16,7 +16,7 @@ from neo.protocol.ids import ZERO_TID
 from neo.storage.backend import revisions
 from neo.storage.backend.api import Record, Stored, Tail, Transaction
 from neo.storage.backend.regrouped import REGROUPED
-from neo.storage.backend.revisions import Revision
+from neo.storage.backend.revisions import LookAhead, Revision
 from neo.storage.backend.sql import MAX_TID, bound, optional_bytes, to_bytes, to_int
 from tests.simulator.memory_tables import Tables
 from tests.simulator.world import Violation
@@ -300,7 +300,14 @@ class MemoryMaintenance(MemoryReads):
             if complete > last and cell[0] in partitions:
                 self._set_cell(cell, last)
 
-    def pack(self, tid: bytes, partition: int, min_oid: bytes, length: int) -> bytes | None:
+    def pack(
+        self,
+        tid: bytes,
+        partition: int,
+        min_oid: bytes,
+        length: int,
+        ahead: LookAhead | None = None,  # all rows are looked at
+    ) -> bytes | None:
         self.drain()
         limit = bound(tid)
         if limit > int(self._config.get("_pack_tid", 0)):

@@ -204,6 +204,12 @@ def _killed() -> list[Search]:
             2,
             rounds("KILL", "one_process", 25),
         ),
+        (
+            "kill-embedded",
+            "an application with an embedded database under `kill -9`",
+            2,
+            _seeded("EMBEDDED", "tests/faults/test_embedded.py", ROUNDS="30"),
+        ),
         ("kill-prepared", prepared, 3, rounds("PREPARED", "prepared", 15)),
         ("kill-blobs", blobs, 3, rounds("BLOB", "blobs_kill", 10)),
         ("kill-moves", "nodes are replaced under `kill -9`", 2, rounds("OPERATION", "moves", 4)),

@@ -33,6 +33,7 @@ from neo.protocol.blobs import Content
 from neo.protocol.enums import CellState
 from neo.protocol.ids import ZERO_TID
 from neo.storage.backend.disk_work import DiskWork
+from neo.storage.backend.revisions import LookAhead
 
 Done = Callable[[], None]
 
@@ -616,9 +617,12 @@ class Maintenance(Protocol):
         """Delete all rows later than ``tid`` in these partitions (AskLastIDs with truncate_tid), and
         forget that prepared transactions were committed later."""
 
-    def pack(self, tid: bytes, partition: int, min_oid: bytes, length: int) -> bytes | None:
+    def pack(
+        self, tid: bytes, partition: int, min_oid: bytes, length: int, ahead: LookAhead | None = None
+    ) -> bytes | None:
         """Pack from ``min_oid`` on at most ``length`` objects that have something to remove, among a
-        bounded number of rows; return the oid where the next step begins.
+        bounded number of rows; return the oid where the next step begins. ``ahead``: the same for all
+        steps of a pack of a partition.
 
         Keep the greatest tid of all packs in the configuration row ``_pack_tid``.
         """

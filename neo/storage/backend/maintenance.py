@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
+from operator import eq
 
 from neo.storage.backend import revisions
 from neo.storage.backend.commits import Commits
-from neo.storage.backend.revisions import Revision
+from neo.storage.backend.revisions import LookAhead, Revision
 from neo.storage.backend.sql import MAX_TID, SET_VALUE_TID, Engine, Row, bound, to_bytes
 from neo.storage.backend.tables import Tables
 from neo.storage.backend.values import Values
@@ -25,6 +26,7 @@ _TO_PACK = (
     "SELECT oid FROM obj<PRIMARY> WHERE `partition`=? AND oid>=? AND oid<=? AND tid<=?"
     " GROUP BY oid HAVING COUNT(*)>1 OR COUNT(data_id)=0 ORDER BY oid LIMIT ?"
 )
+_UP_TO = "SELECT 1 FROM obj<PRIMARY> WHERE `partition`=? AND oid>? AND oid<=? AND tid<=? LIMIT 1"
 _REVISIONS = (
     "SELECT oid, tid, data_id, value_tid FROM obj<PRIMARY>"
     " WHERE `partition`=? AND oid IN (<OIDS>) ORDER BY oid, tid"
@@ -60,32 +62,57 @@ class Maintenance:
         self._commits.prepared.truncate(last, partitions)
         self._tables.truncated(tid, partitions)
 
-    def pack(self, tid: bytes, partition: int, min_oid: bytes, length: int) -> bytes | None:
+    def pack(
+        self,
+        tid: bytes,
+        partition: int,
+        min_oid: bytes,
+        length: int,
+        ahead: LookAhead | None = None,
+    ) -> bytes | None:
         self._engine.drain()
         limit, first = bound(tid), bound(min_oid)
         self._tables.packed(limit)
-        end = self._scan(_OID_AFTER_ROWS, partition, first, ROWS_PER_OBJECT * length)
-        last = end[0] if end else MAX_TID
-        oids = self._scan(_TO_PACK, partition, first, last, limit, length + 1)
+        rows_max = ROWS_PER_OBJECT * length
+        last = self._end(partition, first, rows_max)
+        until = MAX_TID if last is None else last
+        found = self._scan(_TO_PACK, partition, first, until, limit, length + 1)
+        oids, following = found[:length], found[length:]
+        is_last: bool | None = False
         if oids:
-            sql = _REVISIONS.replace("<OIDS>", ",".join(map(str, oids[:length])))
-            self._pack_rows(self._read(sql.replace(*self._hint), partition), limit, partition)
-        following = oids[length:]
-        if end and not following:
+            rows = self._revisions(partition, oids)
+            if not following and _is_deletion(rows, oids[-1], limit):
+                is_last = self._is_last(partition, oids[-1], limit, rows_max, ahead or LookAhead())
+                if is_last is None:
+                    following = [oids[-1]]
+                    rows = [row for row in rows if row[0] != oids[-1]]
+            self._pack_rows(rows, limit, partition, oids[-1] if is_last else None)
+        if last is not None and not following:
             following = self._scan(_NEXT_OID, partition, last)
         return to_bytes(following[0]) if following else None
+
+    def _end(self, partition: int, first: int, rows_max: int) -> int | None:
+        """Return the oid so many rows behind the first row from ``first`` on; None: there are fewer."""
+        end = self._scan(_OID_AFTER_ROWS, partition, first, rows_max)
+        return end[0] if end else None
 
     def _scan(self, sql: str, *args: int) -> list[int]:
         """Return the oids that a query by the primary key finds."""
         return [oid for (oid,) in self._read(sql.replace(*self._hint), *args)]
 
-    def _pack_rows(self, rows: Sequence[Row], tid: int, partition: int) -> None:
+    def _revisions(self, partition: int, oids: Sequence[int]) -> Sequence[Row]:
+        sql = _REVISIONS.replace("<OIDS>", ",".join(map(str, oids)))
+        return self._read(sql.replace(*self._hint), partition)
+
+    def _pack_rows(
+        self, rows: Sequence[Row], tid: int, partition: int, last: int | None
+    ) -> None:
+        """Pack objects by their rows. ``last``: the greatest oid with revisions up to ``tid``, if it is
+        one of these and a deletion."""
         released: list[int] = []
-        last = max((row[0] for row in rows if row[1] <= tid), default=-1)
         for oid, of_oid in groupby(rows, lambda row: row[0]):
             known = [Revision(*row[1:]) for row in of_oid]
-            is_last = partial(self._is_last, partition, last, tid) if oid == last else revisions.never
-            removed, changed = revisions.pack(known, tid, is_last)
+            removed, changed = revisions.pack(known, tid, partial(eq, oid, last))
             if removed:
                 self._write(_DELETE_REVISIONS, partition, oid, removed[-1].tid)
                 released += [r.data_id for r in removed if r.data_id is not None]
@@ -93,10 +120,18 @@ class Maintenance:
                 self._write(SET_VALUE_TID, value_tid, partition, oid, serial)
         self._values.collect(released)
 
-    def _is_last(self, partition: int, oid: int, tid: int) -> bool:
-        """Return whether no greater oid of the partition has revisions up to ``tid``."""
-        sql = "SELECT 1 FROM obj WHERE `partition`=? AND oid>? AND tid<=? LIMIT 1"
-        return not self._read(sql, partition, oid, tid)
+    def _is_last(
+        self, partition: int, oid: int, tid: int, rows_max: int, ahead: LookAhead
+    ) -> bool | None:
+        """Return whether no greater oid of the partition has revisions up to ``tid``; None: the next so
+        many rows do not show it, and the next step goes on behind them."""
+        begin = ahead.until if ahead.oid == oid else oid
+        until = self._end(partition, begin + 1, rows_max)
+        last = MAX_TID if until is None else until
+        if self._read(_UP_TO.replace(*self._hint), partition, begin, last, tid):
+            return False
+        ahead.oid, ahead.until = oid, last
+        return True if until is None else None
 
     def prune_orphans(self, dry_run: bool, min_id: int, length: int) -> tuple[int, int, int | None]:
         self._engine.drain()
@@ -136,3 +171,8 @@ class Maintenance:
         if left:
             self._commits.prepared.drop_partition(partition)
         return left == 0
+
+
+def _is_deletion(rows: Sequence[Row], oid: int, tid: int) -> bool:
+    """Return whether the last revision up to ``tid`` of an object is a deletion. ``rows``: ascending."""
+    return [data_id for of, serial, data_id, _ in rows if of == oid and serial <= tid][-1] is None

@@ -8,6 +8,7 @@ means that the object does not exist: its creation was undone, or it was deleted
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -65,6 +66,15 @@ def pack(
     first = revisions.index(kept) + (kept.data_id is None and not is_last())
     removed = list(revisions[:first])
     return Packed(removed, repoint(revisions, {revision.tid for revision in removed}))
+
+
+@dataclass
+class LookAhead:
+    """How far the steps of one pack of a partition looked for revisions up to its tid behind a deletion,
+    which stays if there are none (specification 12.25): none from behind ``oid`` to ``until``."""
+
+    oid: int = -1
+    until: int = -1
 
 
 def packed_value(revisions: Sequence[Revision], serial: int, tid: int) -> int | None:

@@ -36,6 +36,7 @@ from neo.protocol.ids import MAX_TID, ZERO_OID, p64, u64
 from neo.protocol.packets import AnswerPack
 from neo.protocol.words import counted
 from neo.storage.backend.api import Record
+from neo.storage.backend.revisions import LookAhead
 from neo.storage.background import Background
 from neo.storage.cells import Cells
 from neo.storage.commit.locks import Locks
@@ -219,6 +220,7 @@ class Packer(PackProgress, Part):
         """Pack one cell. Return False if the cell, or the wanted tid, changed meanwhile."""
         pace, tid = self.background, self.wanted()
         oid: bytes | None = self._start_oid(partition)
+        ahead, maintenance = LookAhead(), self.database.backend.maintenance
         while oid is not None:
             while self.locks.undoing(self._concerns(partition)):
                 # The undo refers to a revision that the pack may delete.
@@ -226,7 +228,7 @@ class Packer(PackProgress, Part):
             if not self.pending(partition) or self.wanted() != tid:
                 return False
             began = pace.monotonic()
-            oid = self.database.backend.maintenance.pack(p64(tid), partition, oid, pace.rows(STEP_LENGTH))
+            oid = maintenance.pack(p64(tid), partition, oid, pace.rows(STEP_LENGTH), ahead)
             if oid is None:
                 # Replication and checks of the cell read executed writes.
                 await self.database.stored()

@@ -8,6 +8,7 @@ import pytest
 
 from neo.protocol.enums import CellState
 from neo.storage.backend.maintenance import ROWS_PER_OBJECT
+from neo.storage.backend.revisions import LookAhead
 from tests.unit.backend.harness import Harness, p64, serials
 from tests.unit.backend.records import record
 
@@ -120,6 +121,30 @@ def test_a_pack_passes_over_what_needs_none(node: Harness, backend: Any) -> None
     assert steps == 4
     assert [serials(backend, oid) for oid in (first, oids[1], last)] == [[12], [11], [end]]
     assert node.data_rows(backend) == len(oids)
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_deletion_that_many_later_objects_follow_is_decided_in_steps(
+    node: Harness, backend: Any, follows: bool
+) -> None:
+    """Specification 12.1, 12.25: none of the objects behind it has a revision up to the tid, or only one,
+    behind the rows of two steps."""
+    deleted, behind = 4, [*range(7, 7 + 9 * ROWS_PER_OBJECT, 3)]
+    node.commit(backend, 11, {deleted: b"x", 1: b"y"})
+    node.commit(backend, 12, {deleted: None, 1: b"z"})
+    if follows:
+        node.commit(backend, 13, {behind.pop(2 * ROWS_PER_OBJECT): b"early"})
+    node.commit(backend, 14, dict.fromkeys(behind, b"late"))
+    ahead, steps, following = LookAhead(), [], p64(0)
+    while following is not None:
+        following = backend.maintenance.pack(p64(13), 1, following, 1, ahead)
+        steps.append(following)
+        assert len(steps) < 20, steps
+    backend.engine.drain()
+    # The step before returns it, and each that cannot decide.
+    assert steps.count(p64(deleted)) == 1 + (1 if follows else 2)
+    assert serials(backend, deleted) == ([] if follows else [12])
+    assert [serials(backend, oid) for oid in (1, behind[0], behind[-1])] == [[12], [14], [14]]
 
 
 def test_orphans_are_counted_then_deleted(node: Harness, backend: Any) -> None:

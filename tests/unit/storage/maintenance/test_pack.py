@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from neo.protocol.enums import ErrorCode, NodeType
@@ -33,7 +35,7 @@ from neo.storage.maintenance.pack import LOOK_SECONDS
 from tests.unit.storage.packing import full, returned, rows, state
 from tests.unit.storage.pauses import in_pauses, slow_clock
 from tests.unit.storage.replicas import OTHER, reply, storage_row
-from tests.unit.storage.requests import finish, load, vote
+from tests.unit.storage.requests import commit, finish, load, vote
 from tests.unit.storage.world import OUT, UP, End, MakeWorld, World, check_refused, refused
 
 
@@ -93,6 +95,35 @@ def test_a_pack_goes_on_after_a_restart_where_it_was(make_world: MakeWorld) -> N
     assert rows(world, 0) == [(16, 0), (26, 2), (36, 4)]
     assert world.core.packer.packed(0) == world.core.packer.packed(1) == 36
     assert world.backend.tables.get_config("_packing") is None
+
+
+def test_a_deletion_before_many_later_objects_does_not_hold_up_a_pack(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Specification 12.25: a step that cannot decide about it is followed by one that looks further."""
+    monkeypatch.setattr("neo.storage.backend.maintenance.ROWS_PER_OBJECT", 1)
+    master = world.operate()
+    client = world.client(master)
+    commit(master, client, 10, 12, 0)
+    deletion = AskStoreObject(ZERO_OID, p64(12), 0, ZERO_HASH, b"", None, p64(14))
+    assert client.ask(deletion).locked is None
+    vote(client, 14, 0)
+    finish(master, 14, 16)
+    for number in range(1, 6):
+        commit(master, client, 20 + 4 * number, 22 + 4 * number, 2 * number)
+    pack, steps = world.backend.maintenance.pack, []
+
+    def step(*arguments: Any) -> bytes | None:
+        steps.append(arguments[2])
+        assert len(steps) < 30, steps
+        return pack(*arguments)
+
+    monkeypatch.setattr(world.backend.maintenance, "pack", step)
+    packing = master.ask_later(AskPack(p64(16)))
+    world.wait(lambda: bool(packing), "the pack does not end")
+    assert packing == [AnswerPack(True)]
+    assert steps.count(ZERO_OID) > 2
+    assert rows(world, 0)[0] == (16, 0), "the greatest oid up to the tid is not given again"
 
 
 def test_a_later_pack_begins_again_with_the_cell(world: World, master: End) -> None:
