@@ -94,6 +94,9 @@ class ThreadHost(Protocol):
     #: Whether peers work while this thread does. They do not if they share its interpreter.
     parallel: bool
 
+    def name(self) -> str:
+        """Return the name of this process for operators, such as ``web1:4711``."""
+
     def now(self) -> float:
         """Return the seconds of a clock that never goes back."""
 

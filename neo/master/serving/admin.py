@@ -14,6 +14,7 @@ from neo.master.denial import PRIMARY_STAYS, denied
 from neo.master.election.commands import MasterCommands, done
 from neo.master.following.mode import BackupMode
 from neo.master.maintenance.check import Checks
+from neo.master.maintenance.client_caches import ClientCaches
 from neo.master.maintenance.membership import Membership
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.reports import Reports
@@ -43,6 +44,7 @@ from neo.protocol.packets import (
     AnswerUpstream,
     AskBeginOperation,
     AskCheckReport,
+    AskClientCaches,
     AskClusterState,
     AskCommitCount,
     AskContents,
@@ -114,13 +116,14 @@ class Phases(Operation, Protocol):
 @dataclass(frozen=True)
 class Maintenance:
     """The parts that maintain the copies of the database: membership of storage nodes, pack, check,
-    scrub, and reports of storage nodes."""
+    scrub, and reports of storage nodes and of clients."""
 
     membership: Membership
     packs: Packs
     checks: Checks
     scrub: Scrub
     reports: Reports
+    caches: ClientCaches
 
 
 class ServeAdmin(Handler):
@@ -409,6 +412,11 @@ class ServeAdmin(Handler):
     def node_disks(self, peer: Peer, message_id: int, m: AskNodeDisks) -> None:
         """Answer when the storage nodes have told their disks."""
         self._answer_later(peer, message_id, self._maintenance.reports.disks())
+
+    @on(AskClientCaches)
+    def client_caches(self, peer: Peer, message_id: int, m: AskClientCaches) -> None:
+        """Answer when the clients have told their caches."""
+        self._answer_later(peer, message_id, self._maintenance.caches.figures())
 
     @on(AskLostContents)
     def lost_contents(self, peer: Peer, message_id: int, m: AskLostContents) -> None:

@@ -12,6 +12,7 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_OID, ZERO_TID, nid_namespace
 from neo.protocol.packets import (
     AnswerCheckReport,
+    AnswerClientCaches,
     AnswerClusterState,
     AnswerContents,
     AnswerDownNodes,
@@ -30,6 +31,7 @@ from neo.protocol.packets import (
     AnswerSync,
     AnswerTransactions,
     AskCheckReport,
+    AskClientCaches,
     AskClusterState,
     AskContents,
     AskDownNodes,
@@ -102,6 +104,7 @@ def healthy() -> dict[type[Message], Any]:
         AskSync: AnswerSync([], None),
         AskContents: AnswerContents([]),
         AskNodeConditions: AnswerNodeConditions([]),
+        AskClientCaches: AnswerClientCaches([]),
         AskNodeDisks: AnswerNodeDisks([(nid, VERSION, GB, DISKS) for nid in (1, 2, 3)]),
         AskOperations: AnswerOperations([]),
         AskNodeList: lambda question: AnswerNodeList(
