@@ -185,7 +185,7 @@ class ControlHandler(Handler):
         handler = self._watching.accept(peer, message_id, message)
         if handler is None:
             if message.node_type is NodeType.ADMIN:
-                text = f"this admin node does not watch over a backup cluster {message.name!r}"
+                text = f"this admin node does not watch over a standby cluster {message.name!r}"
                 logger.warning("%r: %s; see setting 'monitor_backup'", peer, text)
             else:
                 text = f"an admin node is no place for a {message.node_type.name.lower()}"
@@ -193,7 +193,7 @@ class ControlHandler(Handler):
             peer.refuse(message_id, ErrorCode.PROTOCOL_ERROR, text)
             peer.close()
         else:
-            logger.info("the admin of backup cluster %s reports from %r", message.name, peer)
+            logger.info("the admin of standby cluster %s reports from %r", message.name, peer)
             peer.handler = handler
 
     # -- forwarded to the master -------------------------------------------------------------------

@@ -78,7 +78,7 @@ def _health(found: Snapshot) -> Iterator[Metric]:
 
 def _lags(found: Snapshot) -> Metric:
     lags = _labelled(
-        "neo_backup_lag_seconds", "By how much a watched backup is behind, if that is known.", "backup"
+        "neo_backup_lag_seconds", "By how much a watched standby is behind, if that is known.", "backup"
     )
     for name, seconds in found.lags.items():
         if seconds is not None:

@@ -592,7 +592,7 @@ class SetNumReplicas(Request[Error]):
 
 @request(42)
 class SetClusterState(Request[Error]):
-    """Start, stop, enter or leave backup mode. ctl ⇄ A ⇄ M"""
+    """Start, stop, enter or leave standby mode. ctl ⇄ A ⇄ M"""
 
     state: ClusterState
 
@@ -1492,7 +1492,7 @@ class AnswerSyncLease(Answer):
 
 @request(EXTENSION | 0x51)
 class AskSyncLease(Request[AnswerSyncLease]):
-    """Promise to acknowledge nothing without this backup. Master of a backup ⇄ M"""
+    """Promise to acknowledge nothing without this standby. Master of a backup ⇄ M"""
 
 
 class AnswerLockBackup(Answer):

@@ -184,7 +184,7 @@ class ServeAdmin(Handler):
     def upstream(self, peer: Peer, message_id: int, m: AskUpstream) -> Message:
         backup = self._backup.current
         if backup is None:
-            raise denied("this cluster is no backup")
+            raise denied("this cluster is no standby")
         name, silence = backup.upstream_name or "", backup.contact.silence()
         if silence is None:
             return AnswerUpstream(name, None, True, "")
@@ -226,7 +226,7 @@ class ServeAdmin(Handler):
             raise denied("Invalid state requested")
 
     def _answer_leaving(self, peer: Peer, message_id: int, error: ErrorAnswer | None) -> None:
-        """Answer an order to leave backup mode. ``error``: why it goes on."""
+        """Answer an order to leave standby mode. ``error``: why it goes on."""
         if error is not None:
             _answer_change(peer, message_id, error)
             return
@@ -330,7 +330,7 @@ class ServeAdmin(Handler):
         """Raise ErrorAnswer unless the cluster operates, as a backup or not."""
         if self._cluster.state not in SERVING:
             raise denied(
-                f"the cluster must be RUNNING to {what}, or a backup; it is {self._cluster.state.name}"
+                f"the cluster must be RUNNING to {what}, or a standby; it is {self._cluster.state.name}"
             )
 
     def _serving(self, what: str) -> None:
@@ -479,7 +479,7 @@ class ServeAdmin(Handler):
     @on(SetSync)
     def set_sync(self, peer: Peer, message_id: int, m: SetSync) -> Message:
         self._coordinator.backups.switch(m.name, m.on)
-        return done(f"commits {'wait' if m.on else 'do not wait'} for backup {m.name}")
+        return done(f"commits {'wait' if m.on else 'do not wait'} for standby {m.name}")
 
     # -- masters ---------------------------------------------------------------------------------
 

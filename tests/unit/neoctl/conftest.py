@@ -97,7 +97,7 @@ def healthy() -> dict[type[Message], Any]:
         AskPrimary: AnswerPrimary(M1),
         AskCheckReport: AnswerCheckReport(ZERO_TID, ZERO_TID, []),
         AskDownNodes: AnswerDownNodes([]),
-        AskUpstream: ErrorAnswer(ErrorCode.DENIED, "this cluster is no backup"),
+        AskUpstream: ErrorAnswer(ErrorCode.DENIED, "this cluster is no standby"),
         AskObstacle: ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command"),
         AskElection: ErrorAnswer(ErrorCode.DENIED, "this cluster has one master"),
         AskScrub: ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command"),
