@@ -15,7 +15,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from queue import Empty, SimpleQueue
 
@@ -36,7 +36,7 @@ from neo.node.node_host import STRANGERS_MOST
 from neo.node.peer import Peer
 from neo.node.tracing import Traces
 from neo.protocol.enums import ClusterState, ErrorCode
-from neo.protocol.packets import Address, Error
+from neo.protocol.packets import A, Address, Error, Request
 from neo.storage.__main__ import make_core as make_storage
 from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.database import Refusals
@@ -176,6 +176,18 @@ class Machine:
         wire = LocalWire(self.loop)
         self.loop.put((node.accept_client, wire.link))
         return wire
+
+    def answer(self, nids: Collection[int], message: Request[A]) -> A | None:
+        """Implement :class:`neo.net.host.DirectReads`."""
+        # In the child of a fork, connect() tells what is wrong.
+        if not self.over and os.getpid() == self._pid:
+            for node in self._storages:
+                core = node.life.core
+                if isinstance(core, StorageNode) and core.cluster.nid in nids:
+                    answer = core.direct.answer(message)
+                    if answer is not None:
+                        return answer
+        return None
 
     def check(self) -> None:
         """Raise NEOStorageError if the nodes do not run in this process any more."""

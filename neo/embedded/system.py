@@ -63,11 +63,9 @@ class LocalWatcher:
 class LocalSystem(RealThreads):
     """``release``: called once, when the client is closed."""
 
-    parallel = False
-
     def __init__(self, machine: Machine, release: Callable[[Machine], None]) -> None:
         super().__init__()
-        self._machine = machine
+        self._machine = self.direct = machine
         self._release: Callable[[Machine], None] | None = release
         self._watcher: LocalWatcher | None = None
         self._watcher_lock = threading.Lock()

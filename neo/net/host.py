@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Protocol
 
 from neo.net.fault_sites import FaultSite
 from neo.net.tls import TlsLink
-from neo.protocol.packets import Address
+from neo.protocol.packets import A, Address, Request
 
 
 class Wire(Protocol):
@@ -88,11 +88,20 @@ class Watched(Protocol):
         """Read unless a thread does. Called about each second."""
 
 
+class DirectReads(Protocol):
+    """Reads of nodes that are in this process, which the calling thread makes itself."""
+
+    def answer(self, nids: Collection[int], message: Request[A]) -> A | None:
+        """Return the answer of one of these nodes to a read; None if it must be asked with the message.
+        An exception from outside harms only this call."""
+
+
 class ThreadHost(Protocol):
     """What blocks, or differs between a process and the simulator."""
 
-    #: Whether peers work while this thread does. They do not if they share its interpreter.
-    parallel: bool
+    @property
+    def direct(self) -> DirectReads | None:
+        """None if all nodes are reached by wires only."""
 
     def name(self) -> str:
         """Return the name of this process for operators, such as ``web1:4711``."""

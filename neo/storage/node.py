@@ -73,6 +73,7 @@ from neo.storage.prepared.transactions import PreparedTransactions
 from neo.storage.replication.fetch import Receiver
 from neo.storage.replication.replicator import Replicator
 from neo.storage.serving.client import ClientParts, Clients
+from neo.storage.serving.direct import DirectReads
 from neo.storage.serving.identification import Identification
 from neo.storage.serving.master.backups import Backups
 from neo.storage.serving.master.commits import Commits
@@ -139,6 +140,10 @@ class StorageNode(Core):
         sync_source = SyncSource(self, database, cells, packs)
         self.participant = Participant(host, database, cluster, cells, sync_source)
         self.locks = locks = self.participant.locks
+        #: For other threads of this process.
+        self.direct = DirectReads(
+            host=host, database=database, cluster=cluster, cells=cells, unlocks=self.participant
+        )
         self.prepared = PreparedTransactions(database, cluster, cells, self.participant)
         self.background = background = Background(self, database, locks)
         self.links = links = Links(self, cluster, self._storage_handler, announced)

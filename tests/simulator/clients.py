@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from neo.net.fault_sites import FaultSite
-from neo.net.host import Watch, Watched, Wire
+from neo.net.host import DirectReads, Watch, Watched, Wire
 from neo.net.tls import TlsLink
 from neo.protocol.packets import Address
 from tests.simulator.clock import Clock
@@ -306,11 +306,11 @@ class SimWatch:
 class SimHost:
     """All blocking operations, for the client of one process."""
 
-    parallel = True
 
     def __init__(self, process: ClientProcess) -> None:
         self._process = process
         self.world = process.world
+        self.direct: DirectReads | None = None
         #: All watches, in the order of their creation.
         self.watches: dict[SimWatch, None] = {}
         self._to_serve: deque[Watched] = deque()

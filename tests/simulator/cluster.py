@@ -20,9 +20,11 @@ from neo.topology.masters import MasterCandidates
 from tests.simulator.archive_disk import ArchiveDisk
 from tests.simulator.clients import ClientProcess, SimHost
 from tests.simulator.clock import Clocks
+from tests.simulator.direct_reads import SimDirectReads
 from tests.simulator.disk import SimDisk
 from tests.simulator.masters import Masters
 from tests.simulator.network import Network
+from tests.simulator.one_process import OneProcess
 from tests.simulator.process import Process, SimNodeHost
 from tests.simulator.tables import Tables, join_tables
 from tests.simulator.threads import Threads
@@ -122,6 +124,8 @@ class Cluster:
         #: Mounts of the storage nodes with which the cluster began.
         self.mounts: list[Mount] = []
         self.clients: list[ClientProcess] = []
+        #: The process whose nodes the clients read directly.
+        self.embedding: OneProcess | None = None
         #: None if all clocks are right.
         self.clocks: Clocks | None = None
         #: Damaged partitions, in which a check must find a difference.
@@ -229,7 +233,10 @@ class Cluster:
         from neo.client import Storage
 
         masters = " ".join(f"{host}:{port}" for host, port in self.masters.addresses)
-        return Storage(masters, self.site.cluster, host=SimHost(process), **options)
+        host = SimHost(process)
+        if self.embedding is not None:
+            host.direct = SimDirectReads(self.embedding, host.point)
+        return Storage(masters, self.site.cluster, host=host, **options)
 
     # -- state -----------------------------------------------------------------------------------
 

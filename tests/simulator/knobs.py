@@ -100,6 +100,8 @@ LATER_KNOBS = (
     Knob("PEER_BYTES", "neo.node", (1, 2000)),
     Knob("TURN_BYTES", "neo.node", (1, 300)),
     Knob("JOBS_BYTES", "neo.node", (1,)),
+    # Nodes of one process: what else happens between two messages.
+    Knob("TURN_DELIVERIES", "neo.node", (1,)),
 )
 
 

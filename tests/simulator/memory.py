@@ -38,6 +38,7 @@ from neo.storage.backend.schema import check_version
 from neo.storage.backend.sql import COUNTER_BITS, storable, to_int
 from neo.storage.backend.tables import VERSION_ROW
 from tests.simulator.disk_base import OnFailure
+from tests.simulator.memory_committed import CommittedMemory
 from tests.simulator.memory_pages import MemoryPages
 from tests.simulator.memory_regrouped import MemoryRegrouped
 from tests.simulator.memory_tables import (
@@ -72,6 +73,7 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
         self.name = disk.name
         # One object is all parts.
         self.engine = self.tables = self.values = self.reads = self.pages = self.commits = self
+        self.committed = CommittedMemory(self)
         self.marks = self.blobs = self.operations = self.regrouping = self
         self.replication = self.maintenance = self
         self._disk = disk
@@ -235,6 +237,7 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
         if self._disk.full:
             self._failure = self._disk.failure("no space is left")
             raise self._failure
+        self.committed.write_out()
         self._schedule(done)
 
     def stored(self, done: Done, alone: bool = False) -> None:
@@ -253,6 +256,7 @@ class MemoryBackend(MemoryRegrouped, MemoryPages):
         """Hand all executed writes to the disk, for all callers that wait (group commit)."""
         covered, self._waiting = self._waiting, []
         changes = self.memory.take_changes()
+        self.committed.write_out()
         if not changes:
             for done in covered:
                 self._schedule(done)

@@ -40,7 +40,7 @@ from tests.simulator.master_faults import MasterFaults
 from tests.simulator.missing_disk import Unmounted
 from tests.simulator.monitoring import Monitoring
 from tests.simulator.old_disks import OldDisks, varied_tails, watched_comparisons
-from tests.simulator.one_process import OneProcess
+from tests.simulator.one_process import BUSY_TURN_SECONDS, TURN_SECONDS, OneProcess
 from tests.simulator.operations import Maintenance
 from tests.simulator.operator import MOST_REPLICAS, Operator
 from tests.simulator.oracles import judge
@@ -82,6 +82,8 @@ ARCHIVES_CHANCE = 0.2
 RESTORE_EVENTS = 300_000
 #: Part of the seeds in which some nodes share a process.
 MACHINES_CHANCE = 0.3
+#: Part of these seeds in which clients read the nodes of that process directly.
+DIRECT_CHANCE = 0.5
 #: Unlocked transactions become durable within a second.
 QUIET_SECONDS = 5.0
 
@@ -566,7 +568,19 @@ def _one_process(run: Run, options: Options, seed: int) -> OneProcess | None:
     if not wanted or run.backup is not None or run.cluster.masters.several:
         return None
     servers = run.cluster.servers
-    return OneProcess(run.world, random.sample(servers, random.randint(2, len(servers))))
+    members = random.sample(servers, random.randint(2, len(servers)))
+    # Another one, so that these seeds are what they were before there were direct reads.
+    random = Random(f"direct {seed}")
+    if random.random() >= DIRECT_CHANCE:
+        return OneProcess(run.world, members)
+    always = run.cluster.master, run.cluster.storages[0]
+    group = OneProcess(
+        run.world,
+        list(dict.fromkeys((*always, *members))),
+        random.choice((TURN_SECONDS, BUSY_TURN_SECONDS)),
+    )
+    run.cluster.embedding = group
+    return group
 
 
 def _masters(options: Options, seed: int) -> int:

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from neo.net.fault_sites import FaultSite
-from neo.net.host import Lock, Watch, Watched, Wire
+from neo.net.host import DirectReads, Lock, Watch, Watched, Wire
 from neo.net.logfiles import reopen
 from neo.net.sockets import READ_SIZE, configure, format_address
 from neo.net.tls import TlsLink
@@ -312,7 +312,7 @@ class Watcher:
 class RealThreads:
     """What a :class:`neo.net.host.ThreadHost` has besides connections: locks, threads, the clock."""
 
-    parallel = True
+    direct: DirectReads | None = None
 
     def __init__(self) -> None:
         self._random = random.Random()

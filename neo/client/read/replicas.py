@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from neo.client.connect.connections import LOST, NOT_HERE, Backoff, Connections
@@ -60,6 +60,7 @@ class Replicas:
     ) -> None:
         self._connections = connections
         self._timeout = connections.settings.wait_timeout
+        self._direct = connections.host.direct
         self._master = master
         self._storages = storages
         self._invalidations = invalidations
@@ -87,6 +88,10 @@ class Replicas:
         """Ask a node with a readable cell. ``shared``: pauses of a longer operation. Raise ErrorAnswer if
         it answers with an Error; UnavailableError after ``wait_timeout``; CorruptedError if no node has
         sound data; RegroupedError for a partition."""
+        if self._direct is not None:
+            found = self._direct.answer(self._master.view().nodes(where), message)
+            if found is not None:
+                return found
         if shared is not None:
             return self._read_patiently(where, message, shared)
         view, begin = self._master.view(), self._connections.host.now()
@@ -303,11 +308,29 @@ class Replicas:
         Requests are pipelined up to an estimated WINDOW_BYTES of answers. Raise the errors of read()
         except ErrorAnswer.
         """
+        direct = self._direct
+        if direct is None:
+            yield from self._ask_each(requests)
+            return
+        left = iter(requests)
+        for where, message in left:
+            found = direct.answer(self._master.view().nodes(where), message)
+            if found is not None:
+                yield found
+            else:
+                # A portion of its own: what follows may be read directly.
+                portion = islice(left, WINDOW - 1)
+                yield from self._ask_each(chain([(where, message)], portion))
+
+    def _ask_each(
+        self, requests: Iterable[tuple[Where, Request[A]]]
+    ) -> Generator[A | ErrorAnswer, None, None]:
+        """Yield what read_each() yields, always with messages."""
         left = iter(requests)
         asked: deque[tuple[Where, Request[A], Question[A]]] = deque()
         window, largest = FIRST, 1
         # In one interpreter a node and this thread would hand its lock to and fro for each object.
-        parallel = self._connections.host.parallel
+        parallel = self._direct is None
         try:
             while True:
                 # The requests that are asked now, and the next answer, take ``wait_timeout`` together.

@@ -304,20 +304,22 @@ class Values(Protocol):
         """
 
 
-class Reads(Protocol):
-    """Reads of committed data."""
+class Records(Protocol):
+    """Reads of one revision or transaction."""
 
     def load(self, oid: bytes, at: bytes | None, before: bytes | None) -> Record | None:
         """Return the record that AskObject asks for, or None. ``at`` takes precedence over ``before``.
+        If the checksum does not match, raise RecordDamaged, which names oid, serial and table."""
 
-        Verify the checksum; a mismatch raises RecordDamaged, which names oid, serial and table.
-        """
+    def transaction(self, tid: bytes) -> Transaction | None: ...
+
+
+class Reads(Records, Protocol):
+    """Reads of committed data."""
 
     def records(self, rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Record | None]:
-        """Yield the revisions (tid, oid) of one partition in this order, as ``load`` returns them.
-
-        They are read lazily; ``next_serial`` may be None.
-        """
+        """Yield the revisions (tid, oid) of one partition in this order, as ``load`` returns them, but
+        ``next_serial`` may be None. They are read lazily."""
 
     def object_exists(self, oid: bytes) -> bool:
         """Return whether any revision exists: OID_NOT_FOUND or OID_DOES_NOT_EXIST."""
@@ -371,8 +373,6 @@ class Reads(Protocol):
 
     def greatest_oid(self, partition: int) -> bytes | None:
         """Return the greatest oid of any revision in the partition; None if it is empty."""
-
-    def transaction(self, tid: bytes) -> Transaction | None: ...
 
     def tids_descending(self, first: int, last: int, partitions: Sequence[int]) -> list[bytes]: ...
 
@@ -653,6 +653,10 @@ class Backend(Protocol):
 
     @property
     def reads(self) -> Reads: ...
+
+    @property
+    def committed(self) -> Records | None:
+        """Reads of any thread, without the open transaction; None if the database has none."""
 
     @property
     def pages(self) -> Pages: ...

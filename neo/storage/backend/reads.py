@@ -12,7 +12,7 @@ from neo.protocol.ids import ZERO_TID
 from neo.storage.backend import revisions
 from neo.storage.backend.api import Record, Stored, Tail, Transaction
 from neo.storage.backend.revisions import Revision
-from neo.storage.backend.sql import MAX_TID, Engine, Row, bound, optional_bytes, to_bytes, to_int
+from neo.storage.backend.sql import MAX_TID, Querying, Row, bound, optional_bytes, to_bytes, to_int
 from neo.storage.backend.tables import Tables
 from neo.storage.backend.values import Values
 
@@ -49,7 +49,7 @@ _NO_CHECKSUM = bytes(20)
 
 
 class Reads:
-    def __init__(self, engine: Engine, tables: Tables, values: Values) -> None:
+    def __init__(self, engine: Querying, tables: Tables, values: Values) -> None:
         self._engine = engine
         self._tables = tables
         self._values = values

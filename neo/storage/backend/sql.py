@@ -115,6 +115,19 @@ class Dialect:
             )
 
 
+class Querying(Protocol):
+    """Runs queries. The methods are those of :class:`Engine`."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def read(self, sql: str, *args: Any) -> Sequence[Row]: ...
+
+    def big_value(self, data_id: int, compression: int, value: bytes | None) -> tuple[int, bytes]: ...
+
+    def drain(self) -> None: ...
+
+
 class Engine(Protocol):
     """A database that runs statements on the loop's thread and makes them durable.
 
@@ -131,6 +144,11 @@ class Engine(Protocol):
 
     @property
     def dialect(self) -> Dialect: ...
+
+    @property
+    def reader(self) -> Querying | None:
+        """What runs queries of other threads on committed rows, while the database is open; None if there
+        is none."""
 
     def open(self, reset: bool) -> None: ...
 

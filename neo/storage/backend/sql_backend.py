@@ -25,6 +25,8 @@ class SQLBackend:
         self.blobs = BlobTable(engine)
         self.values = Values(engine, self.tables, self.blobs)
         self.reads = Reads(engine, self.tables, self.values)
+        reader = engine.reader
+        self.committed = None if reader is None else Reads(reader, self.tables, self.values)
         self.pages = Pages(engine, self.values)
         self.marks = PreparedTables(engine, self.tables)
         self.commits = Commits(engine, self.tables, self.values, self.reads, self.marks)

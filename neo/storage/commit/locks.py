@@ -634,6 +634,11 @@ class Locks:
             self._refuse_vote(transaction)
         return transaction
 
+    @property
+    def any_locked(self) -> bool:
+        """Return whether reads of any object may have to wait."""
+        return bool(self._readers.locked)
+
     def read_locked(self, oid: bytes) -> bool:
         """Whether a read of this object must wait for a locked transaction that stored it."""
         for holder in self._writes.holders.get(oid, ()):

@@ -53,6 +53,13 @@ class Participant(Part):
         self.last_serial = database.backend.reads.last_serial
         self.clock = host.monotonic
         self.locks = Locks(self)
+        #: Increases before rows of committed data change.
+        self.changes = 0
+
+    @property
+    def any_locked(self) -> bool:
+        """Return whether a transaction is locked and not unlocked yet."""
+        return self.locks.any_locked
 
     # -- what the locks ask and tell --------------------------------------------------------------
 
@@ -74,6 +81,7 @@ class Participant(Part):
         tid = self.locks.final_tid(ttid)
         if tid is None:
             return False
+        self.changes += 1
         self._commits.unlock(ttid, tid)
         if self._sync.subscribers:
             self._sync.ended(ttid)
@@ -109,12 +117,14 @@ class Participant(Part):
     def operation_started(self) -> None:
         """Drop the votes that verification left uncommitted, except for prepared ones that stay
         (specification 24.20)."""
+        self.changes += 1  # verification wrote rows
         kept = self._kept.intersection(mark.ttid for mark in self._backend.marks.prepared())
         dropped.remember(self._backend.tables, self._commits.locked_transactions().keys() - kept)
         self._commits.drop_unfinished(kept)
 
     def cells_changed(self, change: CellsChanged) -> None:
         """Adapt the locks to the new states of the own cells."""
+        self.changes += 1  # replication may have written rows
         mode = self._cells.mode
         self.locks.replicated(lambda oid: mode(oid) is CellMode.NORMAL)
         self.locks.lose(lambda oid: mode(oid) is CellMode.ABSENT)

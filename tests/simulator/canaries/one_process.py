@@ -1,4 +1,4 @@
-"""Bugs of connections between nodes of one process."""
+"""Bugs of connections between nodes of one process, and of direct reads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 from neo.node import local
 from neo.node.local import Deliveries, LocalLink
 from neo.protocol.packets import Message
+from neo.storage.commit.participant import Participant
+from neo.storage.serving.direct import DirectReads
 from tests.simulator.planting import Canary, Patch
 
 TOGETHER = {"machines": True, "masters": 1, "disk": "memory", "seconds": 2.0}
@@ -44,6 +46,18 @@ def _not_detached() -> list[Patch]:
     return [(local, "detach", detach)]
 
 
+def _read_while_locked() -> list[Patch]:
+    return [(Participant, "any_locked", False)]
+
+
+def _read_before_commit() -> list[Patch]:
+    def may_read(self: DirectReads, id_: bytes) -> bool:
+        readable = self._cluster.operational and self._cells.has_readable(id_)
+        return readable and not self._unlocks.any_locked
+
+    return [(DirectReads, "_may_read", may_read)]
+
+
 CANARIES = (
     Canary(
         name="local-delivery-at-once",
@@ -75,6 +89,23 @@ CANARIES = (
         oracle="each message is compared with what decoding its bytes gives",
         patches=_not_detached,
         seeds=2,
+        options=TOGETHER,
+    ),
+    Canary(
+        name="direct-read-while-locked",
+        slip="a direct read does not look whether a transaction is locked",
+        oracle="objects that one transaction changed are not seen together",
+        patches=_read_while_locked,
+        first=81,
+        seeds=11,
+        options={**TOGETHER, "knobs": ("TURN_DELIVERIES",)},
+    ),
+    Canary(
+        name="direct-read-before-commit",
+        slip="a direct read does not look whether what was unlocked is committed",
+        oracle="a client does not see a transaction that it knows of",
+        patches=_read_before_commit,
+        seeds=6,
         options=TOGETHER,
     ),
 )

@@ -93,6 +93,8 @@ class MariaDB:
         drops_at_once=True,
         big=BIG,
     )
+    #: Other threads would need links of their own. No node with MariaDB runs in the process of a client.
+    reader = None
 
     def __init__(
         self,

@@ -53,6 +53,7 @@ from neo.storage.backend.schema import Database, upgrade
 from neo.storage.backend.sql import Dialect, Row
 from neo.storage.backend.sqlite.files import Files
 from neo.storage.backend.sqlite.position import SQLitePosition
+from neo.storage.backend.sqlite.reader import SQLiteReader
 from neo.storage.backend.sqlite.wal_sync import Report, Syncer
 
 #: Changed rows, and bytes of values, after which the log is copied into the database. A changed row
@@ -149,6 +150,7 @@ class SQLite:
         self.dedup = dedup
         self.value_max = 0
         self.name = self._path = os.path.abspath(os.path.expanduser(path))
+        self.reader = SQLiteReader(self._path, self.dialect)
         self._schedule = schedule
         self._on_failure = on_failure
         self._position = position(self._path, self.name, acknowledged or Acknowledged())
@@ -204,6 +206,7 @@ class SQLite:
                 self._synced,
                 self._sync_failed,
             )
+            self.reader.open()
         except BaseException:
             self._disconnect()
             raise
@@ -318,6 +321,8 @@ class SQLite:
     def close(self) -> None:
         if self._db is None:
             return
+        # First: the last connection that is closed removes the log.
+        self.reader.close()
         try:
             if self._syncer is not None:
                 self._syncer.stop()
@@ -338,6 +343,7 @@ class SQLite:
 
     def _disconnect(self) -> None:
         """Roll back uncommitted writes and release the lock."""
+        self.reader.close()
         if self._syncer is not None:
             self._syncer.stop()
             self._syncer = None
