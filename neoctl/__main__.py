@@ -15,13 +15,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from neo.protocol.errors import ErrorAnswer
-from neoctl import archives, commands, init, manual, operations, password  # register the verbs
+from neoctl import (  # register the verbs
+    archives,
+    caches,
+    commands,
+    init,
+    manual,
+    operations,
+    password,
+)
 from neoctl.client import AdminAway, AdminClient
 from neoctl.options import make_parser
 from neoctl.settings import SettingError, target
 from neoctl.verbs import HINTS, VERBS, Arguments, CommandError, Reply, find, meant
 
-__all__ = ["archives", "commands", "init", "main", "manual", "operations", "password"]
+__all__ = ["archives", "caches", "commands", "init", "main", "manual", "operations", "password"]
 
 #: Moves the cursor of a terminal to its upper left corner, and wipes what is below.
 WIPE = "\x1b[H\x1b[J"

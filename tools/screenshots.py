@@ -7,6 +7,7 @@ Needs what ``make test`` installs. Takes a minute.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -73,4 +74,8 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images")
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    images = ROOT / "docs" / "images"
+    parser.add_argument("folder", nargs="?", type=Path, default=images, metavar="FOLDER")
+    main(parser.parse_args().folder)

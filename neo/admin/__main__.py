@@ -34,9 +34,9 @@ def seconds(text: str) -> float:
 
 DESCRIPTION = "Admin node of a NEO cluster: neoctl talks to it."
 OPTIONS = role_options(
-    Option("monitor_backup", "names of backup clusters to watch over, separated by spaces", names),
+    Option("monitor_backup", "names of standby clusters to watch over, separated by spaces", names),
     Option(
-        "monitor_maxlag", "seconds that a backup may be behind without a warning", seconds, 60.0
+        "monitor_maxlag", "seconds that a standby may be behind without a warning", seconds, 60.0
     ),
     Option("smtp", "mail server, host:port, that is told of problems", parse_address),
     Option("smtp_from", "sender of these mails"),

@@ -15,6 +15,7 @@ from neo.node.task import Future
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
+    FEATURE_CACHES,
     FEATURE_OURS,
     AbortOperation,
     AddPendingNodes,
@@ -27,6 +28,7 @@ from neo.protocol.packets import (
     AnswerRecovery,
     AskBeginOperation,
     AskCheckReport,
+    AskClientCaches,
     AskClusterState,
     AskContents,
     AskDownNodes,
@@ -183,7 +185,7 @@ class ControlHandler(Handler):
         handler = self._watching.accept(peer, message_id, message)
         if handler is None:
             if message.node_type is NodeType.ADMIN:
-                text = f"this admin node does not watch over a backup cluster {message.name!r}"
+                text = f"this admin node does not watch over a standby cluster {message.name!r}"
                 logger.warning("%r: %s; see setting 'monitor_backup'", peer, text)
             else:
                 text = f"an admin node is no place for a {message.node_type.name.lower()}"
@@ -191,7 +193,7 @@ class ControlHandler(Handler):
             peer.refuse(message_id, ErrorCode.PROTOCOL_ERROR, text)
             peer.close()
         else:
-            logger.info("the admin of backup cluster %s reports from %r", message.name, peer)
+            logger.info("the admin of standby cluster %s reports from %r", message.name, peer)
             peer.handler = handler
 
     # -- forwarded to the master -------------------------------------------------------------------
@@ -212,20 +214,25 @@ class ControlHandler(Handler):
 
     @on(*COMMANDS)
     def our_command(self, peer: Peer, message_id: int, message: Request[Answer]) -> None:
-        if self._knows_ours(peer, message_id):
+        if self._knows(FEATURE_OURS, peer, message_id):
             self.command(peer, message_id, message)
 
     @on(*QUESTIONS)
     def our_question(self, peer: Peer, message_id: int, message: Request[Answer]) -> None:
-        if self._knows_ours(peer, message_id):
+        if self._knows(FEATURE_OURS, peer, message_id):
             self.question(peer, message_id, message)
 
-    def _knows_ours(self, peer: Peer, message_id: int) -> bool:
-        """Return whether there is a primary master. Raise ErrorAnswer if it is of another
-        implementation."""
+    @on(AskClientCaches)
+    def client_caches(self, peer: Peer, message_id: int, message: AskClientCaches) -> None:
+        if self._knows(FEATURE_CACHES, peer, message_id):
+            self.question(peer, message_id, message)
+
+    def _knows(self, feature: str, peer: Peer, message_id: int) -> bool:
+        """Return whether there is a primary master. Raise ErrorAnswer if it did not announce a feature:
+        it is of another implementation, or older."""
         if (primary := self._primary(peer, message_id)) is None:
             return False
-        if FEATURE_OURS not in primary.features:
+        if feature not in primary.features:
             raise ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command")
         return True
 

@@ -15,6 +15,7 @@ from neo.protocol.ids import format_nid, format_xid, tid_from_time
 from neo.protocol.packets import (
     AnswerElection,
     AnswerSync,
+    CacheRow,
     CellRow,
     Condition,
     ContentRow,
@@ -174,6 +175,18 @@ def disk_data(rows: Iterable[NodeDisksRow]) -> list[Data]:
             "disks": [{"what": what, "free": free, "total": total} for what, free, total in disks],
         }
         for nid, version, size, disks in rows
+    ]
+
+
+def cache_data(rows: Iterable[CacheRow]) -> list[Data]:
+    """Return ``nid name capacity bytes entries hits misses`` of the cache of each client that tells.
+
+    ``name``: host and process. ``capacity`` and ``bytes``: of memory. ``hits`` and ``misses``: loads that
+    the cache answered, and loads that went to storage nodes, since the storage was opened.
+    """
+    names = "name", "capacity", "bytes", "entries", "hits", "misses"
+    return [
+        {"nid": format_nid(nid), **dict(zip(names, row, strict=True))} for nid, *row in rows
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from neo import __version__
@@ -30,6 +30,7 @@ def families(found: Snapshot, cluster: str) -> Iterator[Metric]:
     yield from _transactions(found)
     yield from _contents(found)
     yield from _disks(found)
+    yield from _caches(found)
 
 
 def _gauge(name: str, help: str, value: float) -> GaugeMetricFamily:
@@ -77,7 +78,7 @@ def _health(found: Snapshot) -> Iterator[Metric]:
 
 def _lags(found: Snapshot) -> Metric:
     lags = _labelled(
-        "neo_backup_lag_seconds", "By how much a watched backup is behind, if that is known.", "backup"
+        "neo_backup_lag_seconds", "By how much a watched standby is behind, if that is known.", "backup"
     )
     for name, seconds in found.lags.items():
         if seconds is not None:
@@ -121,3 +122,20 @@ def _disks(found: Snapshot) -> Iterator[Metric]:
             free.add_metric([node, what], free_bytes)
             total.add_metric([node, what], total_bytes)
     yield from (versions, sizes, free, total)
+
+
+def _caches(found: Snapshot) -> Iterator[Metric]:
+    """The labels: ``client``, the process; ``node``, its id in the cluster, since a process may have
+    several storages."""
+    names, prefix = ("client", "node"), "neo_client_cache"
+    families: list[GaugeMetricFamily | CounterMetricFamily] = [
+        _labelled(f"{prefix}_capacity_bytes", "Bytes that the cache of a client may have.", *names),
+        _labelled(f"{prefix}_bytes", "Bytes that it has.", *names),
+        _labelled(f"{prefix}_entries", "Revisions of objects that it has.", *names),
+        CounterMetricFamily(f"{prefix}_hits", "Loads that it answered.", labels=names),
+        CounterMetricFamily(f"{prefix}_misses", "Loads that went to storage nodes.", labels=names),
+    ]
+    for nid, name, *values in found.caches:
+        for family, value in zip(families, values, strict=True):
+            family.add_metric([name, format_nid(nid)], value)
+    yield from families

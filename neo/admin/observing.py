@@ -14,12 +14,15 @@ from neo.node.core import Core
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
+    FEATURE_CACHES,
     FEATURE_OURS,
     AnswerMonitorInformation,
+    AskClientCaches,
     AskContents,
     AskLastTransaction,
     AskNodeDisks,
     AskTransactions,
+    CacheRow,
     ContentRow,
     NodeDisksRow,
     TransactionRow,
@@ -44,6 +47,7 @@ class Snapshot(NamedTuple):
     contents: list[ContentRow] = []
     disks: list[NodeDisksRow] = []
     transactions: list[TransactionRow] = []
+    caches: list[CacheRow] = []
     #: Seconds by which each watched backup is behind; None if that is unknown.
     lags: dict[str, float | None] = {}
 
@@ -83,12 +87,14 @@ class Observer:
         ask_tid = peer.ask(AskLastTransaction())
         ask_contents = peer.ask(AskContents()) if ours else None
         ask_disks = peer.ask(AskNodeDisks()) if ours else None
+        ask_caches = peer.ask(AskClientCaches()) if FEATURE_CACHES in primary.features else None
         ask_transactions = peer.ask(AskTransactions()) if ours and primary.state in SERVING else None
         try:
             last_tid = (await ask_tid).tid
             contents = [] if ask_contents is None else (await ask_contents).row_list
             disks = [] if ask_disks is None else (await ask_disks).row_list
             transactions = [] if ask_transactions is None else (await ask_transactions).row_list
+            caches = [] if ask_caches is None else (await ask_caches).row_list
         except (ConnectionLost, ErrorAnswer):
             done(Snapshot())
             return
@@ -108,6 +114,7 @@ class Observer:
                 contents=contents,
                 disks=disks,
                 transactions=transactions,
+                caches=caches,
                 lags={
                     name: lag(watched.tid, last_tid) for name, watched in self._watching.backups.items()
                 },

@@ -374,18 +374,32 @@ def _storage_down(
         return Problem(
             "problem", text, f"start neostorage there; if it is lost for ever: neoctl drop {nid}"
         )
-    new = [each["nid"] for each in nodes if each["type"] == "STORAGE" and each["state"] == "PENDING"]
-    if new and any(nid in row["cells"] for row in table["partitions"]):
+    if (pair := _replacement(nodes, table)) is not None:
         return Problem(
             "problem",
             text,
-            f"start neostorage there; if it is lost for ever: neoctl replace {nid} {new[0]}",
+            f"start neostorage there; if it is lost for ever: neoctl replace {nid} {pair[1]}",
         )
     return Problem(
         "problem",
         text,
         f"start neostorage there; if it is lost for ever: neoctl drop {nid}, then neoctl tweak",
     )
+
+
+def _replacement(nodes: list[Data], table: Data) -> tuple[str, str] | None:
+    """Return the only storage node that is down, if it has cells and may be lost, and the first node that
+    waits to be used, which can take its place; None if there is no such pair."""
+    down, new = _down(nodes), _waiting(nodes)
+    if len(down) != 1 or not new or not any(down[0] in row["cells"] for row in table["partitions"]):
+        return None
+    runs = any(node["nid"] == down[0] and node.get("says") is not None for node in nodes)
+    return None if runs else (down[0], new[0])
+
+
+def _waiting(nodes: list[Data]) -> list[str]:
+    """Return the storage nodes that are connected and not used."""
+    return [node["nid"] for node in nodes if node["type"] == "STORAGE" and node["state"] == "PENDING"]
 
 
 def _master_down(node: Data) -> Problem:
@@ -403,8 +417,16 @@ def _pending(node: Data, nodes: list[Data], table: Data, election: Data | None) 
         if _may_grow(election):
             return Problem("warning", text, f"neoctl add {nid}")
         return Problem("warning", text, f"start the other masters; then: neoctl add {nid}")
+    pair = _replacement(nodes, table)
+    if pair is not None and pair[1] == nid:  # what is advised for the lost node, seen from this one
+        return Problem(
+            "warning",
+            text,
+            f"start {pair[0]}, wait until all is copied, then neoctl add {nid}; if {pair[0]} is lost for"
+            f" ever: neoctl replace {pair[0]} {nid}",
+        )
     if _down(nodes):  # nothing can be moved before it is back, or dropped
-        return Problem("warning", text, f"neoctl admit {nid}")
+        return Problem("warning", text, f"bring back, or drop, what is down; then: neoctl add {nid}")
     states = {state for row in table["partitions"] for state in row["cells"].values()}
     if states != {CellState.UP_TO_DATE.name}:
         return Problem("warning", text, f"wait until all is copied; then: neoctl add {nid}")
@@ -457,6 +479,9 @@ def _cell_problems(
 def _copies_problem(nodes: list[Data], table: Data, stuck: Collection[str]) -> Problem:
     copies, wanted = can_lose(nodes, table) + 1, table["replicas"] + 1
     text = f"fewer copies than wanted: {copies} of {wanted} for some partitions"
+    if (pair := _replacement(nodes, table)) is not None:
+        lost, new = pair
+        return Problem("warning", text, f"start {lost}, or replace it: neoctl replace {lost} {new}")
     if _down(nodes):
         return Problem("warning", text, "bring back, or drop, what is down; then: neoctl tweak")
     running = {

@@ -77,7 +77,7 @@ class Folder:
         master = load_master(["-f", str(conf.path), "-s", conf.of_role("master")[0].name])
         if master.upstream_cluster or master.sync_backups:
             raise ConfError(
-                f"{conf.path} is of a backup, or of a cluster with synchronous backups, which cannot be"
+                f"{conf.path} is of a standby, or of a cluster with synchronous standbys, which cannot be"
                 f" embedded: serve it with neosimple --folder {self.path}"
             )
         master.election_log = str(self.path / master.election_log)

@@ -84,27 +84,27 @@ OPTIONS = role_options(
         days,
         7.0,
     ),
-    Option("upstream_cluster", "cluster to be a backup of", short="C"),
+    Option("upstream_cluster", "cluster to be a standby of", short="C"),
     Option("upstream_masters", "its masters", parse_addresses, short="M"),
     Option(
         "sync",
-        "as a backup, have every transaction before the upstream cluster acknowledges it",
+        "as a standby, have every transaction before the upstream cluster acknowledges it",
         flag=True,
     ),
     Option(
         "sync_backups",
-        "backups that must have a transaction before it is acknowledged, separated by spaces",
+        "standbys that must have a transaction before it is acknowledged, separated by spaces",
         names,
     ),
     Option(
         "sync_timeout",
-        "seconds in which a synchronous backup must lock a transaction, 2 or more",
+        "seconds in which a synchronous standby must lock a transaction, 2 or more",
         seconds,
         3.0,
     ),
     Option(
         "sync_policy",
-        "without a synchronous backup: continue, or stop to commit",
+        "without a synchronous standby: continue, or stop to commit",
         one_of(*(policy.value for policy in SyncPolicy)),
         SyncPolicy.CONTINUE.value,
     ),
@@ -135,13 +135,13 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
     if bool(settings.upstream_cluster) != bool(settings.upstream_masters):
         raise ConfigError("settings 'upstream_cluster' and 'upstream_masters' belong together")
     if settings.upstream_cluster == settings.cluster:
-        raise ConfigError("setting 'upstream_cluster': a backup needs another name than its upstream")
+        raise ConfigError("setting 'upstream_cluster': a standby needs another name than its upstream")
     if settings.sync and not settings.upstream_cluster:
         raise ConfigError("setting 'sync' needs 'upstream_cluster' and 'upstream_masters'")
     if not SYNC_TIMEOUT_MIN <= settings.sync_timeout < math.inf:
         raise ConfigError(f"setting 'sync_timeout': at least {SYNC_TIMEOUT_MIN:g} seconds are needed")
     if settings.cluster in (settings.sync_backups or ()):
-        raise ConfigError("setting 'sync_backups': a cluster is no backup of itself")
+        raise ConfigError("setting 'sync_backups': a cluster is no standby of itself")
     return settings
 
 

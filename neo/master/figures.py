@@ -20,11 +20,11 @@ CELLS = Figure("neo_master_cells", "Copies of partitions.", ("state",))
 TRANSACTIONS = Figure("neo_master_transactions_open", "Transactions, by how far they are.", ("state",))
 LAST = Figure("neo_master_last_transaction_timestamp_seconds", "When the last transaction was committed.")
 FOLLOWING = Figure(
-    "neo_master_backup_following", "1 if this backup is connected to its upstream cluster."
+    "neo_master_backup_following", "1 if this standby is connected to its upstream cluster."
 )
 LAG = Figure(
     "neo_master_backup_lag_seconds",
-    "By how much what this backup shows is behind the last upstream transaction that it knows.",
+    "By how much what this standby shows is behind the last upstream transaction that it knows.",
 )
 
 MASTER = PRIMARY, STATE, CELLS, TRANSACTIONS, LAST, FOLLOWING, LAG

@@ -20,6 +20,7 @@ from neo.master.failure_detector import FailureDetector
 from neo.master.figures import MasterFigures
 from neo.master.following.mode import BackupMode
 from neo.master.maintenance.check import Checks
+from neo.master.maintenance.client_caches import ClientCaches
 from neo.master.maintenance.membership import Membership
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.replication import Replication
@@ -212,6 +213,7 @@ class PrimaryMaster(Core):
                     checks=self.checks,
                     scrub=self.scrub,
                     reports=reports,
+                    caches=ClientCaches(cluster=cluster, core=self),
                 ),
                 operations=self.operations,
                 masters=MasterCommands(cluster=cluster, core=self, tenure=tenure),

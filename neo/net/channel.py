@@ -73,9 +73,9 @@ class DeadlinePassed(TimeoutError):
 class Handler(Protocol):
     """Handles the messages that are no answers. Called by the leading thread."""
 
-    def notified(self, channel: Channel, message: Message) -> None:
-        """Handle a message, in the order of arrival. Must not wait on this channel. Raise PeerError to
-        end the connection."""
+    def notified(self, channel: Channel, message: Message) -> Message | None:
+        """Handle a message, in the order of arrival. Return the answer, if it is a request. Must not wait
+        on this channel. Raise PeerError to end the connection."""
 
     def lost(self, channel: Channel, reason: str) -> None:
         """React to the end of the connection. Called once, before the tickets fail."""
@@ -444,8 +444,11 @@ class Channel:
                     packed = encode(received.message_id, Pong())
                     inbox.drop_with(self._outgoing, packed)
                 else:
-                    self._handler.notified(self, received.message)
-                    inbox.drop()
+                    response = self._handler.notified(self, received.message)
+                    if response is None:
+                        inbox.drop()
+                    else:
+                        inbox.drop_with(self._outgoing, encode(received.message_id, response))
         except PeerError as e:
             self.stranger = isinstance(e, HandshakeError)
             with self._sending:

@@ -103,6 +103,9 @@ class ThreadHost(Protocol):
     def direct(self) -> DirectReads | None:
         """None if all nodes are reached by wires only."""
 
+    def name(self) -> str:
+        """Return the name of this process for operators, such as ``web1:4711``."""
+
     def now(self) -> float:
         """Return the seconds of a clock that never goes back."""
 

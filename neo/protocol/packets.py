@@ -592,7 +592,7 @@ class SetNumReplicas(Request[Error]):
 
 @request(42)
 class SetClusterState(Request[Error]):
-    """Start, stop, enter or leave backup mode. ctl ⇄ A ⇄ M"""
+    """Start, stop, enter or leave standby mode. ctl ⇄ A ⇄ M"""
 
     state: ClusterState
 
@@ -906,6 +906,8 @@ FEATURE_BLOBS = "blobs"
 #: Traces are exported (specification 17.52). A master or storage node with the setting ``tracing``
 #: announces it.
 FEATURE_TRACE = "trace"
+#: Figures of clients' caches are told (specification 17.65). Clients and masters announce it.
+FEATURE_CACHES = "caches"
 #: Key of a storage node's RequestIdentification.extra: a boolean, whether its database has no cells.
 BLANK = "blank"
 #: Key of the same: the greatest id of a storage node that the node ever heard of. No master gives an id
@@ -1490,7 +1492,7 @@ class AnswerSyncLease(Answer):
 
 @request(EXTENSION | 0x51)
 class AskSyncLease(Request[AnswerSyncLease]):
-    """Promise to acknowledge nothing without this backup. Master of a backup ⇄ M"""
+    """Promise to acknowledge nothing without this standby. Master of a backup ⇄ M"""
 
 
 class AnswerLockBackup(Answer):
@@ -2021,6 +2023,42 @@ class NotifyTrace(Message):
     trace_id: Annotated[bytes, Meta(min_length=16, max_length=16)]
     span_id: Annotated[bytes, Meta(min_length=8, max_length=8)]
     flags: Annotated[int, Meta(ge=0, le=255)]
+
+
+# -- ours: caches of clients -------------------------------------------------------------------------
+
+
+class AnswerCache(Answer):
+    """``name``: of the client's process, as operators know it. ``capacity``, ``size``: bytes.
+    ``entries``: revisions that it has. ``hits``: loads that it answered, ``misses``: loads that storage
+    nodes answered, since the storage was opened."""
+
+    name: str
+    capacity: Number
+    size: Number
+    entries: Number
+    hits: Number
+    misses: Number
+
+
+@request(EXTENSION | 0xF0)
+class AskCache(Request[AnswerCache]):
+    """The figures of the client's cache. M ⇄ C"""
+
+
+CacheRow = tuple[Nid, str, Number, Number, Number, Number, Number]
+"""Node id, then the fields of AnswerCache."""
+
+
+class AnswerClientCaches(Answer):
+    """Those of the clients that have answered."""
+
+    row_list: list[CacheRow]
+
+
+@request(EXTENSION | 0xF1)
+class AskClientCaches(Request[AnswerClientCaches]):
+    """The caches of all clients. ctl ⇄ A ⇄ M"""
 
 
 # -- ours: the log of transactions ------------------------------------------------------------------

@@ -31,7 +31,7 @@ STORAGES, PARTITIONS = 2, 6
 #: The least that is allowed, in seconds.
 SYNC_TIMEOUT = 2
 WAIT_SECONDS = PATIENCE_SECONDS
-_END = re.compile(r"backup mode ends at transaction ([0-9a-f]{16})")
+_END = re.compile(r"standby mode ends at transaction ([0-9a-f]{16})")
 
 
 def _configuration(

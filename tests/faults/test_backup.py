@@ -150,7 +150,7 @@ def test_follows_an_upstream_that_was_truncated_when_it_is_truncated_too(
     truncate(up, kept)
     write(db)
     log = bak.cluster.simple.log("master1")
-    unfit = f"transaction {lost.hex()} of this backup is not in the upstream cluster"
+    unfit = f"transaction {lost.hex()} of this standby is not in the upstream cluster"
     bak.wait(lambda: unfit in log.read_text(), "the backup does not look at the history")
     assert bak.state() is ClusterState.BACKINGUP and bak.has(lost)
 
@@ -175,7 +175,7 @@ def test_a_backup_follows_again_when_it_has_the_number_of_partitions_of_its_upst
     follows(bak, known)
     regroup(up, 2 * PARTITIONS)
     write(db)
-    unfit = f"has {2 * PARTITIONS} partitions and this one {PARTITIONS}: a backup must have as many"
+    unfit = f"has {2 * PARTITIONS} partitions and this one {PARTITIONS}: a standby must have as many"
     log = bak.cluster.simple.log("master1")
     bak.wait(lambda: unfit in log.read_text(), "the backup does not see the number")
     assert bak.has(known), "it takes nothing"

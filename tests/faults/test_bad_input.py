@@ -145,7 +145,7 @@ def test_another_cluster(patient: Patient, role: str) -> None:
     [
         (NodeType.CLIENT, "an admin node is no place for a client"),
         (NodeType.STORAGE, "an admin node is no place for a storage"),
-        (NodeType.ADMIN, "this admin node does not watch over a backup cluster 'lab'"),
+        (NodeType.ADMIN, "this admin node does not watch over a standby cluster 'lab'"),
     ],
 )
 def test_an_admin_identifies_only_admins_of_backups(

@@ -67,8 +67,8 @@ def test_page_says_what_happens_and_what_to_do(tmp_path: Path) -> None:
         reads("No problem.", "#problems")
         reads(" since ", "#figures-body .figure:first-child")  # two samples were there
         assert text(driver, "#figures-body .figure:first-child .value") not in ("", "0", "–")
-        with world.operation():
-            reads("backup", "#operations h3")
+        with world.operation("set", "partitions", "12"):
+            reads(": partitions 12 instead of 24", "#operations h3")
             wait_until(lambda: 0 < progress(driver) < 1, "the bar moves")
             assert count(driver, "main button") == 0, "nobody is signed in"
             abort_operation(driver, reads)

@@ -235,8 +235,8 @@ class Stage:
 
     def gone(self, text: str) -> None:
         """Wait until the problem is gone."""
-        end = self.world.now + SECONDS
-        while any(problem["text"] == text for problem in self._asked_again(text)):
+        end, text = self.world.now + SECONDS, _lasting(text)
+        while any(_lasting(problem["text"]) == text for problem in self._asked_again(text)):
             assert self.world.now < end, f"still: {text}"
             self.world.run(0.5)
 
@@ -245,6 +245,11 @@ class Stage:
             return self.problems()
         except (AdminAway, ErrorAnswer):
             return [{"text": text}]  # a master is being elected, or starts
+
+
+def _lasting(text: str) -> str:
+    """Return the text of a problem without the seconds for which it has lasted."""
+    return re.sub(r"for \d+ s\b", "for some seconds", text)
 
 
 def write(stage: Stage, cluster: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from neo.master.maintenance.reports import SILENT_ADVICE
 from neo.storage.conditions import RECENT_SECONDS
 from neo.storage.node import StorageNode
 from neo.storage.replication.replicator import RETRY_SECONDS, STUCK_ROUNDS
@@ -69,6 +70,24 @@ def refused_statement() -> Stage:
     return stage
 
 
+def silent() -> Stage:
+    """A node stands still: its connections stay, and it answers nothing."""
+    stage = Stage(2, 4, 1)
+    stage.cluster.start()
+    stage.cluster.storages[1].pause()
+    stage.neoctl("status")  # asks it, and waits in vain
+    return stage
+
+
+def wake(stage: Stage) -> None:
+    stage.cluster.storages[1].resume()
+    stage.world.run(2.0)
+
+
+def stop(stage: Stage) -> None:
+    stage.lose(stage.cluster.storages[1])
+
+
 def free_space(stage: Stage) -> None:
     _volume(stage).heal()
 
@@ -103,6 +122,7 @@ SCENES: list[tuple[str, Callable[[], Stage]]] = [
         lambda: lost_content(1),
     ),
     ("mend what it names: the copy is tried again all the time", not_copied),
+    (SILENT_ADVICE, silent),
     ("report this, with the log of the node; then start it again", refused_statement),
 ]
 
@@ -114,13 +134,18 @@ WORDS: dict[str, Callable[[Stage], None]] = {
     "mend what it names": reconnect,
     "the copy is tried again all the time": nothing,
     "report this": nothing,
+    "look at its process and its disk": wake,
+    "stop the process or the machine": stop,
+    "its copies serve": nothing,
     "with the log of the node": nothing,
     "start it again": start_again,
 }
 
 
 def advised() -> Iterator[str]:
-    """Yield the advice that storage nodes give: the last one of four, the first of which is a kind."""
+    """Yield the advice that storage nodes give: the last one of four, the first of which is a kind. And
+    what the master says of a node that is silent."""
+    yield SILENT_ADVICE
     module = Path(__file__).parents[2] / "neo/storage/conditions.py"
     for node in ast.walk(ast.parse(module.read_text())):
         if isinstance(node, ast.Tuple) and len(node.elts) == 4:

@@ -29,6 +29,13 @@ def spare_and_down() -> Stage:
     return stage.lose(stage.cluster.storages[1])
 
 
+def spare_and_two_down() -> Stage:
+    stage = Stage(4, 4, 2).begin(3)
+    stage.spare.pop().start()
+    stage.world.run(2.0)
+    return stage.lose(*stage.cluster.storages[1:3])
+
+
 def spare_and_copying() -> Stage:
     stage = Stage(3, 4, 1).begin(2)
     one, two = stage.cluster.storages[:2]

@@ -18,6 +18,7 @@ from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError
 
 from neo.admin.problems import BLOCKING_SECONDS, PREPARED_SECONDS
+from neo.master.maintenance.reports import SILENT_ADVICE
 from neo.master.settings import SyncPolicy
 from neo.net.connection import Connection
 from neo.protocol.enums import CellState, ClusterState, ErrorCode
@@ -342,6 +343,9 @@ def undecided(*, wanted: bool) -> Stage:
 
 WAITED_FOR = "start neostorage there; if it is lost for ever: neoctl abort …"
 LOST_STORAGE = "start neostorage there; if it is lost for ever: neoctl drop …"
+TAKES_PLACE = (
+    "start …, wait until all is copied, then neoctl add …; if … is lost for ever: neoctl replace … …"
+)
 REPLACED = "start neostorage there; if it is lost for ever: neoctl replace … …"
 LOST_MASTER = "start neomaster there; if it is lost for ever: neoctl drop …"
 LOST_COPIES = (
@@ -399,7 +403,11 @@ SCENES = [
     Scene("mend that: the node comes back by itself", waits_for_database),
     Scene("its log says why; look at the network to the master", cut_off),
     Scene("neoctl add …", operation_scenes.spare),
-    Scene("neoctl admit …", operation_scenes.spare_and_down),
+    Scene(TAKES_PLACE, operation_scenes.spare_and_down),
+    Scene(TAKES_PLACE, operation_scenes.spare_and_down, otherwise=True),
+    Scene(
+        "bring back, or drop, what is down; then: neoctl add …", operation_scenes.spare_and_two_down
+    ),
     Scene("wait until all is copied; then: neoctl add …", operation_scenes.spare_and_copying),
     Scene("add storage nodes: neoctl add all", too_few),
     Scene(WAITED_FOR, operation_scenes.moving),
@@ -409,6 +417,7 @@ SCENES = [
     Scene(operation_scenes.MEND, operation_scenes.not_undone),
     Scene(operation_scenes.MEND, operation_scenes.not_undone, otherwise=True),
     Scene("bring back, or drop, what is down; then: neoctl tweak", one_down),
+    Scene("start …, or replace it: neoctl replace … …", operation_scenes.spare_and_down),
     Scene("neoctl tweak; then wait until all is copied", not_spread),
     Scene("neoctl set replicas 1; neoctl tweak", without_copies),
     Scene("nothing, it takes a while", copying),
@@ -458,6 +467,7 @@ SCENES = [
     Scene(LOST_CONTENTS, lambda: lost_content(1), otherwise=True),
     Scene("set its blob_dir and start it again", without_folder),
     *(Scene(advice, make) for advice, make in condition_scenes.SCENES),
+    Scene(SILENT_ADVICE, condition_scenes.silent, otherwise=True),
     Scene("nothing, unless it stays so", learning),
     Scene(WAIT_VOTES, learning),
 ]
@@ -561,6 +571,7 @@ WORDS: dict[str, Callable[[Stage], None]] = {
     "let that client go on": nothing,
     "abort its transaction": nothing,  # by the command that follows
     "it will be committed": nothing,
+    "replace it": nothing,
     "look for a storage node that is stopped or slow": wait,
     "copy them anew": nothing,
     "when all storage nodes are there": nothing,
@@ -602,6 +613,18 @@ def do(stage: Stage, step: str) -> None:
         revive(stage)
     elif not re.fullmatch(r"S\d+( differ.*)?", step):  # names the nodes
         WORDS[step](stage)
+
+
+def test_a_lost_node_and_a_new_one_have_one_advice() -> None:
+    """The lines about the node that is down, the one that waits, and the copies name one command."""
+    stage = operation_scenes.spare_and_down()
+    try:
+        commands = [
+            re.findall("neoctl (?!add).*", problem["advice"]) for problem in stage.problems()
+        ]
+        assert commands == [["neoctl replace S2 S3"]] * 3
+    finally:
+        stage.close()
 
 
 # -- no advice is left out ---------------------------------------------------------------------------

@@ -4,12 +4,12 @@ Its readers contribute to the oracles of the history. The backup has its own, to
 
 * No reader sees an older state than a reader before, in whatever order processes die. A reader that
   stays connected hears of everything in the end.
-* When an operator is told that backup mode ends, the next master finds no backup, though this one is
+* When an operator is told that standby mode ends, the next master finds no backup, though this one is
   killed at once.
 * Whenever the backup leaves backup mode, its tables are a prefix of those of the upstream cluster: all
   transactions up to one of them, byte by byte.
 * A synchronous one keeps its promises (:mod:`tests.simulator.sync_watch`).
-* At the end, when the backup has caught up, its tables are equal to the upstream's. Then both change
+* At the end, when the standby has caught up, its tables are equal to the upstream's. Then both change
   roles, and the former upstream follows what is written to the former backup.
 """
 
@@ -166,7 +166,7 @@ class BackupSite:
         self._plan()
 
     def leave(self) -> None:
-        """Leave backup mode for the time that it takes to compare the tables."""
+        """Leave standby mode for the time that it takes to compare the tables."""
         if not self._entering and self._state() is ClusterState.BACKINGUP:
             self._stop_reader()
             self._leaving = True
@@ -373,7 +373,7 @@ class BackupSite:
             master = cluster.master_core
             if promised and master is not None:
                 if leaves and master.cluster.state in BACKUP_STATES:
-                    raise Violation("a backup, though the operator was told that backup mode ends")
+                    raise Violation("a backup, though the operator was told that standby mode ends")
                 if not leaves and master.cluster.state is ClusterState.RUNNING:
                     raise Violation("no backup, though the operator was told that backup mode begins")
             return cluster.is_at(reached)

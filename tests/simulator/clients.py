@@ -333,6 +333,9 @@ class SimHost:
         if current is not None:
             current.point()
 
+    def name(self) -> str:
+        return self._process.name
+
     def now(self) -> float:
         self.point()
         clock = self._process.clock

@@ -43,6 +43,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     add("--operations", choices=("yes", "no"), help="maintenance in steps; default: by the seed")
     add("--archives", choices=("yes", "no"), help="backups into archives; default: by the seed")
     add("--kept", choices=("yes", "no"), help="clients keep their caches; default: by the seed")
+    add("--monitored", choices=("yes", "no"), help="somebody asks for figures; default: by seed")
     add("--machines", choices=("yes", "no"), help="nodes that share a process; default: by the seed")
     add("--canary", choices=sorted(CANARIES), metavar="NAME", help="plant this bug")
     add("--full-mix", action="store_true", help="with --canary: without the options it needs")
@@ -101,6 +102,6 @@ def options_of(arguments: argparse.Namespace) -> Options:
     given = {
         name: getattr(arguments, name) for name in Options.__dataclass_fields__ if name != "canary"
     }
-    for name in ("backup", "sync", "blobs", "operations", "archives", "machines", "kept"):
+    for name in ("backup", "sync", "blobs", "operations", "archives", "machines", "kept", "monitored"):
         given[name] = {None: None, "yes": True, "no": False}[given[name]]
     return replace(options, **{name: value for name, value in given.items() if value is not None})

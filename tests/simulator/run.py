@@ -38,6 +38,7 @@ from tests.simulator.knobs import turned
 from tests.simulator.log_watch import watched_logs
 from tests.simulator.master_faults import MasterFaults
 from tests.simulator.missing_disk import Unmounted
+from tests.simulator.monitoring import Monitoring
 from tests.simulator.old_disks import OldDisks, varied_tails, watched_comparisons
 from tests.simulator.one_process import BUSY_TURN_SECONDS, TURN_SECONDS, OneProcess
 from tests.simulator.operations import Maintenance
@@ -107,6 +108,7 @@ class Options:
     * ``machines``: some nodes share a process; without, by default, with a canary. Only a cluster with
       one master and without a backup has them.
     * ``kept``: clients keep their caches in a folder; without, by default, with a canary
+    * ``monitored``: somebody asks for figures and traces; without, by default, with a canary
     * ``canary``: a planted bug
     """
 
@@ -127,6 +129,7 @@ class Options:
     archives: bool | None = None
     machines: bool | None = None
     kept: bool | None = None
+    monitored: bool | None = None
     canary: str | None = None
 
     def arguments(self) -> str:
@@ -150,6 +153,7 @@ class Options:
             "archives": _YES_NO[self.archives],
             "machines": _YES_NO[self.machines],
             "kept": _YES_NO[self.kept],
+            "monitored": _YES_NO[self.monitored],
             "canary": self.canary and f"{self.canary} --full-mix",
         }
         return " ".join(f"--{name} {value}" for name, value in given.items() if value is not None)
@@ -224,6 +228,7 @@ class Run:
         self.archives = self._archived(options)
         self.master_faults = MasterFaults(self, options.faults)
         self.site_faults = SiteFaults(self, options.faults)
+        self.monitoring = Monitoring(self, options.monitored, options.canary)
 
     def _maintained(self, options: Options) -> Maintenance | None:
         seed = self.world.seed
@@ -275,6 +280,7 @@ class Run:
                 nullcontext() if self.backup is None else self.backup.watching(),
                 self.blob_dirs.world(self.with_blobs),
                 self.cache_dirs.world(self._running_client),
+                self.monitoring.world(),
             ):
                 self._execute()
         finally:
@@ -314,6 +320,7 @@ class Run:
         self.master_faults.start()
         self.site_faults.start()
         self.sites.start()
+        self.monitoring.start()
         if self.maintenance is not None:
             self.maintenance.start()
         if self.archives is not None:
@@ -326,6 +333,7 @@ class Run:
         self.master_faults.stop()
         self.site_faults.stop()
         self.sites.stop()
+        self.monitoring.stop()
         if self.maintenance is not None:
             self.maintenance.stop()
         if self.archives is not None:

@@ -85,14 +85,17 @@ class Watched:
         self.cluster.simple.wait_running()
 
     @contextmanager
-    def operation(self) -> Iterator[None]:
-        """Begin a backup, for which the last storage node does nothing, because it stands still."""
+    def operation(self, *words: str) -> Iterator[None]:
+        """Begin an operation, for which the last storage node does nothing, because it stands still.
+        ``words``: for neoctl; a backup, whose begin waits for the node for 13 seconds, if there are none.
+        """
         pid = self.cluster.pids()[self._last_storage()]
         simple = self.cluster.simple
-        words = ["-a", simple.admin_address, "backup", str(simple.folder.parent / "backup")]
+        backup = "backup", str(simple.folder.parent / "backup")
+        line = ["-a", simple.admin_address, *(words or backup)]
         os.kill(pid, signal.SIGSTOP)
         try:
-            with subprocess.Popen([sys.executable, "-m", "neoctl", *words]) as process:
+            with subprocess.Popen([sys.executable, "-m", "neoctl", *line]) as process:
                 try:
                     yield
                 finally:

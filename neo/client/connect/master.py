@@ -22,11 +22,13 @@ from neo.net.sockets import format_address
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError, PeerError
 from neo.protocol.packets import (
+    FEATURE_CACHES,
     FEATURE_OURS,
     FEATURES,
     A,
     Address,
     AnswerLastTransaction,
+    AskCache,
     AskLastTransaction,
     FlushLog,
     InvalidateObjects,
@@ -156,7 +158,7 @@ class MasterHandler:
         else:
             logger.warning("connection to primary master %s lost: %s", channel.name, reason)
 
-    def notified(self, channel: Channel, message: Message) -> None:
+    def notified(self, channel: Channel, message: Message) -> Message | None:
         if isinstance(message, InvalidateObjects):
             self._invalidations.invalidate(message.tid, message.oid_list, channel)
         elif isinstance(message, TableMessage):
@@ -183,8 +185,11 @@ class MasterHandler:
             self._connections.host.reopen_logs()
         elif isinstance(message, NotifyFeatures):
             self.features = frozenset(message.features)
+        elif isinstance(message, AskCache):
+            return self._invalidations.cache.figures(self._connections.host.name())
         else:
             raise PeerError(f"unexpected {type(message).__name__}")
+        return None
 
     def _missing(self) -> list[int]:
         nids = {
@@ -380,7 +385,7 @@ class MasterConnection:
         try:
             request = RequestIdentification(
                 NodeType.CLIENT, self._nid, None, self._connections.settings.cluster, None,
-                {FEATURES: [FEATURE_OURS]},
+                {FEATURES: [FEATURE_OURS, FEATURE_CACHES]},
             )  # fmt: skip
             accepted = self._connections.identify(
                 channel, request, NodeType.MASTER, min(deadline, now() + limit), reported

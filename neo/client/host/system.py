@@ -319,6 +319,9 @@ class RealThreads:
 
     now = staticmethod(time.monotonic)
 
+    def name(self) -> str:
+        return f"{socket.gethostname()}:{os.getpid()}"
+
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 

@@ -47,6 +47,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from neo.protocol.ids import ZERO_TID
+from neo.protocol.packets import AnswerCache
 
 #: Memory of a record besides its data: measured, with its key and its entries in the queues.
 OVERHEAD_BYTES = 450
@@ -109,11 +110,22 @@ class Cache:
         self._packed = ZERO_TID
         #: How many records were added, and how often the cache was emptied.
         self.added = self.emptied = 0
+        #: Loads that found a revision here, and loads that went to the cluster. Hits are counted without
+        #: the lock, so threads that load at the same instant may lose some.
+        self.hits = self.misses = 0
         # What was invalidated since restoring(); None if the cache is not being restored.
         self._since: set[bytes] | None = None
 
     def __len__(self) -> int:
         return sum(map(len, self._records.values()))
+
+    def figures(self, name: str) -> AnswerCache:
+        """Return the figures of this cache for monitoring. Any thread; it takes no lock, so the figures
+        may be of different instants."""
+        entries = len(self._small) + len(self._main)
+        return AnswerCache(
+            name, self.capacity, max(0, self.size), entries, self.hits, self.misses
+        )
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -129,6 +141,7 @@ class Cache:
                     if data is not None:
                         if record.chances < MAX_CHANCES:
                             record.chances += 1
+                        self.hits += 1
                         return Loaded(data, tid, next_tid)
                 return None
         return None
@@ -155,6 +168,7 @@ class Cache:
             if self._torn:
                 self._empty()
             self._torn = True
+            self.misses += 1
             loads = self._loads.get(oid)
             if loads is None:
                 self._loads[oid] = [load]

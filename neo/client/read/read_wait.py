@@ -66,6 +66,6 @@ def _describe(oid: bytes, delaying: list[HolderRow], timeout: float) -> str:
     by = ", ".join(f"0x{ttid.hex()}" for ttid, *_ in delaying)
     return (
         f"{what} could not be read for {timeout:g} s, because transaction {by} is being committed;"
-        " a synchronous backup may hold commits: see 'neoctl print backups';"
+        " a synchronous standby may hold commits: see 'neoctl print backups';"
         " 'neoctl set sync NAME off' lets them go on without it"
     )

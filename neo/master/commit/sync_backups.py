@@ -121,7 +121,7 @@ class SyncBackups:
         self.configured = transactions.offers = bool(self._backups)
 
     def _required(self, backup: SyncBackup) -> bool:
-        """Return whether nothing may be acknowledged without this backup."""
+        """Return whether nothing may be acknowledged without this standby."""
         if backup.peer is not None or self._core.host.monotonic() < backup.over:
             return True
         return backup.on and self._stops
@@ -251,17 +251,17 @@ class SyncBackups:
         backup = next(self._of(peer), None)
         if backup is None:
             names = ", ".join(sorted(peer.node.backups)) if peer.node is not None else ""
-            raise denied(f"backup {names} is not in 'sync_backups' of the upstream cluster")
+            raise denied(f"standby {names} is not in 'sync_backups' of the upstream cluster")
         if not backup.on:
-            raise denied(f"the operator switched synchronous backup {backup.name} off")
+            raise denied(f"the operator switched synchronous standby {backup.name} off")
         if seconds := self._overdue(backup):
             raise denied(
-                f"a transaction has waited {seconds:.0f} seconds for synchronous backup {backup.name},"
+                f"a transaction has waited {seconds:.0f} seconds for synchronous standby {backup.name},"
                 " and goes on without it first"
             )
         backup.joined += 1
         self._leave_sync(backup, "it has just joined", peer)
-        logger.info("backup %s joins: commits wait for it", backup.name)
+        logger.info("standby %s joins: commits wait for it", backup.name)
         prepared = [t for t in self._transactions.all() if _is_promised(t)]
         backup.copied = {transaction.ttid for transaction in prepared}
         peer.answer(
@@ -278,16 +278,16 @@ class SyncBackups:
             self._lose(backup, "it joined, and was not in sync in time")
 
     def lease(self, peer: Peer) -> None:
-        """Promise to acknowledge nothing without this backup for the length of a lease. Raises
+        """Promise to acknowledge nothing without this standby for the length of a lease. Raises
         ErrorAnswer (DENIED) if it must join first."""
         backup = next((b for b in self._of(peer) if b.peer is peer), None)
         if backup is None:
-            raise denied("the upstream cluster does not wait for this backup: it must join again")
+            raise denied("the upstream cluster does not wait for this standby: it must join again")
         now = self._core.host.monotonic()
         if not backup.leased:
             backup.leased = True
             backup.since, backup.reason = self._core.host.time(), ""
-            logger.info("backup %s is in sync", backup.name)
+            logger.info("standby %s is in sync", backup.name)
             for ttid in backup.copied:
                 if (transaction := self._transactions.get(ttid)) is not None:
                     if transaction.state is State.PREPARING:
@@ -314,7 +314,7 @@ class SyncBackups:
     def _lose(self, backup: SyncBackup, reason: str) -> None:
         backup.losses.add(self._core.host.monotonic(), reason)
         self._leave_sync(backup, reason)
-        logger.warning("synchronous backup %s is lost: %s", backup.name, reason)
+        logger.warning("synchronous standby %s is lost: %s", backup.name, reason)
         self._release(backup)
 
     def _release(self, backup: SyncBackup) -> None:
@@ -322,7 +322,7 @@ class SyncBackups:
         if self._required(backup):
             self._plan(backup)
             return
-        logger.warning("transactions are committed without synchronous backup %s", backup.name)
+        logger.warning("transactions are committed without synchronous standby %s", backup.name)
         for transaction in self._transactions.all():
             transaction.backups.discard(backup.name)
         self._cluster.events.commits_advanced()

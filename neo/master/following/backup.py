@@ -152,8 +152,8 @@ class Backup:
         else:
             self.contact.failed("'upstream_cluster' is not set")
             logger.error(
-                "this database is a backup, but 'upstream_cluster' is not set: set it, or leave"
-                " backup mode with: neoctl set cluster stopping_backup"
+                "this database is a standby, but 'upstream_cluster' is not set: set it, or leave"
+                " standby mode with: neoctl set cluster stopping_backup"
             )
         self.orders.tick()
 
@@ -259,7 +259,7 @@ class Backup:
             return
         if tid <= self.cells.last:
             logger.error(
-                "transaction %s was imported into the upstream cluster before %s: this backup will"
+                "transaction %s was imported into the upstream cluster before %s: this standby will"
                 " not have it. When the import is over: neoctl check, then neoctl print check",
                 tid.hex(),
                 self.cells.last.hex(),

@@ -87,11 +87,11 @@ class BackupMode:
         cluster = self.cluster
         if not (self.settings.upstream_cluster and self.settings.upstream_masters):
             raise denied(
-                "this cluster is not configured to be a backup: set 'upstream_cluster' and"
+                "this cluster is not configured to be a standby: set 'upstream_cluster' and"
                 " 'upstream_masters' of its master"
             )
         if cluster.state is not ClusterState.RUNNING:
-            raise denied(f"the cluster must be RUNNING to become a backup, it is {cluster.state.name}")
+            raise denied(f"the cluster must be RUNNING to become a standby, it is {cluster.state.name}")
         clients = [
             format_nid(peer.node.nid)
             for peer in cluster.of_type(NodeType.CLIENT)
@@ -186,11 +186,11 @@ class BackupMode:
         """Raise ErrorAnswer unless backup mode can be left now."""
         state = self.cluster.state
         if state is ClusterState.RUNNING:
-            raise denied("this cluster is RUNNING, not a backup")
+            raise denied("this cluster is RUNNING, not a standby")
         # Whether it is one is known when it serves.
         if self.current is None or state is ClusterState.STOPPING:
             raise denied(
-                "the cluster must be STARTING_BACKUP or BACKINGUP to leave backup mode,"
+                "the cluster must be STARTING_BACKUP or BACKINGUP to leave standby mode,"
                 f" it is {state.name}"
             )
         check_all_there(self.cluster)
@@ -201,7 +201,7 @@ class BackupMode:
             )
 
     def stop(self, outcome: Outcome) -> None:
-        """Leave backup mode when what is being locked is unlocked durably, which counts as complete
+        """Leave standby mode when what is being locked is unlocked durably, which counts as complete
         (specification 25.25). ``outcome``: called when the cluster is RECOVERING without backup mode, or
         with the reason why that goes on."""
         assert self.current is not None
@@ -227,7 +227,7 @@ class BackupMode:
         tid = self.cluster.truncate_tid = self.current.leave()
         self.current = None
         self.memory.forget()
-        reason = f"backup mode ends at transaction {tid.hex()}"
+        reason = f"standby mode ends at transaction {tid.hex()}"
         self.operation.back_to_recovery(reason, asked=True)
 
     # -- the stay ----------------------------------------------------------------------------------

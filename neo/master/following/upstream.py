@@ -192,7 +192,7 @@ async def last_transaction(peer: Peer, upstream: Upstream, partitions: int) -> b
     if len(upstream.partitions) != partitions:
         raise Unfit(
             f"the upstream cluster has {len(upstream.partitions)} partitions and this one"
-            f" {partitions}: a backup must have as many. Stop it from following, set partitions"
+            f" {partitions}: a standby must have as many. Stop it from following, set partitions"
             f" {len(upstream.partitions)}, and have it follow again"
         )
     return answer.tid
@@ -206,14 +206,14 @@ async def check_history(
     be asked. ``last``: the last transaction of the upstream cluster.
     """
     unfit = Unfit(
-        f"transaction {tid.hex()} of this backup is not in the upstream cluster, which was truncated"
-        " or has another history. Nothing is changed. If the upstream cluster is right: leave backup"
-        " mode, truncate this cluster to the last transaction that both have, start backup again"
+        f"transaction {tid.hex()} of this standby is not in the upstream cluster, which was truncated"
+        " or has another history. Nothing is changed. If the upstream cluster is right: leave standby"
+        " mode, truncate this cluster to the last transaction that both have, and let it follow again"
     )
     if tid > last and upstream.synchronous:
         raise Unfit(
-            f"transaction {tid.hex()} of this backup is not finished in the upstream cluster, whose last"
-            f" one is {last.hex()}: it waits there for another synchronous backup, or the upstream"
+            f"transaction {tid.hex()} of this standby is not finished in the upstream cluster, whose last"
+            f" one is {last.hex()}: it waits there for another synchronous standby, or the upstream"
             " cluster was truncated or has another history. Nothing is changed"
         )
     if tid > last:

@@ -195,6 +195,6 @@ class Partitions:
             raise Refused("the database is being packed: try again when that is over")
         if self._backups.configured:
             raise Refused(
-                "synchronous backups copy partition by partition, and need the same number: take them out"
-                " of sync_backups, and make them anew afterwards"
+                "synchronous standbys copy partition by partition, and need the same number: take them"
+                " out of sync_backups, and make them anew afterwards"
             )

@@ -22,7 +22,7 @@ class StorageNodes:
         """Check that the cluster serves, and that cells are complete, but for nodes that leave."""
         cluster = self._cluster
         if cluster.state not in SERVING:
-            raise Refused(f"the cluster must be RUNNING, or a backup; it is {cluster.state.name}")
+            raise Refused(f"the cluster must be RUNNING, or a standby; it is {cluster.state.name}")
         for partition, row in enumerate(cluster.partitions.rows):
             for nid, state in row.items():
                 if state is not CellState.UP_TO_DATE and nid not in leaving:

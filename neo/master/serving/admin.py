@@ -14,6 +14,7 @@ from neo.master.denial import PRIMARY_STAYS, denied
 from neo.master.election.commands import MasterCommands, done
 from neo.master.following.mode import BackupMode
 from neo.master.maintenance.check import Checks
+from neo.master.maintenance.client_caches import ClientCaches
 from neo.master.maintenance.membership import Membership
 from neo.master.maintenance.pack import Packs
 from neo.master.maintenance.reports import Reports
@@ -43,6 +44,7 @@ from neo.protocol.packets import (
     AnswerUpstream,
     AskBeginOperation,
     AskCheckReport,
+    AskClientCaches,
     AskClusterState,
     AskCommitCount,
     AskContents,
@@ -114,13 +116,14 @@ class Phases(Operation, Protocol):
 @dataclass(frozen=True)
 class Maintenance:
     """The parts that maintain the copies of the database: membership of storage nodes, pack, check,
-    scrub, and reports of storage nodes."""
+    scrub, and reports of storage nodes and of clients."""
 
     membership: Membership
     packs: Packs
     checks: Checks
     scrub: Scrub
     reports: Reports
+    caches: ClientCaches
 
 
 class ServeAdmin(Handler):
@@ -181,7 +184,7 @@ class ServeAdmin(Handler):
     def upstream(self, peer: Peer, message_id: int, m: AskUpstream) -> Message:
         backup = self._backup.current
         if backup is None:
-            raise denied("this cluster is no backup")
+            raise denied("this cluster is no standby")
         name, silence = backup.upstream_name or "", backup.contact.silence()
         if silence is None:
             return AnswerUpstream(name, None, True, "")
@@ -223,7 +226,7 @@ class ServeAdmin(Handler):
             raise denied("Invalid state requested")
 
     def _answer_leaving(self, peer: Peer, message_id: int, error: ErrorAnswer | None) -> None:
-        """Answer an order to leave backup mode. ``error``: why it goes on."""
+        """Answer an order to leave standby mode. ``error``: why it goes on."""
         if error is not None:
             _answer_change(peer, message_id, error)
             return
@@ -327,7 +330,7 @@ class ServeAdmin(Handler):
         """Raise ErrorAnswer unless the cluster operates, as a backup or not."""
         if self._cluster.state not in SERVING:
             raise denied(
-                f"the cluster must be RUNNING to {what}, or a backup; it is {self._cluster.state.name}"
+                f"the cluster must be RUNNING to {what}, or a standby; it is {self._cluster.state.name}"
             )
 
     def _serving(self, what: str) -> None:
@@ -410,6 +413,11 @@ class ServeAdmin(Handler):
         """Answer when the storage nodes have told their disks."""
         self._answer_later(peer, message_id, self._maintenance.reports.disks())
 
+    @on(AskClientCaches)
+    def client_caches(self, peer: Peer, message_id: int, m: AskClientCaches) -> None:
+        """Answer when the clients have told their caches."""
+        self._answer_later(peer, message_id, self._maintenance.caches.figures())
+
     @on(AskLostContents)
     def lost_contents(self, peer: Peer, message_id: int, m: AskLostContents) -> None:
         """Answer when the storage nodes have listed the contents that they lost."""
@@ -471,7 +479,7 @@ class ServeAdmin(Handler):
     @on(SetSync)
     def set_sync(self, peer: Peer, message_id: int, m: SetSync) -> Message:
         self._coordinator.backups.switch(m.name, m.on)
-        return done(f"commits {'wait' if m.on else 'do not wait'} for backup {m.name}")
+        return done(f"commits {'wait' if m.on else 'do not wait'} for standby {m.name}")
 
     # -- masters ---------------------------------------------------------------------------------
 

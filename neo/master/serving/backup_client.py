@@ -31,7 +31,7 @@ from neo.protocol.packets import (
     NotifySynced,
 )
 
-READ_ONLY = "this is a backup cluster: write to the upstream cluster"
+READ_ONLY = "this is a standby cluster: write to the upstream cluster"
 
 
 class ServeReader(Handler):
@@ -66,7 +66,7 @@ class ServeReader(Handler):
 
     @on(AskJoinSync, AskSyncLease)
     def refuse_sync(self, peer: Peer, message_id: int, m: Message) -> Message:
-        raise denied("the upstream cluster is a backup itself: nothing is committed there")
+        raise denied("the upstream cluster is a standby itself: nothing is committed there")
 
     @on(AbortTransaction, NotifySynced)
     def ignore(self, peer: Peer, message_id: int, m: Message) -> None:

@@ -42,7 +42,7 @@ class SyncMemory:
                     peer.send(NotifyInSync(self.until))
 
     def forget(self) -> None:
-        """Forget it: this cluster is no backup any more."""
+        """Forget it: this cluster is no standby any more."""
         self.until = None
 
     def row(self, upstream: str) -> SyncRow:

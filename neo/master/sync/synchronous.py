@@ -211,7 +211,7 @@ class Synchronous:
         if source.synchronous:
             self._tick(peer, source)
         else:
-            self._explain("the upstream cluster does not know synchronous backups: update it")
+            self._explain("the upstream cluster does not know synchronous standbys: update it")
 
     def lost(self, reason: str) -> None:
         """React to the end of the connection with the upstream cluster."""
@@ -224,7 +224,7 @@ class Synchronous:
         """Note why the backup is not in sync."""
         if reason != self._reason:
             self._reason = reason
-            logger.info("this backup is not in sync: %s", reason)
+            logger.info("this standby is not in sync: %s", reason)
 
     def _tick(self, peer: Peer, source: Source) -> None:
         """Join, ask for leases, let cells become readable. Call once for each connection; it reschedules
@@ -277,7 +277,7 @@ class Synchronous:
         late, before = self._roll.late, self._late
         self._late = late
         if late:
-            self._explain(f"{format_nids(late)} of this backup owes its master an answer")
+            self._explain(f"{format_nids(late)} of this standby owes its master an answer")
         elif before:
             self._explain(_NOT_NEAR)
 
@@ -326,7 +326,7 @@ class Synchronous:
             self._until = min(now, member.limit)
             self._memory.note(now - self._until, ended=True)
             self._since, self._reason = self._core.host.time(), reason
-            logger.warning("this backup is not in sync any more: %s", reason)
+            logger.warning("this standby is not in sync any more: %s", reason)
         else:
             self._explain(reason)
         self._marks.left(reason)
@@ -366,7 +366,7 @@ class Synchronous:
         if not member.leased:
             member.leased, self._since = True, self._core.host.time()
             member.begun = self._now()
-            logger.info("this backup is in sync with its upstream cluster")
+            logger.info("this standby is in sync with its upstream cluster")
         member.limit = asked + LEASE_SECONDS
         if self.in_sync:
             self._memory.note(0.0)
@@ -419,7 +419,7 @@ class Synchronous:
         if tid <= self._last:
             return True
         if self._member is not None and self._member.tid is not None:
-            self.leave("the upstream cluster went on without this backup")
+            self.leave("the upstream cluster went on without this standby")
         self._marks.heard(tid, oids)
         return False
 
@@ -511,7 +511,7 @@ class Synchronous:
     def end(self, ending: Callable[[], None]) -> None:
         """Leave, and call back when what was being locked is unlocked and durable: at once if it is
         (specification 25.25)."""
-        self.leave("backup mode ends")
+        self.leave("standby mode ends")
         if self._quiet():
             ending()
         else:

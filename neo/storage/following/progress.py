@@ -47,7 +47,7 @@ class BackupProgress:
             if remembered is not None:
                 # The mode ended while this node was away: its data may have been given up.
                 logger.warning(
-                    "the cluster is no backup any more: all data of own cells is compared"
+                    "the cluster is no standby any more: all data of own cells is compared"
                 )
                 backend.tables.forget_complete(nid)
                 backend.tables.set_config("backup_tid", None)
@@ -66,14 +66,14 @@ class BackupProgress:
         self._complete = {}
 
     def leave(self) -> None:
-        """Handle Truncate: leave backup mode. Call :meth:`cut` when the data is truncated."""
+        """Handle Truncate: leave standby mode. Call :meth:`cut` when the data is truncated."""
         complete = self._tables.get_config("backup_tid")
         if complete is not None:
             self._tables.set_config(LEFT_BACKUP_TID, complete)
             self._tables.set_config("backup_tid", None)
 
     def cut(self) -> None:
-        """Delete both rows: the data is truncated, and this cluster is no backup."""
+        """Delete both rows: the data is truncated, and this cluster is no standby."""
         for row in ("backup_tid", LEFT_BACKUP_TID, _SYNC_UNTIL):
             self._tables.set_config(row, None)
 

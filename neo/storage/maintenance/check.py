@@ -178,7 +178,7 @@ class Comparison:
         if self._upstream:
             if self._address is None or not self._cells.backup.active:
                 raise CheckFailed(
-                    "only cells of a backup can be compared with those of another cluster"
+                    "only cells of a standby can be compared with those of another cluster"
                 )
             self._nodes.append(UPSTREAM)
             self._reference = UPSTREAM
@@ -215,7 +215,7 @@ class Comparison:
         self._check_reference(answers)
         if len(set(answers.values())) > 1:
             raise CheckFailed(
-                "the cells are not packed alike yet: check again when the backup has caught up"
+                "the cells are not packed alike yet: check again when the standby has caught up"
             )
         return next(iter(answers.values()), None)
 

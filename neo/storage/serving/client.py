@@ -423,7 +423,7 @@ class ServeClient(StorageHandler):
     def _check_writable(self) -> None:
         self._parts.background.asked()
         if self._cells.backup.active:
-            raise ErrorAnswer(ErrorCode.READ_ONLY_ACCESS, "this is a backup cluster")
+            raise ErrorAnswer(ErrorCode.READ_ONLY_ACCESS, "this is a standby cluster")
 
     def _write(self, peer: Peer, m: AskStoreObject) -> Stored:
         """Write the data; it takes effect only with a vote."""

@@ -150,7 +150,7 @@ class SyncSource(Part):
             push.stored.fail(
                 ErrorAnswer(
                     ErrorCode.INCOMPLETE_TRANSACTION,
-                    f"a synchronous backup cannot store the transaction: {refused.message}",
+                    f"a synchronous standby cannot store the transaction: {refused.message}",
                 )
             )
         push.done()

@@ -43,7 +43,7 @@ class VoteFetch:
         """Answer when all rows are here durably, with ErrorAnswer if they cannot be: TID_NOT_FOUND if the
         transaction has ended upstream (specification 25.55)."""
         if not self.cells.backup.active:
-            raise ErrorAnswer(ErrorCode.NOT_READY, "this node is not one of a backup")
+            raise ErrorAnswer(ErrorCode.NOT_READY, "this node is not one of a standby")
         self.votes.confirm(m.ttid)
         self.background.run(self._answer(peer, message_id, m))
 

@@ -23,13 +23,16 @@ from neo.node.figures import Sample
 from neo.node.http import HttpServer
 from neo.node.metrics import exposition
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
-from neo.protocol.ids import tid_from_time
+from neo.protocol.ids import format_nid, tid_from_time
 from neo.protocol.packets import (
+    FEATURE_CACHES,
     FEATURE_OURS,
+    AnswerClientCaches,
     AnswerContents,
     AnswerLastTransaction,
     AnswerNodeDisks,
     AnswerTransactions,
+    AskClientCaches,
     AskContents,
     AskLastTransaction,
     AskNodeDisks,
@@ -62,6 +65,7 @@ SERVED = Snapshot(
     summary="RUNNING; all is told here",
     contents=[(1, 7, 7000, 1 << 40, 1, 2)],
     disks=[(1, "0.1.0", 12345, [("database", 5, 10)])],
+    caches=[(CLIENT, "web1:77", 1000, 900, 3, 40, 10)],
     transactions=[
         (TID, CLIENT, None, 4.5, "voted", 2, 1.0),
         (TID, CLIENT, None, 0.5, "waiting", 0, 0.0),
@@ -85,7 +89,7 @@ def figures(text: str) -> dict[tuple[str, str], float]:
 def test_snapshot_is_what_mirror_and_master_say() -> None:
     world = World()
     master = world.accept()
-    master.send(NotifyFeatures([FEATURE_OURS]))
+    master.send(NotifyFeatures([FEATURE_OURS, FEATURE_CACHES]))
     found: list[Snapshot] = []
     world.core.observer.observe(found.append)
     world.core.flush()
@@ -98,10 +102,11 @@ def test_snapshot_is_what_mirror_and_master_say() -> None:
         (AskContents, AnswerContents([])),
         (AskNodeDisks, AnswerNodeDisks(disks)),
         (AskTransactions, AnswerTransactions(rows)),
+        (AskClientCaches, AnswerClientCaches(SERVED.caches)),
     ):
         master.answer(master.take(question), answer)
     (snapshot,) = found
-    assert snapshot.disks == disks
+    assert snapshot.disks == disks and snapshot.caches == SERVED.caches
     assert snapshot.ready and snapshot.primary == M1
     assert snapshot.nodes[NodeType.STORAGE, NodeState.RUNNING] == 2
     assert (snapshot.partitions, snapshot.cells) == (4, Counter({CellState.UP_TO_DATE: 4}))
@@ -144,6 +149,14 @@ def test_metrics_of_a_cluster() -> None:
     assert found["neo_blob_disk_free_bytes", "S1"] == 1 << 40
     assert found["neo_blob_contents_lost", "S1"] == 1
     assert found["neo_node_info", "S1 0.1.0"] == 1 and found["neo_node_bytes", "S1"] == 12345
+    for figure, value in (
+        ("capacity_bytes", 1000),
+        ("bytes", 900),
+        ("entries", 3),
+        ("hits_total", 40),
+        ("misses_total", 10),
+    ):
+        assert found[f"neo_client_cache_{figure}", f"web1:77 {format_nid(CLIENT)}"] == value
     # Labels are in the order of the alphabet: disk, node.
     assert found["neo_disk_free_bytes", "database S1"] == 5
     assert found["neo_disk_size_bytes", "database S1"] == 10

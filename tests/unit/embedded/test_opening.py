@@ -131,7 +131,7 @@ def test_a_folder_of_several_storage_nodes_is_opened_with_all_of_them(tmp_path: 
     [
         (Shape(masters=3), {}, "several masters, which cannot be embedded: serve it with neosimple"),
         (Shape(adapter="MySQL", database="u@d"), {}, "in MariaDB, which cannot be embedded"),
-        (Shape(settings={"sync_backups": "far"}), {}, "synchronous backups, which cannot be"),
+        (Shape(settings={"sync_backups": "far"}), {}, "synchronous standbys, which cannot be"),
         (Shape(), {"database": "/elsewhere/storage1.sqlite"}, "in another folder. If this folder was"),
         (Shape(), {"bind": "nonsense"}, "is not the file of a neosimple cluster"),
     ],

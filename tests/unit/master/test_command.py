@@ -42,7 +42,7 @@ def test_several_masters_have_a_log() -> None:
         (["--replicas=100"], "setting 'replicas': at most 99 are possible"),
         (["--partitions=32769"], "setting 'partitions': at most 32768 are possible"),
         (["--sync"], "setting 'sync' needs 'upstream_cluster' and 'upstream_masters'"),
-        (["--sync-backups", "lab"], "a cluster is no backup of itself"),
+        (["--sync-backups", "lab"], "a cluster is no standby of itself"),
         (["--sync-timeout", "1.9"], "at least 2 seconds are needed"),
         (["--sync-timeout", "inf"], "at least 2 seconds are needed"),
         (["--sync-policy", "wait"], "'wait' is none of continue, stop"),

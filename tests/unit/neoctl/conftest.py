@@ -12,6 +12,7 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_OID, ZERO_TID, nid_namespace
 from neo.protocol.packets import (
     AnswerCheckReport,
+    AnswerClientCaches,
     AnswerClusterState,
     AnswerContents,
     AnswerDownNodes,
@@ -30,6 +31,7 @@ from neo.protocol.packets import (
     AnswerSync,
     AnswerTransactions,
     AskCheckReport,
+    AskClientCaches,
     AskClusterState,
     AskContents,
     AskDownNodes,
@@ -95,13 +97,14 @@ def healthy() -> dict[type[Message], Any]:
         AskPrimary: AnswerPrimary(M1),
         AskCheckReport: AnswerCheckReport(ZERO_TID, ZERO_TID, []),
         AskDownNodes: AnswerDownNodes([]),
-        AskUpstream: ErrorAnswer(ErrorCode.DENIED, "this cluster is no backup"),
+        AskUpstream: ErrorAnswer(ErrorCode.DENIED, "this cluster is no standby"),
         AskObstacle: ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command"),
         AskElection: ErrorAnswer(ErrorCode.DENIED, "this cluster has one master"),
         AskScrub: ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command"),
         AskSync: AnswerSync([], None),
         AskContents: AnswerContents([]),
         AskNodeConditions: AnswerNodeConditions([]),
+        AskClientCaches: AnswerClientCaches([]),
         AskNodeDisks: AnswerNodeDisks([(nid, VERSION, GB, DISKS) for nid in (1, 2, 3)]),
         AskOperations: AnswerOperations([]),
         AskNodeList: lambda question: AnswerNodeList(

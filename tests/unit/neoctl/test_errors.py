@@ -349,6 +349,7 @@ WRONG_FORMS: dict[str, list[str]] = {
     "print operations": ["all", "1 2", "-- -1", BIG],
     "abort": ["", "all", "1 2", "-- -1", BIG],
     "print disks": ["S1"],
+    "print caches": ["C1"],
     "init": ["", "/no/such/folder shop", "/no/such/folder shop 10.0.0.1 10.0.0.2"],
     "password": ["", "file", "file a:b", "file ada more"],
     "completion": ["", "fish", "bash zsh"],

@@ -53,7 +53,7 @@ export function renderFigures({ status, commits, now, fresh }) {
 function renderRate(state, { per_second: value, total, since, history }) {
   const known = history.filter(([, each]) => each !== null);
   if (value === null) {
-    const why = { BACKINGUP: "what a backup gets is not counted", RUNNING: "being measured" };
+    const why = { BACKINGUP: "what a standby gets is not counted", RUNNING: "being measured" };
     return figure("Commits per second", "–", note(why[state] ?? "not known now"), renderSpark(history, known));
   }
   return figure("Commits per second", rate(value), renderSpark(history, known),
@@ -91,7 +91,7 @@ function renderLast(status, now) {
 
 function renderLag({ upstream, lag }) {
   const value = lag === null ? "not known" : `${lag.toFixed(1)} s`;
-  return figure("Lag of this backup", value,
+  return figure("Lag of this standby", value,
     upstream ? note(`upstream cluster ${upstream.cluster}: ${upstream.heard ? "heard" : upstream.reason}`) : null);
 }
 
@@ -180,7 +180,7 @@ export function renderBackups({ watched, sync }) {
     rows.push([`${row.name} (synchronous)`, SYNC_WORDS[row.state] ?? row.state, "–",
       `since ${moment(row.since)}; ${lost}${row.reason ? `; ${row.reason}` : ""}`]);
   }
-  return table("Backups", [{ title: "cluster" }, { title: "state" }, { title: "lag", right: true }, { title: "what is known" }], rows);
+  return table("Standbys", [{ title: "cluster" }, { title: "state" }, { title: "lag", right: true }, { title: "what is known" }], rows);
 }
 
 /** Transactions that are this old are listed: others come and go while one reads. */

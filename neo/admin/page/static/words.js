@@ -87,14 +87,21 @@ export function mayFail(status) {
   return `any ${plural(status.can_lose, "storage node")}`;
 }
 
-/** Return the title of an operation. */
+/** Return the title of an operation, as neoctl shows it: without what only nodes need. */
 export function operationTitle(row) {
   const values = Object.entries(row.arguments)
-    .filter(([, value]) => value !== "" && value !== null && value !== false)
-    .map(([key, value]) => `${key} ${Array.isArray(value) ? value.map(nid).join(" ") : nidOr(key, value)}`);
-  return `Operation ${row.id}: ${row.kind}${values.length ? ` (${values.join(", ")})` : ""}`;
+    .filter(([key, value]) => !HIDDEN.has(key) && value !== "" && value !== null && value !== false)
+    .filter(([key]) => key !== "partitions" || row.kind === "partitions")
+    .map(([key, value]) => (FORMS[key] ?? ((it) => nidOr(key, it)))(value));
+  return ["Operation", `${row.id}:`, row.kind, ...values].join(" ");
 }
+
+const HIDDEN = new Set(["gains", "losses", "pack", "readers"]);
+const FORMS = { full: () => "full", tid: (tid) => `as of 0x${tid}`, before: (count) => `instead of ${count}` };
 
 const NODES = new Set(["old", "new", "node"]);
 const nid = (number) => (Number.isInteger(number) && number > 0 ? `S${number}` : String(number));
-const nidOr = (key, value) => (NODES.has(key) ? nid(value) : String(value));
+const nidOr = (key, value) => {
+  if (Array.isArray(value)) return value.map(nid).join(" ");
+  return NODES.has(key) ? nid(value) : String(value);
+};

@@ -88,8 +88,8 @@ class Recovery:
 
     @on(Truncate)
     def truncate(self, peer: Peer, message_id: int, m: Truncate) -> None:
-        """Store the tid of a truncation, and leave backup mode; do not answer. All nodes delete the later
-        data in VERIFYING."""
+        """Store the tid of a truncation, and leave standby mode; do not answer. All nodes delete the
+        later data in VERIFYING."""
         self.database.backend.tables.set_config("truncate_tid", m.tid.hex())
         self.cells.backup.leave()
 

@@ -19,6 +19,7 @@ from neo.protocol.packets import (
     AnswerVoteSingle,
     AskCheckCurrentSerial,
     AskFinishTransaction,
+    AskObject,
     AskStoreObject,
     AskStoreTransaction,
     AskVoteSingle,
@@ -26,6 +27,7 @@ from neo.protocol.packets import (
     Message,
 )
 from tests.unit.client.committing import OID, OTHER, TTID, Merging, begin, finish, stored, storing
+from tests.unit.client.reading import answer
 from tests.unit.client.scripted import Scripted, scripted
 
 VOTES = AskVoteSingle, AskStoreTransaction, AskVoteTransaction
@@ -135,7 +137,9 @@ def test_a_store_without_a_lock_is_voted_as_ever() -> None:
 
 def test_a_conflict_that_cannot_be_resolved_is_raised_whatever_the_node_says_to_the_vote() -> None:
     with alone((1,)) as (cluster, storage):
-        cluster.storages[1].answers[AskStoreObject] = lambda m: AnswerStoreObject(p64(12))
+        node = cluster.storages[1]
+        node.answers[AskStoreObject] = lambda m: AnswerStoreObject(p64(12))
+        node.answers[AskObject] = answer(b"committed", 12)
         t = storing(storage, base=p64(7))
         with pytest.raises(ConflictError):
             storage.tpc_vote(t)

@@ -324,3 +324,15 @@ def test_threads_that_load_while_others_commit_never_see_stale_data() -> None:
                 assert u64(found.tid) == max(t for t in list(revisions[oid]) if t < view)
 
     assert in_threads(commit, load, load, load) == [None] * 4
+
+
+def test_hits_and_misses_are_counted() -> None:
+    """Specification 17.65."""
+    cache = Cache(10_000)
+    put(cache, OID, 5, None, b"data")
+    cache.load_before(OID, p64(6))
+    cache.load_before(p64(2), p64(6))  # not there: the load that follows counts
+    put(cache, p64(2), 5, None, b"more")
+    figures = cache.figures("web1:77")
+    assert (figures.name, figures.capacity, figures.size) == ("web1:77", 10_000, cache.size)
+    assert (figures.entries, figures.hits, figures.misses) == (2, 1, 2)

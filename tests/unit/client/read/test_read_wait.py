@@ -57,7 +57,7 @@ def test_a_read_that_waits_for_too_long_names_the_transaction(prefetched: bool) 
     with delayed(AskObject, lambda m: DELAYED) as (storage, node):
         named = (
             rf"object 0x{OID.hex()} could not be read for 0.05 s, because transaction 0x{p64(77).hex()}"
-            " is being committed; a synchronous backup may hold commits: see 'neoctl print backups'"
+            " is being committed; a synchronous standby may hold commits: see 'neoctl print backups'"
         )
         request = OID, AskObject(OID, None, None)
         with pytest.raises(UnavailableError, match=named) as raised:

@@ -56,7 +56,7 @@ def test_the_time_goes_on_when_the_connection_breaks() -> None:
     refused = error_of(backup.ask(AskJoinSync()))
     assert refused.code is ErrorCode.DENIED
     assert refused.message == (
-        "a transaction has waited 3 seconds for synchronous backup far, and goes on without it first"
+        "a transaction has waited 3 seconds for synchronous standby far, and goes on without it first"
     )
     world.host.advance(LEASE_OVER_SECONDS)
     assert finished.done

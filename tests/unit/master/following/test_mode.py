@@ -319,7 +319,7 @@ def test_admins_hear_where_the_one_of_the_upstream_is(world: BackupWorld) -> Non
     assert admin.ask(AskRecovery()).result().backup_tid == ZERO_TID
 
 
-# -- leave backup mode ---------------------------------------------------------------------------
+# -- leave standby mode ---------------------------------------------------------------------------
 
 
 def test_is_truncated_to_whole_transactions_and_runs(
@@ -344,7 +344,7 @@ def test_is_truncated_to_whole_transactions_and_runs(
     world.verify(storage, ltid=tid(21))
     assert world.master.cluster.state is ClusterState.RUNNING
     assert world.admin().ask(AskLastIDs()).result().ltid == tid(21)
-    assert "backup mode ends at transaction 0000000000000015" in caplog.text
+    assert "standby mode ends at transaction 0000000000000015" in caplog.text
     assert all(record.levelname != "ERROR" for record in caplog.records)
 
 
@@ -368,5 +368,5 @@ def test_a_backup_that_recovers_is_not_said_to_be_none(world: BackupWorld) -> No
     _, (storage,) = world.backingup()
     storage.lose()
     assert world.denied(SetClusterState(ClusterState.STOPPING_BACKUP)) == (
-        "the cluster must be STARTING_BACKUP or BACKINGUP to leave backup mode, it is RECOVERING"
+        "the cluster must be STARTING_BACKUP or BACKINGUP to leave standby mode, it is RECOVERING"
     )

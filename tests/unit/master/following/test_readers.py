@@ -90,7 +90,7 @@ def test_a_backup_has_no_synchronous_backups() -> None:
     far.send(NotifySynced(tid(0)))
     for question in (AskJoinSync(), AskSyncLease()):
         error = error_of(far.ask(question))
-        assert error.code is ErrorCode.DENIED and "is a backup itself" in error.message
+        assert error.code is ErrorCode.DENIED and "is a standby itself" in error.message
     assert not far.closed
     assert world.admin().ask(AskSync()).result().backup_list == []
 

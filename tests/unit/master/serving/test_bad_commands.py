@@ -241,7 +241,7 @@ def test_wrong_arguments_are_refused_in_every_state(make: Make) -> None:
         (worlds.running, ForgetTable(1), "the cluster is RUNNING: its partition table is not lost"),
         (worlds.new, ForgetTable(1), "no partition table is missed"),
         (worlds.running, SetClusterState(STARTING_BACKUP), "this cluster is not configured to be"),
-        (worlds.configured, SetClusterState(STOPPING_BACKUP), "this cluster is RUNNING, not a backup"),
+        (worlds.configured, SetClusterState(STOPPING_BACKUP), "this cluster is RUNNING, not a standby"),
         (worlds.damaged, SetNodeState(1, DOWN), "S1 has the only readable copy"),
         (worlds.running, SetNodeState(1, PENDING), "a node cannot be made PENDING"),
         (worlds.running, SetNodeState(M1, DOWN), "can not kill primary master node"),

@@ -608,7 +608,7 @@ def test_a_backup_that_is_not_synchronous_any_more_keeps_nothing(
 
 
 def take_over(world: SyncWorld, storage: Remote, marks: AnswerPreparedTransactions) -> bytes:
-    """Leave backup mode. Return where the database is cut."""
+    """Leave standby mode. Return where the database is cut."""
     world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP))
     storage.take(StopOperation)
     world.remember(storage, 7, spread(1))

@@ -47,7 +47,7 @@ def test_does_not_join_while_a_storage_node_stands_still() -> None:
     world.host.advance(10.0)
     assert not upstream.has(AskJoinSync)
     row = world.sync.row()
-    assert row[1::4] == ("async", "S2 of this backup owes its master an answer")
+    assert row[1::4] == ("async", "S2 of this standby owes its master an answer")
     while two.has(Ping):
         two.answer(two.take(Ping), Pong())
     assert not upstream.has(AskJoinSync), "others may stand still by now"
