@@ -230,8 +230,8 @@ class Durability(Protocol):
         for the same, so that a quick sync may be made at once, by the calling thread."""
 
     def written(self, done: Done) -> None:
-        """Call back when everything written until now has its room: a disk that gets full cannot take it
-        back. It is not durable."""
+        """Call back when everything written until now has its room, which a disk that gets full cannot
+        take back, and is what ``Backend.committed`` reads. It is not durable."""
 
     def attempt(self) -> AbstractContextManager[None]:
         """Undo what the block wrote if the database refuses a statement of it, and raise
@@ -245,10 +245,8 @@ class Durability(Protocol):
         """Return what the engine did so far."""
 
     def size(self) -> int:
-        """Return the bytes of tables and indexes, as the database counts them.
-
-        SQLite is exact to the page; MariaDB answers from statistics, which may be minutes old.
-        """
+        """Return the bytes of tables and indexes, as the database counts them: exact to the page, or from
+        statistics, which may be minutes old (MariaDB)."""
 
 
 class Tables(Protocol):
@@ -274,10 +272,8 @@ class Tables(Protocol):
     ) -> None:
         """Write (partition, nid, state) changes, ptid and replicas.
 
-        ``replace``: the changes are a whole table. Own cells that become OUT_OF_DATE keep the tid up
-        to which they are complete (specification 14.13). DISCARDED removes the row of
-        ``pt``, but no data; ``drop_partition`` does that.
-        """
+        ``replace``: the changes are a whole table. Own cells that become OUT_OF_DATE keep the tid up to
+        which they are complete (14.13). DISCARDED removes the row of ``pt``, but no data."""
 
     def set_complete(self, partition: int, nid: int, tid: bytes) -> None:
         """Note that an own OUT_OF_DATE cell is complete up to ``tid``; never lower its tid."""

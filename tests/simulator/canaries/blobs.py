@@ -143,9 +143,9 @@ CANARIES = (
         "a record is written and voted before its content is on the disk",
         "disk: after a power loss, a record refers to a content that is missing",
         _row_before_sync,
-        40,
+        10,
         {**_BLOBS, "faults": ("kill-server", "slow-disk")},
-        first=10,
+        first=50,
     ),
     Canary(
         "content-told-before-sync",

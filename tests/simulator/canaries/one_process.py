@@ -94,7 +94,7 @@ CANARIES = (
     Canary(
         name="direct-read-while-locked",
         slip="a direct read does not look whether a transaction is locked",
-        oracle="objects that one transaction changed are not seen together",
+        oracle="history: what one transaction changed is not seen together",
         patches=_read_while_locked,
         first=81,
         seeds=11,
@@ -103,7 +103,7 @@ CANARIES = (
     Canary(
         name="direct-read-before-commit",
         slip="a direct read does not look whether what was unlocked is committed",
-        oracle="a client does not see a transaction that it knows of",
+        oracle="history: a client does not see a transaction that it knows of",
         patches=_read_before_commit,
         seeds=6,
         options=TOGETHER,
