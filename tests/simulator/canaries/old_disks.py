@@ -113,6 +113,6 @@ CANARIES = (
         _cell_stays_without_mark,
         200,
         PREPARED,
-        first=6,
+        first=280,
     ),
 )
