@@ -8,7 +8,8 @@ cluster goes back to RECOVERING and waits for the operator: :class:`Disagreement
 
 Nodes of other implementations are not compared; their copies are trusted. In a backup cluster
 cells are compared up to the least ``backup_tid``, up to which all of them are complete. A node that joins
-a serving cluster has no readable cell: it is not compared, but replicates.
+a serving cluster has no readable cell: it is not compared, but replicates. While nodes load an archive,
+nothing is compared (specification 27.103).
 """
 
 from __future__ import annotations

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
+
 from neo.master.operations.part import TICK_SECONDS
 from neo.operations.model import StepMark
-from neo.protocol.enums import ClusterState, ErrorCode
+from neo.protocol.enums import CellState, ClusterState, ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import (
     AnswerBeginOperation,
@@ -12,10 +16,12 @@ from neo.protocol.packets import (
     AskBeginOperation,
     AskPartitionTable,
     AskRecovery,
+    AskTails,
     AskUnfinishedTransactions,
     NotifyOperationMark,
 )
 from tests.support.remote import Remote
+from tests.unit.master import cluster
 from tests.unit.master.cluster import Rows, spread, tid
 from tests.unit.master.moves_world import OUT, UP, World
 
@@ -50,10 +56,11 @@ class Restoring(World):
         self.storages[nid - 1] = storage = self.back(nid)
         return storage
 
-    def recover(self, ltid: bytes | None = None) -> None:
-        """Play RECOVERING and VERIFYING. ``ltid``: the last transaction that the nodes have."""
+    def recover(self, ltid: bytes | None = None, second: CellState = OUT) -> None:
+        """Play RECOVERING and VERIFYING. ``ltid``: the last transaction that the nodes have. ``second``:
+        the cells of node 2, if each partition has two."""
         assert self.master.cluster.state is ClusterState.RECOVERING
-        rows: Rows = [[(1, UP), (2, OUT)]] * 4 if self.replicas else spread(1, 2)
+        rows: Rows = [[(1, UP), (2, second)]] * 4 if self.replicas else spread(1, 2)
         for storage in self.storages:
             while storage.has(AskRecovery):
                 self.remember(storage, self.master.cluster.published.ptid)
@@ -98,6 +105,23 @@ def test_cells_are_replicated_when_a_restore_has_succeeded_27_67() -> None:
     world.mark(2, StepMark.SUCCEEDED)
     world.recover(tid(50))
     assert replicates(world.storages[1])
+
+
+def test_copies_are_not_compared_while_nodes_load_an_archive_27_103(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One node has loaded more than the other one, which is no disk that went back in time."""
+
+    def not_asked(storages: Sequence[Remote]) -> None:
+        assert not any(storage.has(AskTails) for storage in storages)
+
+    world = Restoring(replicas=1)
+    world.done(1)
+    world.lose(2)
+    world.lose(1)
+    monkeypatch.setattr(cluster, "equal_tails", not_asked)
+    world.storages = [world.join_storage(1), world.join_storage(2)]
+    world.recover(tid(50), second=UP)
 
 
 def test_an_archive_can_be_restored_after_a_restore_that_was_undone_27_66() -> None:
