@@ -117,7 +117,7 @@ def test_no_cluster_but_a_backup_asks_another_one(world: World) -> None:
     checked = Compared(world, 2)
     checked.master.send(CheckPartition(0, ("up", SOURCE), ZERO_TID, p64(12)))
     (end,) = checked.result()
-    assert isinstance(end, NotifyPartitionChecked) and "only cells of a backup" in end.problem
+    assert isinstance(end, NotifyPartitionChecked) and "only cells of a standby" in end.problem
 
 
 def test_a_check_and_a_fetch_share_a_connection_that_is_dialed(world: World) -> None:
