@@ -44,6 +44,32 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that leaves the process in another folder or environment: which tests share a process
+    depends on how long others take, so that a test that needs what another one left fails at times."""
+    _surroundings[:] = [_found()]
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown() -> Generator[None]:
+    yield
+    before, after = _surroundings[0], _found()
+    assert before == after, f"the test left other surroundings: {set(before) ^ set(after)}"
+
+
+#: Of the running test: what it found.
+_surroundings: list[list[tuple[str, str]]] = []
+
+
+def _found() -> list[tuple[str, str]]:
+    # Of pytest, and of PySpark, which tells itself so what its session is.
+    own = ("PYTEST_CURRENT_TEST", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE")
+    variables = [each for each in os.environ.items() if each[0] not in own]
+    return [("the folder", os.getcwd()), *sorted(variables)]
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # After pytest-randomly, whose order stays within a file or class.

@@ -1,4 +1,4 @@
-"""No test is skipped or expected to fail: the suite itself refuses it."""
+"""No test is skipped, is expected to fail or leaves another environment: the suite itself refuses it."""
 
 from __future__ import annotations
 
@@ -36,14 +36,22 @@ EXCUSES = {
 }
 
 
+#: What a test leaves to those after it, and what is said of it.
+LEFT = {
+    "environ": ("os.environ['NEO_LEFT'] = 'x'", "('NEO_LEFT', 'x')"),
+    "folder": ("os.chdir('/')", "('the folder', '/')"),
+}
+
+
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the summary of a run of all excuses, and of an honest test, each in a file of its own."""
     folder = tmp_path_factory.mktemp("excuses")
     shutil.copy(CONFTEST, folder)
     (folder / "pytest.ini").write_text("[pytest]\n")
-    for name, source in {**EXCUSES, "honest": "def test(): pass"}.items():
-        (folder / f"test_{name}.py").write_text(f"import pytest, unittest\n{source}\n")
+    left = {name: f"def test(): {line}" for name, (line, _) in LEFT.items()}
+    for name, source in {**EXCUSES, **left, "honest": "def test(): pass"}.items():
+        (folder / f"test_{name}.py").write_text(f"import os, pytest, unittest\n{source}\n")
     options = ("-p", "no:cacheprovider", "-p", "no:randomly", "-n", "0", "-rA", "--tb=short")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "--continue-on-collection-errors"],
@@ -62,6 +70,12 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_an_excuse_is_a_failure(excuse: str, said: str) -> None:
     failure = rf"^(FAILED|ERROR|SUBFAILED\[lazy\]) test_{excuse}\.py.* - skipped or expected to fail"
     assert re.search(failure, said, re.MULTILINE), said
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_a_test_leaves_behind_is_its_failure(name: str, said: str) -> None:
+    assert re.search(rf"^ERROR test_{name}\.py", said, re.MULTILINE), said
+    assert re.search(rf"the test left other surroundings: .*{re.escape(LEFT[name][1])}", said), said
 
 
 def test_an_honest_test_passes(said: str) -> None:

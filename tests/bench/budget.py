@@ -150,7 +150,8 @@ class MeasuredCluster(Cluster):
     def _run(self, name: str, command: list[str], nodes: Sequence[NodeConf]) -> bool:
         if self.pieces:
             assert command[1] == "-m"
-            command = [command[0], "-m", "tests.bench.budget", str(self._socket(name)), *command[2:]]
+            # By its file: the process runs in the folder of the cluster, which lacks the tests.
+            command = [command[0], __file__, str(self._socket(name)), *command[2:]]
         return super()._run(name, command, nodes)
 
     def _socket(self, name: str) -> Path:

@@ -3,7 +3,6 @@ this folder run in one process (tests/plan.py)."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +17,20 @@ ROOT = Path(__file__).parents[3]
 
 def session(register: bool = True) -> SparkSession:
     """A small one, which fails tasks three times before it fails a job."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["PYTHONPATH"] = str(ROOT)
-    found = (
+    # Its JVM and the workers that it starts keep the environment; tests of other folders, which run in
+    # this process, too, must not find it.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("PYTHONPATH", str(ROOT))
+        found = _started()
+    if register:
+        neo.spark.register(found)
+    return found
+
+
+def _started() -> SparkSession:
+    found: SparkSession = (
         SparkSession.builder.master("local[2,4]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
@@ -33,8 +42,6 @@ def session(register: bool = True) -> SparkSession:
         .config("spark.python.authenticate.socketTimeout", "120s")
         .getOrCreate()
     )
-    if register:
-        neo.spark.register(found)
     return found
 
 

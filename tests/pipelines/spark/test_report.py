@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections import Counter, defaultdict
 from contextlib import closing
@@ -156,7 +157,9 @@ def test_a_cluster_and_its_export_are_reported_as_zodb_sees_them(
     aged: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # which the program would set for good
     with closing(FileStorage(str(aged))) as source:
         for _ in copy_from(ZERO_TID, source, storage):
             pass
