@@ -5,6 +5,8 @@ from __future__ import annotations
 import zlib
 from hashlib import sha1
 
+import deflate
+
 from neo.client.errors import CorruptedError, NEOStorageError
 from neo.protocol.blobs import (
     MAGIC,
@@ -17,14 +19,6 @@ from neo.protocol.blobs import (
 from neo.protocol.codec import LIMIT_PEER
 from neo.protocol.packets import AnswerObject, NotifyConflictData
 
-try:
-    # The extras for pipelines install libdeflate, which takes three fifths of zlib's time for records of
-    # some hundred bytes. Decompression is nearly half of the cost of reading the whole database.
-    import deflate
-except ImportError:
-    # None for a module that is not installed is what mypy calls an incompatible type.
-    deflate = None  # type: ignore[assignment]
-
 #: zlib does not make smaller data any shorter.
 SMALLEST_COMPRESSED_BYTES = 40
 #: An object must fit in one message, with room for the rest of the message.
@@ -36,6 +30,10 @@ ZLIB_RATIO = 1032
 #: Bytes that zlib makes of one byte in nearly all records. Unused pages of a buffer of this size cost
 #: nothing.
 USUAL_RATIO = 16
+#: Compressed data of fewer bytes: zlib is as quick.
+SMALLEST_AT_ONCE = 300
+#: libdeflate needs room for the result, which is then copied: above this, memory counts more than time.
+LARGEST_AT_ONCE = 1 << 20
 #: Data beyond the limit is decompressed in pieces of this size, only to count its bytes.
 PIECE_BYTES = 1 << 20
 
@@ -52,7 +50,7 @@ def pack_data(
     if content is not None:
         data = with_content(data, content)
     elif level and len(data) >= SMALLEST_COMPRESSED_BYTES:
-        smaller = zlib.compress(data, level)
+        smaller = compress(data, level)
         if len(smaller) < len(data):
             compression, data = 1, smaller
     if len(data) > LARGEST_BYTES:
@@ -63,10 +61,22 @@ def pack_data(
     return compression, sha1(data).digest(), data
 
 
+def compress(data: bytes, level: int) -> bytes:
+    """Return the data compressed in zlib's format. ``level``: 1 to 9, about as small as zlib makes it
+    (decision 63). Thread-safe."""
+    if len(data) > LARGEST_AT_ONCE:
+        return zlib.compress(data, level)
+    return bytes(deflate.zlib_compress(data, level))
+
+
 def unpack_data(compression: int, data: bytes) -> bytes:
     """Return the data, decompressed, without a reference. Raise CorruptedError."""
     if not compression:
         return without_content(data)
+    if SMALLEST_AT_ONCE <= len(data) <= LARGEST_AT_ONCE // USUAL_RATIO:
+        found = _at_once(data, USUAL_RATIO * len(data))
+        if found is not None:
+            return found
     try:
         return zlib.decompress(data)
     except zlib.error as e:
@@ -94,17 +104,22 @@ def inflate(data: bytes, limit: int) -> tuple[int, bytes | None]:
 
     Raise zlib.error for damaged data, but do not verify the end of data that is too large.
     """
-    room = min(limit, USUAL_RATIO * len(data))
-    if deflate is not None and room:  # libdeflate returns nothing if there is no room
-        try:
-            found = deflate.zlib_decompress(data, room)
-            return len(found), bytes(found)
-        except deflate.DeflateError:
-            pass  # the value is larger, or damaged: zlib tells which
+    found = _at_once(data, min(limit, USUAL_RATIO * len(data)))
+    if found is not None:
+        return len(found), found
     if len(data) * ZLIB_RATIO <= limit:
         value = zlib.decompress(data)
         return len(value), value
     return _bounded(data, limit)
+
+
+def _at_once(data: bytes, room: int) -> bytes | None:
+    """Return the decompressed data; None if it is larger than ``room``, or damaged, which zlib tells."""
+    try:
+        # libdeflate returns nothing if there is no room.
+        return bytes(deflate.zlib_decompress(data, room)) if room else None
+    except deflate.DeflateError:
+        return None
 
 
 def _bounded(data: bytes, limit: int) -> tuple[int, bytes | None]:

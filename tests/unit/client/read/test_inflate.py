@@ -5,19 +5,12 @@ from __future__ import annotations
 import random
 import zlib
 
-import deflate
 import pytest
 
 from neo.client.read import records
 from neo.client.read.records import inflate
 
 LIMIT = 32 << 20
-
-
-@pytest.fixture(params=["libdeflate", "zlib"], autouse=True)
-def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "zlib":
-        monkeypatch.setattr(records, "deflate", None)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +54,6 @@ def test_usual_records_need_no_second_try(monkeypatch: pytest.MonkeyPatch) -> No
     words = random.Random(2).choices(["storage", "node", "object", "of", "a", "b"], k=100)
     values = [" ".join(words).encode(), bytes(50), random.Random(1).randbytes(1000)]
     compressed = [zlib.compress(value) for value in values]
-    monkeypatch.setattr(records, "deflate", deflate)
     monkeypatch.setattr(records, "zlib", None)
     for value, data in zip(values, compressed, strict=True):
         assert inflate(data, LIMIT) == (len(value), value)
