@@ -23,6 +23,14 @@ BLOB_CACHE_CHECK = 10
 COMPRESS_LEVEL = 6
 #: Data of a transaction that may wait for answers, even without a cache.
 UNANSWERED_MIN_BYTES = 4 * 1024 * 1024
+#: The same where client and nodes share the interpreter's lock: less switches more often between their
+#: threads, more makes them wait for each other at each statement of SQL and each compressed record.
+UNANSWERED_TURN_BYTES = 48 * 1024
+#: Requests of a transaction that wait for the next ones while a node is at work: they leave with one
+#: write, which wakes up the node once, and their answers the client. More would leave a quick node idle.
+HELD = 7
+#: Where they take turns, bytes are the bound; deletions have none.
+HELD_TURN = 255
 
 
 @dataclass(frozen=True)
@@ -30,7 +38,8 @@ class Settings:
     """``tls``: None for plain text. ``wait_timeout``: seconds. ``compress``: level of zlib.
 
     ``cache_size``, ``unanswered_max``, ``cached_max``: bytes; the last two are data of a transaction that
-    waits for answers, for the cache. ``cache_dir``: the folder in which the cache is kept, or None.
+    waits for answers, for the cache. ``held``: requests of a transaction that may wait for the next ones.
+    ``cache_dir``: the folder in which the cache is kept, or None.
     ``blob_dir``: the folder in which contents of blobs are kept for the processes of this machine; None
     for a temporary one. ``blob_cache_size``: its bound in bytes; the client looks at the folder again
     after it has added ``blob_cache_size_check`` percent of that. ``durable_vote``: each vote is on disk
@@ -47,6 +56,7 @@ class Settings:
     compress: int
     cache_size: int
     unanswered_max: int
+    held: int
     cached_max: int
     cache_dir: str | None = None
     blob_dir: str | None = None
@@ -69,10 +79,11 @@ def make_settings(
     waits: tuple[bool, bool] = (False, True),
     cache_dir: str | None = None,
     tracing: bool = False,
+    turns: bool = False,
 ) -> Settings:
     """Check and convert the arguments of a storage. ``tls``: ca, cert, key. ``blobs``:
     blob_dir, blob_cache_size, blob_cache_size_check. ``waits``: durable_vote, server_sync. ``tracing``:
-    by OpenTelemetry.
+    by OpenTelemetry. ``turns``: client and nodes share the interpreter's lock, and take turns with it.
 
     Raise ConfigurationError.
     """
@@ -102,7 +113,8 @@ def make_settings(
         master_list=master_list,
         compress=COMPRESS_LEVEL if compress is True else int(compress),
         cache_size=cache_size,
-        unanswered_max=max(cache_size, UNANSWERED_MIN_BYTES),
+        unanswered_max=UNANSWERED_TURN_BYTES if turns else max(cache_size, UNANSWERED_MIN_BYTES),
+        held=HELD_TURN if turns else HELD,
         cached_max=cache_size // 2,
         cache_dir=cache_dir,
         blob_dir=blob_dir,

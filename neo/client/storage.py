@@ -145,6 +145,7 @@ class NEOStorage(ConflictResolvingStorage):
             blobs=(blob_dir, blob_cache_size, blob_cache_size_check),
             waits=(durable_vote, server_sync),
             tracing=tracing,
+            turns=host is not None and host.direct is not None,
         )
         self.embedded = host is not None  #: The nodes are in this process: no other can reach them.
         host = host or make_system(2 * patience_of(wait_timeout))

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from neo.embedded.loop import Loop
-from neo.net.host import Watched
+from neo.net.host import Watched, gather
 from neo.node.backlog import SLOW_BYTES
 from neo.node.peer import Peer
 
@@ -81,6 +81,8 @@ class LocalWire:
 
     def send(self, outgoing: list[bytes]) -> None:
         done = self._done
+        if not done:
+            gather(outgoing)
         while outgoing:
             data = outgoing[0]
             if not done and not self._ended:

@@ -174,8 +174,12 @@ class Channel:
 
     # -- asking ----------------------------------------------------------------------------------
 
-    def ask(self, message: Request[A], ticket: Ticket[A] | None = None) -> Ticket[A]:
+    def ask(
+        self, message: Request[A], ticket: Ticket[A] | None = None, held: int = 0
+    ) -> Ticket[A]:
         """Send a request. Raise ConnectionLost. The caller must wait for the ticket, or forget it.
+        ``held``: so many requests may wait for the next one, which takes them along, for a thread that
+        waits, or for :meth:`flush`.
 
         After any other exception, ``sent`` of the ticket tells whether the request was queued, and the
         ticket is forgotten.
@@ -191,7 +195,7 @@ class Channel:
                 if self._connection.closed:
                     raise ConnectionLost(f"{self.name}: {self.lost or 'closing'}")
                 self._connection.ask(message, ticket, ticket)
-                if self.lost is None:
+                if self.lost is None and len(self._outgoing) > held:
                     try:
                         self._wire.send(self._outgoing)
                     except (OSError, HandshakeError) as e:
@@ -234,6 +238,11 @@ class Channel:
             broken = self._flush()
         if broken is not None:
             self.close(broken)
+
+    def flush(self) -> None:
+        """Send the requests that are held."""
+        if self._outgoing:
+            self._flush_left()
 
     def call(
         self,
@@ -393,7 +402,7 @@ class Channel:
 
     @property
     def _left(self) -> bool:
-        """Whether an interrupted thread left work, of which no event tells."""
+        """Whether an interrupted thread left work, of which no event tells, or requests are held."""
         return self._inbox.pending or bool(self._outgoing)
 
     def _lead(
@@ -460,8 +469,9 @@ class Channel:
         return None
 
     def _flush_left(self) -> None:
-        """Send what an interrupted thread did not send, and this thread's answers. If another thread is
-        sending, it sends all; do not wait for it, because the peer may wait for the leader."""
+        """Send what an interrupted thread did not send, what is held, and this thread's answers. If
+        another thread is sending, it sends all; do not wait for it, because the peer may wait for the
+        leader."""
         if self._sending.locked():
             return
         with self._sending:

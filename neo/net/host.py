@@ -41,6 +41,18 @@ class Wire(Protocol):
         parent's connection. Idempotent."""
 
 
+#: Messages are sent with one write, up to so many bytes: to copy more costs more than a write.
+GATHERED_BYTES = 64 * 1024
+
+
+def gather(outgoing: list[bytes]) -> None:
+    """Make one of the messages, if there are several small ones. Other threads may append meanwhile."""
+    count = len(outgoing)
+    if count > 1 and sum(map(len, outgoing)) <= GATHERED_BYTES:
+        # One step: an exception from outside comes before it or after.
+        outgoing[:count] = (b"".join(outgoing[:count]),)
+
+
 class Waker(Protocol):
     """One thread sleeps on it until another thread wakes it."""
 

@@ -24,6 +24,9 @@ from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_TID, format_nid
 from neo.protocol.packets import PREPARED_WORDS, AbortTransaction, AskRebaseTransaction, Request
 
+#: Largest data of an object that is held.
+HELD_BYTES = 4096
+
 
 class Kind(Enum):
     STORE = "data, whose conflicts may be resolved"
@@ -94,16 +97,22 @@ class Asked(NamedTuple):
 
 
 class Participants:
-    """The storage nodes of one transaction. ``check_master`` raises if the transaction is lost.
+    """The storage nodes of one transaction. ``check_master`` raises if the transaction is lost. ``held``:
+    requests that may wait for the next ones (:meth:`ask`).
 
     The committing thread calls all methods except :meth:`rebase`. ``lock`` protects the nodes and the
     order of requests against :meth:`rebase`.
     """
 
     def __init__(
-        self, lock: Lock, storages: StorageConnections, check_master: Callable[[], None]
+        self,
+        lock: Lock,
+        storages: StorageConnections,
+        check_master: Callable[[], None],
+        held: int,
     ) -> None:
         self.lock = lock
+        self._held = held
         #: Requests whose answers were not handled, the oldest first. Changed with the lock.
         self.asked: dict[Ticket[Any], None] = {}
         #: Tickets with an answer to handle, maybe twice.
@@ -172,15 +181,23 @@ class Participants:
 
     # -- requests --------------------------------------------------------------------------------
 
-    def ask(self, message: Request[Any], asked: Asked) -> bool:
-        """Send a request. Return False if the connection was lost."""
+    def ask(self, message: Request[Any], asked: Asked, size: int | None = None) -> bool:
+        """Send a request. Return False if the connection was lost. ``size``: bytes of a request that may
+        be held while others have no answer, until a thread waits or :meth:`flush`."""
         with self.lock:
-            return self._ask(message, asked)
+            held = self._held if size is not None and size <= HELD_BYTES and self.asked else 0
+            return self._ask(message, asked, held)
 
-    def _ask(self, message: Request[Any], asked: Asked) -> bool:
+    def flush(self) -> None:
+        """Send what is held."""
+        for channel in self._nodes.values():
+            if channel is not None:
+                channel.flush()
+
+    def _ask(self, message: Request[Any], asked: Asked, held: int = 0) -> bool:
         ticket: Ticket[Any] = Ticket(asked, self.ready)
         try:
-            asked.channel.ask(message, ticket)
+            asked.channel.ask(message, ticket, held)
         except ConnectionLost as e:
             self.fail(asked.nid, str(e))
             return False

@@ -33,9 +33,10 @@ class TracedParticipants(Participants):
         lock: Lock,
         storages: StorageConnections,
         check_master: Callable[[], None],
+        held: int,
         joined: Callable[[int, Channel], None],
     ) -> None:
-        super().__init__(lock, storages, check_master)
+        super().__init__(lock, storages, check_master, held)
         self._joined = joined
 
     def join(self, nid: int) -> Channel | None:
@@ -66,7 +67,8 @@ class TracedTransaction(ClientTransaction):
             connections, master, storages, replicas, invalidations, registry, metadata, tid, resolve
         )
         self._participants = TracedParticipants(
-            connections.host.lock(), storages, self._check_master, self._tell_storage
+            connections.host.lock(), storages, self._check_master, self._settings.held,
+            self._tell_storage,
         )
         self._span = span
         self._beginning: Span | None = None

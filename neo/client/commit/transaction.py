@@ -107,7 +107,8 @@ class ClientTransaction:
         self.metadata = metadata
         self.imposed = tid
         self._resolve = resolve
-        self._participants = Participants(connections.host.lock(), storages, self._check_master)
+        held = self._settings.held
+        self._participants = Participants(connections.host.lock(), storages, self._check_master, held)
         self._conflicts: dict[bytes, bytes] = {}
         self._unanswered_bytes = 0
         self._cached: dict[bytes, bytes] = {}
@@ -117,8 +118,7 @@ class ClientTransaction:
         # Requests and their records agree. False after an exception from outside.
         self._whole = True
         self._ended = self._aborted = False
-        # When it has voted: the nodes that were asked to keep its metadata; how many partitions there
-        # are.
+        # When it has voted: the nodes that were asked to keep its metadata; the number of partitions.
         self._keepers: Sequence[int] = ()
         self._partitions = 0
         self._stopped = False  # aborted because the cluster stops
@@ -275,7 +275,7 @@ class ClientTransaction:
             for nid in view.writable[view.partition(oid)]:
                 channel = self._participants.join(nid)
                 if channel is not None and self._participants.ask(
-                    message, Asked(nid, channel, oid, change)
+                    message, Asked(nid, channel, oid, change), len(change.data or b"")
                 ):
                     change.unanswered += 1
             if not change.unanswered:
@@ -320,6 +320,7 @@ class ClientTransaction:
                     ticket = next(iter(participants.asked), None)
                 if ticket is None:
                     return
+                participants.flush()
                 if wait is None:
                     assert self._ttid is not None  # the requests contain it
                     wait = LockWait(self._connections, self._storages, self._ttid, self._registry.own)

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from neo.net.fault_sites import FaultSite
-from neo.net.host import DirectReads, Lock, Watch, Watched, Wire
+from neo.net.host import DirectReads, Lock, Watch, Watched, Wire, gather
 from neo.net.logfiles import reopen
 from neo.net.sockets import READ_SIZE, configure, format_address
 from neo.net.tls import TlsLink
@@ -81,6 +81,7 @@ class SocketWire:
         """Encrypt and queue the messages. Call with the lock."""
         _check_whole(self._torn_out)
         encrypted = self._encrypted
+        gather(outgoing)
         while outgoing:
             self._torn_out = True
             raw = tls.encrypt(outgoing[0])
@@ -92,6 +93,7 @@ class SocketWire:
 
     def _transmit(self, queue: list[bytes]) -> None:
         counts = self._counts
+        gather(queue)
         while queue:
             data = queue[0]
             rest = memoryview(data)[sum(counts) :] if counts else data

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from neo.embedded.wires import ClientLink, LocalWatch, LocalWire
+from neo.net.host import GATHERED_BYTES
 from neo.node.backlog import SLOW_BYTES
 
 
@@ -79,7 +80,11 @@ def test_messages_reach_the_node_once_and_in_order(wire: LocalWire, loop: Loop, 
     wire.send(outgoing)
     assert outgoing == [] and wire.flow() == (0, 3)
     loop.run()
-    assert peer.told == [b"1", b"23"] and wire.flow() == (3, 0)
+    assert peer.told == [b"123"] and wire.flow() == (3, 0), "at once"
+    outgoing = [b"4", bytes(GATHERED_BYTES)]
+    wire.send(outgoing)
+    loop.run()
+    assert peer.told[1:] == [b"4", bytes(GATHERED_BYTES)], "nothing large is copied"
 
 
 def test_a_message_that_was_sent_before_an_exception_is_not_sent_again(
