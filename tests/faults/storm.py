@@ -35,6 +35,7 @@ from tests.faults.network import HUB, Machine, Network, isolated
 from tests.faults.operator import findings
 from tests.faults.rows import check_equal
 from tests.support import mariadb, seeds
+from tests.support.standstill import stand_still
 
 STORAGES, REPLICAS, PARTITIONS, CLIENTS = 4, 1, 6, 4
 MASTER_PORT = 2050
@@ -155,7 +156,7 @@ class Storm:
     @contextmanager
     def stopped(self, name: str) -> Iterator[str]:
         process = self.cluster.processes[name]
-        process.send_signal(signal.SIGSTOP)
+        stand_still(process.pid)
         yield f"{name} stands still"
         process.send_signal(signal.SIGCONT)
 

@@ -32,6 +32,7 @@ from tests.support.cluster import Cluster
 from tests.support.patience import wait_until
 from tests.support.ports import free_range
 from tests.support.seeds import seed
+from tests.support.standstill import stand_still
 
 ROUNDS = int(os.environ.get("NEO_MASTER_ROUNDS", "6"))
 M1 = nid_namespace(NodeType.MASTER) + 1
@@ -115,7 +116,7 @@ def test_masters_are_lost_and_come_back(cluster: Cluster, load: Load) -> None:
         print(f"{victim} is {how}")
         process = cluster.simple.processes[victim]
         if how == "stopped":
-            process.send_signal(signal.SIGSTOP)
+            stand_still(process.pid)
             load.wait_commits(1 + choices.randrange(50))
             process.send_signal(signal.SIGCONT)
         else:

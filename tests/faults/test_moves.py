@@ -27,6 +27,7 @@ from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.seeds import seed
+from tests.support.standstill import stand_still
 from tests.support.whole import few
 
 ROUNDS = int(os.environ.get("NEO_OPERATION_ROUNDS", "2"))
@@ -166,7 +167,7 @@ def test_a_move_is_aborted_while_its_new_node_is_down(cluster: Cluster) -> None:
         sources = [cluster.simple.processes[nodes.process(nid)].pid for nid in ("S1", "S2")]
         with begun(cluster, "replace", "S1", new):
             for pid in sources:  # so that nothing is copied
-                os.kill(pid, signal.SIGSTOP)
+                stand_still(pid)
             running = wait_for(lambda: operations(nodes, "RUNNING"), lambda: "it does not begin")
             wait_for(lambda: new in nodes.with_cells(), lambda: "no cell is given")
             cluster.simple.kill(process)

@@ -28,6 +28,7 @@ from tests.faults.states import ask, complete, nid_of, pending, stop, table
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 from tests.support.seeds import seed
+from tests.support.standstill import stand_still
 from tests.support.whole import few
 
 ROUNDS = int(os.environ.get("NEO_REPLICA_ROUNDS", "8"))
@@ -51,7 +52,7 @@ def away(choices: random.Random, cluster: Cluster, load: Load, victim: str) -> N
     how = choices.choice(("killed", "terminated", "stopped"))
     print(f"{victim} is {how}")
     if how == "stopped":
-        process.send_signal(signal.SIGSTOP)
+        stand_still(process.pid)
         time.sleep(choices.random())  # the node stands still for a random time
         process.send_signal(signal.SIGCONT)
         return

@@ -14,6 +14,7 @@ from ZODB.utils import p64
 
 from neo.client.errors import UnavailableError
 from tests.support.cluster import Cluster
+from tests.support.standstill import stand_still
 from tests.support.whole import WHOLE
 
 TIMEOUT = 3.0
@@ -52,7 +53,7 @@ def test_no_operation_waits_longer_for_a_stopped_node(stopped: str) -> None:
             lambda: len(storage),
         ]
         (pid,) = [p for name, p in cluster.pids().items() if name.startswith(stopped)]
-        os.kill(pid, signal.SIGSTOP)
+        stand_still(pid)
         try:
             for _ in range(2):
                 for operation in operations:

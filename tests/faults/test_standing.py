@@ -20,6 +20,7 @@ from neo.admin import problems
 from neoctl.__main__ import main
 from tests.support.cluster import Cluster
 from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.standstill import stand_still
 
 
 @contextmanager
@@ -66,7 +67,7 @@ def test_a_client_that_stands_still_blocks_nobody_for_ever(
         word, *ids = said.readline().split()
         assert word == "voted"
         oid, serial, ttid = map(bytes.fromhex, ids)
-        process.send_signal(signal.SIGSTOP)
+        stand_still(process.pid)
 
         # The waiting client gets its name.
         with pytest.raises(ConflictError) as raised:

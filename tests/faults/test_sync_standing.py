@@ -18,6 +18,7 @@ from neo.protocol.enums import ClusterState
 from neo.protocol.packets import AskSync, SyncRow
 from tests.faults.sites import Site
 from tests.support.cluster import Cluster
+from tests.support.standstill import stand_still
 
 #: The least that is allowed, in seconds.
 SYNC_TIMEOUT = 2.0
@@ -57,7 +58,7 @@ def test_commits_wait_once_for_a_backup_whose_node_stands_still(sites: tuple[Sit
     with closing(east.db()) as db:
         with db.transaction() as connection:
             connection.root()["count"] = 0
-        os.kill(pid, signal.SIGSTOP)
+        stand_still(pid)
         try:
             longest, begin = 0.0, time.monotonic()
             for _ in range(COMMITS):

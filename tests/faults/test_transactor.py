@@ -19,6 +19,7 @@ from neo.transactor.example import Table
 from tests.support.forwarder import Forwarder
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.seeds import seed
+from tests.support.standstill import stand_still
 from tests.support.transactors import Transactors, wait_same
 
 ROUNDS = int(os.environ.get("NEO_KILL_ROUNDS", 6))
@@ -87,7 +88,7 @@ def test_a_stopped_node_is_gone_around_and_catches_up(three: Transactors) -> Non
     table = Table(three["a"].service)
     table.set("k", "1", PATIENCE_SECONDS)
     assert three["b"].process is not None
-    os.kill(three["b"].process.pid, signal.SIGSTOP)
+    stand_still(three["b"].process.pid)
     for n in range(5):
         table.set("k", str(n), PATIENCE_SECONDS)
     wait_until(lambda: three["a"].info("suspected") == "b", three["a"].told)

@@ -28,6 +28,7 @@ import pytest
 
 from tests.support.patience import PATIENCE_SECONDS, Deadline
 from tests.support.ports import free_range
+from tests.support.standstill import stand_still
 
 _OPTIONS = (
     "--innodb-buffer-pool-size=64M",
@@ -166,7 +167,7 @@ class Server:
             self._process = None
 
     def pause(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
+        stand_still(self.pid)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)

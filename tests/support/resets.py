@@ -6,9 +6,9 @@ import os
 import signal
 import socket
 import struct
-from pathlib import Path
 
-from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.standstill import stand_still
 
 #: Number of connections that wait to be accepted at the same time.
 CONNECTIONS = 5
@@ -22,10 +22,8 @@ def reset(sock: socket.socket) -> None:
 
 def reset_unseen(pid: int, address: tuple[str, int]) -> None:
     """Stop the process that listens at ``address``, connect and reset, then continue the process."""
-    os.kill(pid, signal.SIGSTOP)
+    stand_still(pid)
     try:
-        stopped = Path(f"/proc/{pid}/stat")
-        wait_until(lambda: stopped.read_text().rpartition(")")[2].split()[0] == "T", "it stops")
         for _ in range(CONNECTIONS):
             reset(socket.create_connection(address, PATIENCE_SECONDS))
     finally:

@@ -17,6 +17,7 @@ from neo.protocol.enums import NodeType
 from neo.protocol.packets import AskNodeList
 from tests.support.cluster import Cluster
 from tests.support.ports import free_range
+from tests.support.standstill import stand_still
 
 #: Who may sign in on the page.
 NAME, PASSWORD = "ada", "correct horse battery"
@@ -93,7 +94,7 @@ class Watched:
         simple = self.cluster.simple
         backup = "backup", str(simple.folder.parent / "backup")
         line = ["-a", simple.admin_address, *(words or backup)]
-        os.kill(pid, signal.SIGSTOP)
+        stand_still(pid)
         try:
             with subprocess.Popen([sys.executable, "-m", "neoctl", *line]) as process:
                 try:

@@ -25,6 +25,7 @@ from neo.simple import Cluster
 from neoctl.__main__ import main
 from tests.support.cluster import simple_cluster
 from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.standstill import stand_still
 
 PAGE = (Path(__file__).parents[2] / "docs" / "trouble.md").read_text("utf-8")
 ROOT = b"\0" * 8
@@ -109,7 +110,7 @@ def database(operator: Operator) -> ZODB.DB:
 def test_a_node_that_runs_and_does_nothing_is_named(operator: Operator) -> None:
     process = operator.cluster.processes["storage2"]
     title = "The site stands still"
-    process.send_signal(signal.SIGSTOP)
+    stand_still(process.pid)
     try:
         lines = shown(title, "problem: S2 has not answered")
         said = re.compile(r"problem: S\d has not answered")
