@@ -12,7 +12,8 @@ from neo.client.host.system import SocketWire, System
 from neo.net.channel import Channel
 from neo.net.connection import Connection, Received
 from neo.protocol.errors import PeerError
-from neo.protocol.packets import Address, Message
+from neo.protocol.ids import p64
+from neo.protocol.packets import Address, AnswerNewOIDs, AskNewOIDs, Message
 from tests.support.patience import PATIENCE_SECONDS
 
 
@@ -121,6 +122,16 @@ class Server:
             thread.join(PATIENCE_SECONDS)
         for peer in self.peers:
             peer.sock.close()
+
+
+def echo(peer: Peer, received: Received) -> None:
+    """Answer AskNewOIDs(n) with the oid n."""
+    if isinstance(received.message, AskNewOIDs):
+        peer.answer(received.message_id, AnswerNewOIDs([p64(received.message.num_oids)]))
+
+
+def nothing(peer: Peer, received: Received) -> None:
+    pass
 
 
 class Recorder:

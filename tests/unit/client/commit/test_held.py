@@ -27,8 +27,7 @@ from neo.protocol.packets import (
 )
 from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.client.committing import begin, finish, storing
-from tests.unit.client.host.test_channel import echo, nothing
-from tests.unit.client.peers import channel_to
+from tests.unit.client.peers import channel_to, echo, nothing
 from tests.unit.client.scripted import scripted
 
 

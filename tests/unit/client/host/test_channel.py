@@ -31,17 +31,7 @@ from neo.protocol.packets import (
     Pong,
 )
 from tests.support.patience import PATIENCE_SECONDS, wait_until
-from tests.unit.client.peers import Peer, channel_to, in_threads
-
-
-def echo(peer: Peer, received: Received) -> None:
-    """Answer AskNewOIDs(n) with the oid n."""
-    if isinstance(received.message, AskNewOIDs):
-        peer.answer(received.message_id, AnswerNewOIDs([p64(received.message.num_oids)]))
-
-
-def nothing(peer: Peer, received: Received) -> None:
-    pass
+from tests.unit.client.peers import Peer, channel_to, echo, in_threads, nothing
 
 
 def hold(channel: Channel, effect: Callable[[Any], Any], ticket: Ticket[Any] | None = None) -> Any:
