@@ -6,7 +6,7 @@ import logging
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from ZODB.utils import maxtid
 from zope.interface import alsoProvides, implementer
 
 from neo.client.blobs.files import FilesystemHelper
+from neo.client.commit.chains import chained
 from neo.client.commit.importing import Import, copy_transactions
 from neo.client.commit.oids import NewOids
 from neo.client.commit.prepared import Outcome, Prepared, PreparedTransaction, PreparedTransactions
@@ -84,12 +85,9 @@ class Coordination(Protocol):
     def note(self, metadata: Any) -> bytes: ...
 
     def finish(
-        self,
-        storage: NEOStorage,
-        metadata: Any,
-        prepared: PreparedTransaction,
+        self, storage: NEOStorage, metadata: Any, prepared: PreparedTransaction,
         callback: Callable[[bytes], object],
-    ) -> bytes: ...
+    ) -> bytes: ...  # fmt: skip
 
     def abort(
         self, storage: NEOStorage, metadata: Any, begun: ClientTransaction | PreparedTransaction
@@ -408,14 +406,9 @@ class NEOStorage(ConflictResolvingStorage):
         self._begun(transaction).delete(oid, serial)
 
     def restore(
-        self,
-        oid: bytes,
-        serial: bytes,
-        data: bytes | None,
-        version: str,
-        prev_txn: bytes | None,
+        self, oid: bytes, serial: bytes, data: bytes | None, version: str, prev_txn: bytes | None,
         transaction: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._restorer.restore(self._begun(transaction), oid, data, prev_txn)
 
     def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes, transaction: Any) -> None:
@@ -436,6 +429,11 @@ class NEOStorage(ConflictResolvingStorage):
         if coordination is not None:
             coordination.voted(self, transaction)
         return list(begun.resolved) or None
+
+    def chain(self, transactions: Sequence[Any]) -> bool:
+        """Have the master commit each voted transaction only after the one before it, so that all may be
+        asked for at once. Return False if that is not possible: see :mod:`neo.client.commit.chains`."""
+        return chained(self._session.master, [self._begun(each) for each in transactions])
 
     def ask_finish(self, transaction: Any) -> None:
         """Ask the master to commit without waiting: tpc_finish waits. Not for a coordinated storage."""

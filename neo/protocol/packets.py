@@ -908,6 +908,8 @@ FEATURE_BLOBS = "blobs"
 FEATURE_TRACE = "trace"
 #: Figures of clients' caches are told (specification 17.65). Clients and masters announce it.
 FEATURE_CACHES = "caches"
+#: A master finishes transactions one after the other as a client wishes (specification 7.68).
+FEATURE_CHAINS = "chains"
 #: Key of a storage node's RequestIdentification.extra: a boolean, whether its database has no cells.
 BLANK = "blank"
 #: Key of the same: the greatest id of a storage node that the node ever heard of. No master gives an id
@@ -2059,6 +2061,16 @@ class AnswerClientCaches(Answer):
 @request(EXTENSION | 0xF1)
 class AskClientCaches(Request[AnswerClientCaches]):
     """The caches of all clients. ctl ⇄ A ⇄ M"""
+
+
+# -- ours: copies of transactions ---------------------------------------------------------------------
+
+
+@notification(EXTENSION | 0xE2)
+class NotifyChain(Message):
+    """Each of these transactions of the client may be committed only after the one before it. C → M"""
+
+    ttid_list: list[Tid]
 
 
 # -- ours: the log of transactions ------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -338,6 +338,9 @@ class Recorded:
             attempt.stored[oid] = None
             attempt.contents.pop(oid, None)
             attempt.blobs.pop(oid, None)
+
+    def chain(self, transactions: Sequence[Any]) -> bool:
+        return self._storage.chain(transactions)
 
     def ask_finish(self, transaction: Any, follows: Attempt | None = None) -> Attempt:
         """``follows``: the transaction before it in a copy."""

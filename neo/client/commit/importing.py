@@ -1,24 +1,32 @@
 """Copies of transactions into a cluster, several of which are under way at the same time.
 
-A transaction that is copied has its tid already, and nobody waits for it alone. So while one is being
-finished, the next one is being voted, the one after that is stored, and the master gives the ttid of
-another one. They are finished in their order, each only when the one before it is committed. A failure
-thus leaves the cluster between two transactions, and a copy can go on there.
+A transaction that is copied has its tid already, and nobody waits for it alone. So while a group of them
+is being finished, the next group is being voted, and the one after that is stored. They are finished in
+their order, each only when the one before it is committed: the master sees to that within a group, if all
+are on one storage node (specification 7.68); else a group is one transaction. A failure thus leaves the
+cluster between two transactions, and a copy can go on there.
 
 A store waits for the lock of an earlier transaction in flight that changes the same object, and only this
-thread finishes that one. So it waits for no answer to a store before all earlier transactions are
-committed: a transaction that is too large to be sent without waiting waits for them first. One with blobs
-does so, too. And since a node takes the lock of a blob's object only when it has the content, not in the
-order of requests, such an object is not stored again before that transaction is committed.
+thread finishes that one. So no object is changed twice in a group, which is voted as a whole before it is
+finished. And this thread waits for no answer to a store before all earlier transactions are committed: a
+transaction that is too large to be sent without waiting waits for them first. One with blobs does so,
+too. And since a node takes the lock of a blob's object only when it has the content, not in the order of
+requests, such an object is not stored again before that transaction is committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ZODB.blob import is_blob_record
 from ZODB.POSException import POSError
+
+#: Transactions of a group, and bytes of data after which no further one is added. With more, messages and
+#: syncs are hardly fewer for each.
+GROUP = 16
+GROUP_BYTES = 256 * 1024
 
 
 class Steps(Protocol):
@@ -50,11 +58,22 @@ class Steps(Protocol):
 
     def tpc_vote(self, transaction: Any) -> object: ...
 
+    def chain(self, transactions: Sequence[Any]) -> bool: ...
+
     def ask_finish(self, transaction: Any) -> None: ...
 
     def tpc_finish(self, transaction: Any) -> object: ...
 
     def tpc_abort(self, transaction: Any) -> None: ...
+
+
+class Group:
+    """Transactions in the same step, each with its tid, in their order; and what they change."""
+
+    def __init__(self) -> None:
+        self.members: list[tuple[Any, bytes]] = []
+        self.oids: set[bytes] = set()
+        self.bytes = 0
 
 
 class Import:
@@ -68,25 +87,32 @@ class Import:
     def __init__(self, steps: Steps, unanswered_max: int) -> None:
         self._steps = steps
         self._unanswered_max = unanswered_max
-        #: The transaction whose records come.
+        #: The transaction whose records come; the objects and the bytes of these.
         self._open: tuple[Any, bytes] | None = None
+        self._oids: set[bytes] = set()
         self._bytes = 0
-        #: At most one transaction in each of these steps, with its tid; the last one is the oldest.
-        self._stored: tuple[Any, bytes] | None = None
-        self._voting: tuple[Any, bytes] | None = None
-        self._finishing: tuple[Any, bytes] | None = None
+        #: The transactions in each of these steps, in their order; those of the last one are the oldest.
+        self._stored = Group()
+        self._voting = Group()
+        self._voted: list[tuple[Any, bytes]] = []
+        self._finishing: list[tuple[Any, bytes]] = []
+        #: Bound of transactions in a group; and whether more than one could be finished at the same time
+        #: so far.
+        self._size, self._chains = 1, True
         #: The last transaction with blobs, and their objects.
         self._blobs: tuple[bytes | None, set[bytes]] = (None, set())
-        self._failed = False  # whether the transaction that is being finished was waited for in vain
+        #: Whether a transaction failed in a step of its group; whether the one that failed was being finished.
+        self._failed = self._refused = False
         #: The last transaction that is committed; None if there is none yet.
         self.finished: bytes | None = None
 
     # -- as a storage ------------------------------------------------------------------------------
 
     def tpc_begin(self, transaction: Any, tid: bytes, status: str = " ") -> None:
-        self._open, self._bytes = (transaction, tid), 0
+        self._open, self._oids, self._bytes = (transaction, tid), set(), 0
         self._steps.tpc_begin(transaction, tid, status)
-        self._advance()
+        if len(self._stored.members) >= self._size or self._stored.bytes >= GROUP_BYTES:
+            self._advance()
 
     def restore(
         self,
@@ -98,6 +124,7 @@ class Import:
         transaction: Any,
     ) -> None:
         self._bytes += len(data or b"")
+        self._changes(oid)
         of_blob = self._blobs[0] if oid in self._blobs[1] else None
         if (
             self._bytes > self._unanswered_max
@@ -121,6 +148,8 @@ class Import:
         if self._blobs[0] != self._open[1]:
             self._blobs = (self._open[1], set())
         self._blobs[1].add(oid)
+        self._changes(oid)
+        self._bytes += len(data)
         self._steps.restoreBlob(oid, serial, data, blobfilename, prev_txn, transaction)
 
     def tpc_vote(self, transaction: Any) -> None:
@@ -128,40 +157,63 @@ class Import:
 
     def tpc_finish(self, transaction: Any) -> None:
         """End a transaction. ``finished`` tells when it is committed."""
-        assert self._stored is None
-        self._stored, self._open = self._open, None
+        assert self._open is not None
+        group = self._stored
+        group.members.append(self._open)
+        group.oids |= self._oids
+        group.bytes += self._bytes
+        self._open = None
 
     # -- in flight -----------------------------------------------------------------------------------
 
     def _in_flight(self, tid: bytes | None) -> bool:
         """Return whether the transaction cannot be read yet."""
-        earliest = self._finishing or self._voting or self._stored
-        return tid is not None and earliest is not None and tid >= earliest[1]
+        flight = self._finishing or self._voted or self._voting.members or self._stored.members
+        return tid is not None and bool(flight) and tid >= flight[0][1]
+
+    def _changes(self, oid: bytes) -> None:
+        """Begin another group if the present one changes the object, too."""
+        if oid in self._stored.oids:
+            self._advance()
+        self._oids.add(oid)
 
     def _advance(self) -> None:
-        """Take each transaction one step further, the oldest first."""
-        voting = self._voting
-        if voting is not None:
-            self._steps.tpc_vote(voting[0])
-            self._finish()
-            self._steps.ask_finish(voting[0])
-            self._finishing, self._voting = voting, None
-        stored = self._stored
-        if stored is not None:
-            self._steps.ask_votes(stored[0])
-            self._voting, self._stored = stored, None
+        """Take each group one step further, the oldest first."""
+        voting, stored = self._voting, self._stored
+        self._failed = True  # unless this returns
+        while voting.members:
+            self._steps.tpc_vote(voting.members[0][0])
+            self._voted.append(voting.members.pop(0))
+        self._finish()
+        self._ask_finish()
+        for transaction, _ in stored.members:
+            self._steps.ask_votes(transaction)
+        self._voting, self._stored = stored, Group()
+        self._failed = False
+
+    def _ask_finish(self) -> None:
+        voted = self._voted
+        if voted:
+            self._chains &= self._steps.chain([transaction for transaction, _ in voted])
+            self._size = GROUP if self._chains else 1
+        while voted:
+            if not self._chains:
+                self._finish()
+            self._steps.ask_finish(voted[0][0])
+            self._finishing.append(voted.pop(0))
 
     def _finish(self) -> None:
-        if self._finishing is not None:
-            transaction, tid = self._finishing
-            self._failed = True  # unless this returns
+        while self._finishing:
+            transaction, tid = self._finishing[0]
+            self._refused = True  # unless this returns
             self._steps.tpc_finish(transaction)
-            self._failed = False
-            self.finished, self._finishing = tid, None
+            self._refused = False
+            self.finished = tid
+            del self._finishing[0]
 
     def _complete(self) -> None:
         """Commit all transactions but the one whose records come."""
-        while self._stored is not None or self._voting is not None:
+        while self._stored.members or self._voting.members:
             self._advance()
         self._finish()
 
@@ -170,17 +222,33 @@ class Import:
         self._complete()
 
     def abort(self, error: BaseException) -> None:
-        """Abort what is in flight, because of an error. The transaction that is being finished may be
-        committed: it is waited for, unless the error came from outside, to leave."""
-        if isinstance(error, Exception) and not self._failed:
+        """Commit what came before the transaction that failed, and abort what is in flight then. If the
+        error came from outside, to leave, abort at once; what was being finished may be committed."""
+        if isinstance(error, Exception):
             try:
-                self._finish()
+                self._complete_earlier()
             except POSError as e:
                 error.add_note(f"the transaction before it failed, too: {e}")
-        flight = (self._finishing, self._voting, self._stored, self._open)
-        for item in flight:
-            if item is not None:
-                self._steps.tpc_abort(item[0])
+            self._end_finishing()
+        flight = [*self._finishing, *self._voted, *self._voting.members, *self._stored.members]
+        for transaction, _ in [*flight, self._open] if self._open else flight:
+            self._steps.tpc_abort(transaction)
+
+    def _complete_earlier(self) -> None:
+        if not self._failed:
+            self._complete()
+        elif not self._refused:
+            self._finish()
+            self._ask_finish()
+            self._finish()
+
+    def _end_finishing(self) -> None:
+        """Wait for those that follow one that failed while it was being finished: the master commits none
+        of them."""
+        while self._finishing:
+            self._steps.tpc_abort(self._finishing.pop(0)[0])
+            with suppress(POSError):  # its refusal only says that the one before it failed
+                self._finish()
 
 
 def copy_transactions(

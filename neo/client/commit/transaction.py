@@ -66,8 +66,7 @@ from neo.protocol.packets import (
     Request,
 )
 
-#: How often a transaction asks its only storage node to vote before that is of no use: behind its stores,
-#: and behind those that resolve conflicts.
+#: Votes that a transaction asks of its only storage node: behind its stores, and behind resolving ones.
 SINGLE_MAX = 2
 
 Resolve = Callable[[bytes, bytes, bytes, bytes, bytes], bytes]
@@ -236,9 +235,7 @@ class ClientTransaction:
         """Raise TransactionLostError after an exception from outside: some of an object's cells may
         have been sent the request and others not."""
         if not self._whole:
-            raise TransactionLostError(
-                "an exception interrupted an earlier step of the transaction: abort it"
-            )
+            raise TransactionLostError("an exception interrupted an earlier step: abort the transaction")
 
     def _put(self, oid: bytes, change: Change) -> None:
         previous = self.changes.get(oid)
@@ -615,6 +612,11 @@ class ClientTransaction:
         """Whether the transaction was aborted, or AskFinishTransaction was sent."""
         return self._ended or self._finish.ticket.sent or self._finish.lost
 
+    @property
+    def place(self) -> tuple[Channel, int | None]:
+        """The channel to its master, and the storage node that alone takes part; None if several do."""
+        return self._master, votes.only_node(self._participants, self._keepers)
+
     def stored(self) -> dict[bytes, bytes | None]:
         """Return the oids that were stored, with the data that is kept for the cache."""
         return {oid: self._cached.get(oid) for oid in self._oids(stored=True)}
@@ -675,9 +677,7 @@ class ClientTransaction:
     def _denied_in_vain(self, answer: Message) -> None:
         """Abort after a refusal for which no thread waits any more. Called by the leading thread."""
         if isinstance(answer, Error) and answer.code == ErrorCode.DENIED.value:
-            self._master.send(
-                AbortTransaction(self.ttid, self._participants.nids()), self._farewell
-            )
+            self._master.send(AbortTransaction(self.ttid, self._participants.nids()), self._farewell)
 
     def abort(self) -> None:
         """Abort, without waiting. Raise nothing: nodes that cannot be told notice the lost connection.

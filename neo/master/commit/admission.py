@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from neo.master.cluster import Cluster
 from neo.master.commit.requests import CommitRequests
-from neo.master.commit.transactions import Transaction
+from neo.master.commit.transactions import State, Transaction
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
@@ -56,9 +56,13 @@ class Admission:
         m: AskFinishTransaction | AskPrepareTransaction,
         chosen: Chosen,
     ) -> None:
-        """Abort the transaction and raise ErrorAnswer if it must not be finished (specification 7.27).
-        After AskFinishTransaction the master aborts, not the client."""
-        cluster = self._cluster
+        """Abort the transaction and raise ErrorAnswer if it must not be finished (specification 7.27,
+        7.69). After AskFinishTransaction the master aborts, not the client."""
+        cluster, before = self._cluster, transaction.follows
+        if before is not None and before.state is State.BEGUN:
+            self._requests.abort(transaction, cluster.ready)
+            text = f"transaction {before.ttid.hex()}, which is to be committed before it, was not"
+            raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, text)
         if m.stored_list and max(m.stored_list) > OID_MAX:
             # New oids follow the greatest oid in use: after this one none would be left.
             self._requests.abort(transaction, cluster.ready)

@@ -97,6 +97,9 @@ class Transaction(Generic[C]):
     mark: PreparedMark | None = None
     #: The client that prepared it, until it is lost.
     preparer: C | None = None
+    #: While it is BEGUN: it may be finished only after this one (specification 7.68), which is itself if
+    #: that one had ended already.
+    follows: Transaction[C] | None = None
 
 
 class Transactions(Generic[C]):
@@ -128,6 +131,17 @@ class Transactions(Generic[C]):
         transaction = Transaction(ttid, client, frozenset(ready), tid, locking_tid=ttid)
         self._by_ttid[ttid] = transaction
         return transaction
+
+    def chain(self, ttids: Iterable[bytes], client: C) -> None:
+        """Let each of these transactions of a client follow the one before it (specification 7.68)."""
+        last: Transaction[C] | None = None
+        for number, ttid in enumerate(ttids):
+            transaction = self._by_ttid.get(ttid)
+            if transaction is not None and transaction.client is not client:
+                transaction = None
+            if transaction is not None and number:
+                transaction.follows = last or transaction
+            last = transaction
 
     def failures(self, but: Transaction[C]) -> frozenset[int]:
         """Return the storage nodes that will be disconnected when other transactions finish."""
@@ -176,6 +190,7 @@ class Transactions(Generic[C]):
         """Enter LOCKING with the final tid, and wait for these storage nodes."""
         assert transaction.state in (State.BEGUN, State.PREPARED)
         transaction.tid = tid
+        transaction.follows = None  # a chain is not kept alive
         transaction.offered = False
         transaction.waited.clear()
         transaction.nodes = set(nodes)

@@ -34,6 +34,7 @@ from neo.protocol.packets import (
     FailedVote,
     ForgetPrepared,
     Message,
+    NotifyChain,
     NotifySynced,
 )
 
@@ -125,6 +126,10 @@ class ServeClient(Handler):
             admission.disconnect(chosen.lost)
         self._coordinator.requests.abort_elsewhere(transaction, chosen.involved)
         self._coordinator.requests.ask_locks(transaction, tid)
+
+    @on(NotifyChain)
+    def chain(self, peer: Peer, message_id: int, m: NotifyChain) -> None:
+        self._coordinator.transactions.chain(m.ttid_list, peer)
 
     @on(AskFinalTID)
     def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> Message | None:

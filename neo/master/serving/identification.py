@@ -21,6 +21,7 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_TID, format_nid, nid_namespace, p64, u64
 from neo.protocol.packets import (
     FEATURE_CACHES,
+    FEATURE_CHAINS,
     FEATURE_OURS,
     FEATURES,
     GREATEST_NID,
@@ -246,7 +247,7 @@ class Identification(Handler):
         # Features come before StartOperation, which a node with prepared transactions accepts only from a
         # master that knows these.
         if FEATURE_OURS in node.features:
-            peer.send(NotifyFeatures([FEATURE_OURS, FEATURE_CACHES]))
+            peer.send(NotifyFeatures([FEATURE_OURS, FEATURE_CACHES, FEATURE_CHAINS]))
         if node.type is NodeType.STORAGE:
             self._reception.storage_joined(peer)
 

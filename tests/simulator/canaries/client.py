@@ -7,7 +7,7 @@ from typing import Any
 
 from neo.client.commit import undo
 from neo.client.commit.finish import Finish, Voted
-from neo.client.commit.importing import Import
+from neo.client.commit.importing import Group, Import
 from neo.client.commit.participants import Asked
 from neo.client.commit.transaction import ClientTransaction
 from neo.client.connect.master import Partition
@@ -55,14 +55,14 @@ def _lost_master_means_aborted() -> list[Patch]:
 def _finished_before_the_one_before() -> list[Patch]:
     def advance(self: Import) -> None:
         voting, stored = self._voting, self._stored
-        if voting is not None:
-            self._steps.tpc_vote(voting[0])
-            self._steps.ask_finish(voting[0])
-            self._finish()
-            self._finishing, self._voting = voting, None
-        if stored is not None:
-            self._steps.ask_votes(stored[0])
-            self._voting, self._stored = stored, None
+        for transaction, _ in voting.members:
+            self._steps.tpc_vote(transaction)
+            self._steps.ask_finish(transaction)
+        self._finish()
+        self._finishing = voting.members
+        for transaction, _ in stored.members:
+            self._steps.ask_votes(transaction)
+        self._voting, self._stored = stored, Group()
 
     return [(Import, "_advance", advance)]
 

@@ -8,6 +8,7 @@ from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import nid_namespace
 from neo.protocol.packets import (
     FEATURE_CACHES,
+    FEATURE_CHAINS,
     FEATURE_OURS,
     FEATURES,
     AcceptIdentification,
@@ -60,7 +61,7 @@ def test_an_admin_node_that_is_ours_is_told_features_after_the_tables(
     world.extra = {} if feature is None else {FEATURES: [feature]}
     admin = world.join(NodeType.ADMIN, port=9005)
     told = [m.features for m in admin.received if type(m) is NotifyFeatures]
-    assert told == [[FEATURE_OURS, FEATURE_CACHES]] * (feature == FEATURE_OURS)
+    assert told == [[FEATURE_OURS, FEATURE_CACHES, FEATURE_CHAINS]] * (feature == FEATURE_OURS)
     names = [name for name in admin.names() if name != "NotifyClusterInformation"]
     tables = ["AcceptIdentification", "NotifyNodeInformation", "SendPartitionTable"]
     assert names == [*tables, *["NotifyFeatures"] * len(told)]
