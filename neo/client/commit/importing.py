@@ -17,7 +17,6 @@ requests, such an object is not stored again before that transaction is committe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
 from ZODB.blob import is_blob_record
@@ -225,30 +224,33 @@ class Import:
         """Commit what came before the transaction that failed, and abort what is in flight then. If the
         error came from outside, to leave, abort at once; what was being finished may be committed."""
         if isinstance(error, Exception):
-            try:
-                self._complete_earlier()
-            except POSError as e:
-                error.add_note(f"the transaction before it failed, too: {e}")
-            self._end_finishing()
+            self._complete_earlier(error)
         flight = [*self._finishing, *self._voted, *self._voting.members, *self._stored.members]
         for transaction, _ in [*flight, self._open] if self._open else flight:
             self._steps.tpc_abort(transaction)
 
-    def _complete_earlier(self) -> None:
-        if not self._failed:
-            self._complete()
-        elif not self._refused:
-            self._finish()
-            self._ask_finish()
-            self._finish()
-
-    def _end_finishing(self) -> None:
-        """Wait for those that follow one that failed while it was being finished: the master commits none
-        of them."""
-        while self._finishing:
-            self._steps.tpc_abort(self._finishing.pop(0)[0])
-            with suppress(POSError):  # its refusal only says that the one before it failed
+    def _complete_earlier(self, error: Exception) -> None:
+        """Commit the transactions before the one that failed, and wait for what is being finished. After
+        one that failed there, the master commits none of those that follow it."""
+        told = self._refused
+        try:
+            if not (self._failed or self._refused):
+                self._complete()
+            elif not self._refused:
                 self._finish()
+                self._ask_finish()
+        except POSError as e:
+            error.add_note(f"the transaction before it failed, too: {e}")
+            told = True
+        while self._finishing:
+            if self._refused:
+                self._steps.tpc_abort(self._finishing.pop(0)[0])
+            try:
+                self._finish()
+            except POSError as e:
+                if not told:
+                    error.add_note(f"the transaction before it failed, too: {e}")
+                told = True
 
 
 def copy_transactions(
