@@ -433,7 +433,8 @@ class NEOStorage(ConflictResolvingStorage):
     def chain(self, transactions: Sequence[Any]) -> bool:
         """Have the master commit each voted transaction only after the one before it, so that all may be
         asked for at once. Return False if that is not possible: see :mod:`neo.client.commit.chains`."""
-        return chained(self._session.master, [self._begun(each) for each in transactions])
+        begun = [self._begun(each) for each in transactions]
+        return chained(self._session.master, self._session.storages, begun)
 
     def ask_finish(self, transaction: Any) -> None:
         """Ask the master to commit without waiting: tpc_finish waits. Not for a coordinated storage."""

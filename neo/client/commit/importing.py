@@ -100,7 +100,7 @@ class Import:
         self._size, self._chains = 1, True
         #: The last transaction with blobs, and their objects.
         self._blobs: tuple[bytes | None, set[bytes]] = (None, set())
-        #: Whether a transaction failed in a step of its group; whether the one that failed was being finished.
+        #: Whether a step of a group failed; whether one failed that was being finished.
         self._failed = self._refused = False
         #: The last transaction that is committed; None if there is none yet.
         self.finished: bytes | None = None

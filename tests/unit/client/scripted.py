@@ -15,6 +15,7 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import p64, parse_nid
 from neo.protocol.packets import (
     ANSWERS,
+    FEATURE_CHAINS,
     FEATURE_OURS,
     AcceptIdentification,
     AnswerBeginTransaction,
@@ -119,7 +120,7 @@ class Scripted:
         self.cells = cells
         self.identified = time.time()
         #: What the master announces to clients that identify from now on.
-        self.features = [FEATURE_OURS]
+        self.features = [FEATURE_OURS, FEATURE_CHAINS]
         #: The same of storage nodes.
         self.storage_features: dict[int, list[str]] = {}
         self.storages = {
