@@ -17,6 +17,7 @@ from neo.client.history.scan import Range, Revision, Scanner
 from neo.client.read.cache import Cache
 from neo.client.read.invalidations import Invalidations
 from neo.client.read.replicas import Replicas
+from neo.master.commit.transactions import Transactions
 from neo.protocol.packets import Conflict
 from tests.simulator.planting import DEADLOCKS, Canary, Patch
 
@@ -65,6 +66,10 @@ def _finished_before_the_one_before() -> list[Patch]:
         self._voting, self._stored = stored, Group()
 
     return [(Import, "_advance", advance)]
+
+
+def _chain_not_kept() -> list[Patch]:
+    return [(Transactions, "chain", lambda self, ttids, client: None)]
 
 
 def _first_master_for_ever() -> list[Patch]:
@@ -173,6 +178,14 @@ CANARIES = (
         40,
         KILLS | {"workloads": ("bank",)},
         first=1,
+    ),
+    Canary(
+        "chain-not-kept",
+        "the master finishes transactions of a chain without the ones before them",
+        "history: a copy has a gap",
+        _chain_not_kept,
+        60,
+        QUIET | {"workloads": ("restore", "counters"), "storages": 1, "replicas": 0, "seconds": 5.0},
     ),
     Canary(
         "finished-before-the-one-before",

@@ -126,8 +126,12 @@ class Restore(Workload):
         tid = add64(tid, random.choice(APART))
         tid = add64(tid, (thread - u64(tid)) % self.threads)
         made = []
-        for _ in range(random.randrange(1, MOST)):
+        # Transactions that change different objects are finished in groups (specification 7.68).
+        apart = random.random() < 0.5
+        for number in range(random.randrange(1, MOST)):
             oids = random.sample(self.oids, random.randrange(1, len(self.oids) + 1))
+            if apart:
+                oids = [self.oids[number]]
             made.append(_Transaction(tid, [self._record(context, oid, tid) for oid in oids]))
             tid = add64(tid, self.threads * (random.choice(APART) // self.threads))
         return made
