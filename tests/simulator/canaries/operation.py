@@ -231,9 +231,9 @@ CANARIES = (
         "the garbage collection does not look again before it deletes",
         "workloads: objects that are referred to are missing",
         _collected_unseen,
-        60,
+        10,
         QUIET | {"workloads": ("pack",), "seconds": 4.0},
-        first=12,
+        first=186,
     ),
     Canary(
         "address-is-enough",

@@ -76,8 +76,9 @@ CANARIES = (
         "a client looks for the outcome of a transaction in the partition of its ttid only",
         "outcomes: a transaction that was told to be aborted is visible",
         _outcome_of_the_ttid,
-        20,
+        10,
         _OPTIONS,
+        first=108,
     ),
     Canary(
         "partitions-undone-at-once",

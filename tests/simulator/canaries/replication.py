@@ -190,7 +190,7 @@ CANARIES = (
         "a node that the cluster was started without forgets what it found when it is interrupted",
         "cells: replicas are not equal; commits: an acknowledged one is lost",
         _given_up_half_compared,
-        60,
+        10,
         {
             "workloads": ("bank",),
             "faults": ("forsake", "kill-server"),
@@ -198,6 +198,6 @@ CANARIES = (
             "replicas": 1,
             "masters": 1,
         },
-        first=60,
+        first=165,
     ),
 )

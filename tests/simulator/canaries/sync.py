@@ -260,6 +260,6 @@ CANARIES = (
         _waits_again,
         20,
         STANDING,
-        first=8,
+        first=96,
     ),
 )
