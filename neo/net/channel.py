@@ -144,6 +144,8 @@ class Channel:
         self._outgoing = self._connection.outgoing
         self._presence = host.presence
         self._sending = host.lock()
+        # Set by a thread that found another one sending: that one may leave requests held.
+        self._missed = False
         self._mutex = host.lock()
         # Tickets that a thread will wait for.
         self._awaited: set[Ticket[Any]] = set()
@@ -205,6 +207,9 @@ class Channel:
             raise
         if broken is not None:
             self.close(broken)
+        elif self._missed and self._outgoing:
+            self._missed = False
+            self._flush_left()
         return ticket
 
     def ask_many(self, messages: Sequence[Request[A]]) -> list[Ticket[A]]:
@@ -470,9 +475,10 @@ class Channel:
 
     def _flush_left(self) -> None:
         """Send what an interrupted thread did not send, what is held, and this thread's answers. If
-        another thread is sending, it sends all; do not wait for it, because the peer may wait for the
-        leader."""
+        another thread is sending, it sends all, or looks again if it holds its own; do not wait for it,
+        because the peer may wait for the leader."""
         if self._sending.locked():
+            self._missed = True
             return
         with self._sending:
             broken = self._flush()

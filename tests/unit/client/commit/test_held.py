@@ -74,6 +74,20 @@ def test_held_requests_leave_with_the_next_or_before_a_thread_waits(no_sweep: No
         assert asked == [AskNewOIDs(n) for n in range(7)]
 
 
+def test_a_thread_that_holds_sends_for_one_that_waits_meanwhile(no_sweep: None) -> None:
+    """The one that waits found it at work, and cannot wait for it."""
+    with channel_to(echo, wire=Written) as (channel, _, _, _):
+        channel.call(AskNewOIDs(0))
+        first = channel.ask(AskNewOIDs(1), held=2)
+        del written(channel)[:]
+        with channel._sending:
+            channel.flush()
+        assert written(channel) == []
+        second = channel.ask(AskNewOIDs(2), held=2)
+        assert written(channel) == [2]
+        assert channel.wait(first).oid_list == [p64(1)] and channel.wait(second).oid_list == [p64(2)]
+
+
 def test_held_requests_leave_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "SWEEP_SECONDS", 0.02)
     with channel_to(nothing) as (channel, _, _, peer):
