@@ -908,7 +908,8 @@ FEATURE_BLOBS = "blobs"
 FEATURE_TRACE = "trace"
 #: Figures of clients' caches are told (specification 17.65). Clients and masters announce it.
 FEATURE_CACHES = "caches"
-#: A master finishes transactions one after the other as a client wishes (specification 7.68).
+#: A master finishes transactions one after the other as a client wishes (specification 7.68), and storage
+#: nodes hear which aborted transactions may begin again (7.71).
 FEATURE_CHAINS = "chains"
 #: Key of a storage node's RequestIdentification.extra: a boolean, whether its database has no cells.
 BLANK = "blank"
@@ -2071,6 +2072,13 @@ class NotifyChain(Message):
     """Each of these transactions of the client may be committed only after the one before it. C → M"""
 
     ttid_list: list[Tid]
+
+
+@notification(EXTENSION | 0xE3)
+class NotifyPresetEnded(Message):
+    """The transaction with this imposed tid has ended: the tid may be imposed again. M → S"""
+
+    ttid: Tid
 
 
 # -- ours: the log of transactions ------------------------------------------------------------------

@@ -29,6 +29,7 @@ from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     BLANK,
     FEATURE_BLOBS,
+    FEATURE_CHAINS,
     FEATURE_OURS,
     FEATURES,
     GREATEST_NID,
@@ -449,7 +450,7 @@ class StorageNode(Core):
             BLANK: not self.cells.assigned() and not operations,
             GREATEST_NID: cluster.greatest_nid(),
             OPERATIONS: operations,
-            FEATURES: self.announced,
+            FEATURES: [*self.announced, FEATURE_CHAINS],
         }
         if (until := self.cells.backup.in_sync_until()) is not None:
             extra[SYNC_UNTIL] = until

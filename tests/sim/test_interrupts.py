@@ -166,4 +166,4 @@ def test_other_seeds_stay_what_they_are() -> None:
         run.execute()
     assert not run.interrupts.begun
     processes = [process for cluster in run.clusters for process in cluster.clients]
-    assert processes and not any(process.interrupted for process in processes)
+    assert processes and not any(process.swept for process in processes)

@@ -84,7 +84,7 @@ class Application:
             settings = settings | {"blob_dir": self._blob_dir}
         storage = self.run.cluster.storage(self.process, **settings)
         try:
-            return DB(Recorded(storage, self.run.history, self._name, self._voted))
+            return DB(Recorded(storage, self.run.history, self._name, self._voted, self.process.sweep))
         except BaseException:
             storage.close()
             raise

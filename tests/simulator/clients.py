@@ -48,8 +48,8 @@ class ClientProcess:
         self.ends: list[End] = []
         self.members: list[SimThread] = []
         self.hosts: list[SimHost] = []
-        #: Whether a thread was ever interrupted. Before that, a sweep finds nothing to do.
-        self.interrupted = False
+        #: Whether channels may be left without a reader. Before that, a sweep finds nothing to do.
+        self.swept = False
         #: Threads that will run when the process is not stopped any more.
         self._held: list[SimThread] = []
 
@@ -70,10 +70,16 @@ class ClientProcess:
         if not self.dead:
             thread.interrupts = points
             thread.wake()
-            if not self.interrupted:
-                self.interrupted = True
-                for host in self.hosts:
-                    host.sweep_soon()
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Let watchers look for channels that have no reader, from now on: a thread may be stopped while
+        it reads; and a copy that waits for a storage node has asked the master for the next one, so
+        that no watcher is woken by what the master tells."""
+        if not self.swept:
+            self.swept = True
+            for host in self.hosts:
+                host.sweep_soon()
 
     def kill(self) -> None:
         """Kill the process (``kill -9``). Every thread ends at the place where it stands."""
@@ -318,7 +324,7 @@ class SimHost:
         self._sweeps = False
         self._stopped = False
         process.hosts.append(self)
-        if process.interrupted:
+        if process.swept:
             self.sweep_soon()
 
     def thread(self) -> SimThread:

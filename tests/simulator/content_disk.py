@@ -239,8 +239,8 @@ class SimContentDisk:
                 raise self._volume.error(ENOENT, f"part {part} does not exist")
             try:
                 self._sync(file, content)
-            except ContentMismatch:
-                self._delete(part)
+            except (OSError, ContentMismatch):
+                self._delete(part)  # what a failed sync did not write, a later one does not write either
                 raise
 
         self._call(

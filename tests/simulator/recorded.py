@@ -38,9 +38,12 @@ class Recorded:
         history: History,
         client: Callable[[], str],
         voted: Callable[[], None] = lambda: None,
+        copies: Callable[[], None] = lambda: None,
     ) -> None:
+        """``copies`` is called before each copy, ``voted`` after each vote."""
         self._storage = storage
         self._voted = voted
+        self._copies = copies
         self._history = history
         self._client = client
         self._attempts: dict[Any, Attempt] = {}
@@ -314,6 +317,7 @@ class Recorded:
         type(self._storage).copyTransactionsFrom(self, other)
 
     def importing(self) -> Import:
+        self._copies()
         return Import(_Chain(self), self._storage._session.settings.unanswered_max)
 
     def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes, transaction: Any) -> None:

@@ -263,17 +263,17 @@ class ClientTransaction:
             self._upload(oid, change.blob)
         message = self._request(oid, change, change.base)
         if type(message) is AskStoreObject and len(message.data) > FOREIGN_LARGEST_BYTES:
-            size, backoff = len(message.data), self._participants.shared()
-            check_size(self._storages, self._primary.view(), oid, backoff, size)
+            backoff, view = self._participants.shared(), self._primary.view()
+            check_size(self._storages, view, oid, backoff, len(message.data))
+        size = None if change.blob is not None else len(change.data or b"")
         while not change.unanswered:
             view = self._primary.view()
             if change.blob is not None:
                 self._upload(oid, change.blob)  # to other nodes than before
             for nid in view.writable[view.partition(oid)]:
                 channel = self._participants.join(nid)
-                if channel is not None and self._participants.ask(
-                    message, Asked(nid, channel, oid, change), len(change.data or b"")
-                ):
+                asked = None if channel is None else Asked(nid, channel, oid, change)
+                if asked is not None and self._participants.ask(message, asked, size):
                     change.unanswered += 1
             if not change.unanswered:
                 self._check_master()

@@ -12,6 +12,7 @@ from functools import partial
 
 from neo.master.cluster import Cluster
 from neo.node.peer import Peer
+from neo.protocol.packets import FEATURE_CHAINS, NotifyPresetEnded
 
 
 class PresetTids:
@@ -28,6 +29,8 @@ class PresetTids:
         peers = self._cluster.storages()
         waiting.update(peers)
         for peer in peers:
+            if peer.node is not None and FEATURE_CHAINS in peer.node.features:
+                peer.send(NotifyPresetEnded(tid))
             self._cluster.when_durable(peer, partial(self._heard, tid, peer))
 
     def _heard(self, tid: bytes, peer: Peer, _: bool) -> None:

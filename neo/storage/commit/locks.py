@@ -423,9 +423,16 @@ class Locks:
         self._attempt_votes()
         return transaction.voted
 
+    def may_begin_again(self, ttid: bytes) -> None:
+        """Forget a transaction that the master aborted before anything of it came: its tid was imposed,
+        and may be again (NotifyPresetEnded, specification 7.71)."""
+        if self._aborted.get(ttid, self) is None:
+            del self._aborted[ttid]
+
     def forget_aborted(self) -> None:
-        """Forget transactions that the master aborted before anything of them arrived, because their
-        ttids may begin again (AskRecovery, specification 7.6)."""
+        """Forget all transactions that the master aborted before anything of them arrived, because the
+        ttids of some may begin again, and this master does not tell of which (AskRecovery, specification
+        7.6)."""
         self._forget_aborted(lambda owner: owner is None)
 
     def connection_lost(self, client: Client) -> None:

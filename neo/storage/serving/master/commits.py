@@ -21,6 +21,7 @@ from neo.protocol.packets import (
     Error,
     ForgetPrepared,
     Message,
+    NotifyPresetEnded,
     NotifyTransactionFinished,
     NotifyUnlockInformation,
 )
@@ -75,6 +76,10 @@ class Commits:
             self.votes.abort(m.ttid)
         else:
             self.participant.abort(m.ttid)
+
+    @on(NotifyPresetEnded)
+    def preset_ended(self, peer: Peer, message_id: int, m: NotifyPresetEnded) -> None:
+        self.participant.locks.may_begin_again(m.ttid)
 
     @on(AskPrepareInformation)
     def prepare(self, peer: Peer, message_id: int, m: AskPrepareInformation) -> None:

@@ -11,6 +11,7 @@ from neo.node.peer import Peer
 from neo.protocol.errors import PeerError
 from neo.protocol.ids import MAX_TID, p64
 from neo.protocol.packets import (
+    FEATURE_CHAINS,
     AnswerFinalTID,
     AnswerLastIDs,
     AnswerLockedTransactions,
@@ -69,7 +70,9 @@ class Recovery:
     @on(AskRecovery)
     def recovery(self, peer: Peer, message_id: int, m: AskRecovery) -> None:
         """Answer when all is durable: the master relies on that of ``truncate_tid``."""
-        self.participant.locks.forget_aborted()
+        master = self.cluster.master
+        if master is None or FEATURE_CHAINS not in master.features:
+            self.participant.locks.forget_aborted()
         backend = self.database.backend
         self.database.answer_stored(
             peer,

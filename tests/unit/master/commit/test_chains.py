@@ -6,11 +6,15 @@ import pytest
 
 from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import (
+    FEATURE_CHAINS,
+    FEATURE_OURS,
     AbortTransaction,
     AnswerTransactionFinished,
     AskFinishTransaction,
     AskLockInformation,
+    AskRecovery,
     NotifyChain,
+    NotifyPresetEnded,
 )
 from tests.support.remote import Remote, error_of
 from tests.unit.master.cluster import MasterWorld, tid
@@ -91,3 +95,18 @@ def test_a_long_chain_is_not_kept_in_memory(world: MasterWorld) -> None:
         client.ask(AskFinishTransaction(each, [], []))
         lock(storage)
     assert second.follows is None
+
+
+def test_a_node_is_told_which_tid_may_be_imposed_again_before_it_confirms(world: MasterWorld) -> None:
+    """Specification 7.71."""
+    (storage,) = world.running(1)
+    assert storage.peer.node is not None
+    storage.peer.node.features = frozenset({FEATURE_OURS, FEATURE_CHAINS})
+    client = world.client()
+    begin(client, TIDS[0])
+    begin(client)
+    storage.received.clear()
+    client.send(AbortTransaction(TIDS[0], []))
+    kinds = (AbortTransaction, NotifyPresetEnded, AskRecovery)
+    assert [type(m) for m in storage.received if isinstance(m, kinds)] == list(kinds)
+    assert storage.take(NotifyPresetEnded) == NotifyPresetEnded(TIDS[0])

@@ -199,6 +199,18 @@ def test_a_vote_that_comes_after_the_masters_abort_is_refused(node: LockNode) ->
     assert node.do("B1") == {"B1": None}, "the same ttid may begin again (restore)"
 
 
+def test_only_a_tid_that_was_imposed_may_begin_again(node: LockNode) -> None:
+    """Specification 7.71: a vote of another transaction may still come, and nobody would end that."""
+    for ttid in tid(1), tid(2):
+        assert not node.locks.abort(ttid, None)
+    node.locks.may_begin_again(tid(2))
+    node.locks.may_begin_again(tid(3))
+    assert node.do("B2") == {"B2": None}
+    assert node.do("C1") == {"C1": ZERO_TID}
+    with pytest.raises(TransactionRefused, match="aborted"):
+        node.locks.vote(tid(1), node.client(1), metadata=True)
+
+
 def test_a_locked_transaction_cannot_be_aborted(node: LockNode) -> None:
     """Specification 7.43."""
     node.do("A1", "A2")
