@@ -106,7 +106,7 @@ def test_a_node_is_told_which_tid_may_be_imposed_again_before_it_confirms(world:
     begin(client, TIDS[0])
     begin(client)
     storage.received.clear()
-    client.send(AbortTransaction(TIDS[0], []))
+    client.send(AbortTransaction(TIDS[0], [1]))
     kinds = (AbortTransaction, NotifyPresetEnded, AskRecovery)
     assert [type(m) for m in storage.received if isinstance(m, kinds)] == list(kinds)
     assert storage.take(NotifyPresetEnded) == NotifyPresetEnded(TIDS[0])
