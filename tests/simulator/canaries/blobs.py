@@ -145,7 +145,7 @@ CANARIES = (
         _row_before_sync,
         10,
         {**_BLOBS, "faults": ("kill-server", "slow-disk")},
-        first=50,
+        first=104,
     ),
     Canary(
         "content-told-before-sync",
