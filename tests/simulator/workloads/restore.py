@@ -131,7 +131,7 @@ class Restore(Workload):
         for number in range(random.randrange(1, MOST)):
             oids = random.sample(self.oids, random.randrange(1, len(self.oids) + 1))
             if apart:
-                oids = [self.oids[number]]
+                oids = [self.oids[number % len(self.oids)]]
             made.append(_Transaction(tid, [self._record(context, oid, tid) for oid in oids]))
             tid = add64(tid, self.threads * (random.choice(APART) // self.threads))
         return made
