@@ -11,7 +11,7 @@ import pytest
 from neo.client import NEOStorage
 from neo.client.commit.participants import HELD_BYTES
 from neo.client.host import system
-from neo.client.host.system import SocketWire
+from neo.client.host.system import SocketWire, System
 from neo.client.settings import HELD, UNANSWERED_TURN_BYTES, make_settings
 from neo.net.channel import Channel
 from neo.net.host import GATHERED_BYTES
@@ -41,10 +41,20 @@ class Written(SocketWire):
         super().send(outgoing)
 
 
+class Nobody:
+    """A watch of a watcher that never looks."""
+
+    def arm(self) -> None: ...
+
+    def disarm(self) -> None: ...
+
+    def forget(self) -> None: ...
+
+
 @pytest.fixture
-def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody looks at connections on which no thread waits."""
-    monkeypatch.setattr(system, "SWEEP_SECONDS", 2 * PATIENCE_SECONDS)
+def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only threads that wait read connections, and send what is held."""
+    monkeypatch.setattr(System, "watch", lambda self, wire, watched: Nobody())
 
 
 def written(channel: Channel) -> list[int]:
@@ -53,7 +63,7 @@ def written(channel: Channel) -> list[int]:
     return wire.counts
 
 
-def test_held_requests_leave_with_the_next_or_before_a_thread_waits(no_sweep: None) -> None:
+def test_held_requests_leave_with_the_next_or_before_a_thread_waits(unwatched: None) -> None:
     with channel_to(echo, wire=Written) as (channel, _, _, peer):
         channel.call(AskNewOIDs(0))
         del written(channel)[:]
@@ -74,7 +84,7 @@ def test_held_requests_leave_with_the_next_or_before_a_thread_waits(no_sweep: No
         assert asked == [AskNewOIDs(n) for n in range(7)]
 
 
-def test_a_thread_that_holds_sends_for_one_that_waits_meanwhile(no_sweep: None) -> None:
+def test_a_thread_that_holds_sends_for_one_that_waits_meanwhile(unwatched: None) -> None:
     """The one that waits found it at work, and cannot wait for it."""
     with channel_to(echo, wire=Written) as (channel, _, _, _):
         channel.call(AskNewOIDs(0))
@@ -119,7 +129,7 @@ def test_small_messages_are_one_write_and_large_ones_are_not_copied(
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch, no_sweep: None) -> None:
+def counted(monkeypatch: pytest.MonkeyPatch, unwatched: None) -> None:
     monkeypatch.setattr(system, "SocketWire", Written)
 
 
