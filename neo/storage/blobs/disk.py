@@ -58,8 +58,9 @@ class ContentDisk(Protocol):
         """List the parts of fetches."""
 
     def keep(self, part: str, content: Content, done: Done) -> None:
-        """Make a part durable, data and name, as the file of a content. If it is another content:
-        ContentMismatch, and the part is deleted."""
+        """Make a part durable, data and name, as the file of a content. ContentMismatch if it is another
+        one. After any error the part is deleted: what a failed sync did not write, a later one would not
+        write either, and succeed."""
 
     def store(self, data: bytes, content: Content, lost: bool, done: Done) -> None:
         """Make a content durable, data and name, of which all bytes are here. ContentMismatch if they are

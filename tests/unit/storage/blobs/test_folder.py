@@ -298,6 +298,8 @@ def test_nothing_is_kept_that_cannot_be_synced(disk: Disk, monkeypatch: pytest.M
         assert isinstance(disk.keep("p", content_of(b"12345")), OSError)
     assert order == ["p"]
     assert isinstance(disk.read(content_of(b"12345")), FileNotFoundError)
+    # A sync that follows would succeed without the bytes.
+    assert isinstance(disk.keep("p", content_of(b"12345")), ContentMismatch)
 
 
 def test_data_is_synced_before_its_name_and_the_name_before_the_answer(
